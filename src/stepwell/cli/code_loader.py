@@ -7,9 +7,11 @@ import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from importlib import import_module
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
+import stepwell
 from stepwell.cli.failures import NOT_THIS_CODE, USAGE, CommandFailed
 
 if TYPE_CHECKING:
@@ -34,17 +36,15 @@ class Code:
 
     async def build(self) -> Workflow | AgentWorkflowInstance:
         """What a function gives, awaited if need be, and what a builder builds. Raises CommandFailed."""
-        from stepwell.workflows.workflow import Workflow
-
         target = self.target
         with redirect_stdout(sys.stderr):  # what it prints is no data of ours
             if _is_function(target):
                 target = await self._call(target)
-            if not isinstance(target, Workflow) and callable(build := getattr(target, "build", None)):
+            if not isinstance(target, stepwell.Workflow) and callable(build := getattr(target, "build", None)):
                 target = await self._call(build)
-        if isinstance(target, Workflow):
+        if isinstance(target, stepwell.Workflow):
             return target
-        from stepwell.declarative.instance import AgentWorkflowInstance
+        from stepwell.declarative.instance import AgentWorkflowInstance  # lazy: 90 ms, and few workflows are of it
 
         if isinstance(target, AgentWorkflowInstance):
             return target
@@ -62,9 +62,7 @@ class Code:
 
 def get_workflow(runnable: Workflow | AgentWorkflowInstance) -> Workflow:
     """What the engine runs."""
-    from stepwell.workflows.workflow import Workflow
-
-    return runnable if isinstance(runnable, Workflow) else runnable.workflow
+    return runnable if isinstance(runnable, stepwell.Workflow) else runnable.workflow
 
 
 def load_code(name: str) -> Code:
@@ -88,8 +86,6 @@ def _is_function(target: Any) -> bool:
 
 
 def _import(module: str) -> Any:
-    from importlib import import_module
-
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:

@@ -12,18 +12,19 @@ from stepwell.cli.code_loader import Code, get_workflow, load_code
 from stepwell.cli.failures import FAILED, INTERRUPTED, WAITING, CommandFailed, exit_with
 from stepwell.cli.hints import command_line
 from stepwell.cli.stores.session import run_on_store
-from stepwell.cli.views.follow import Follower, Picture, make_follower
+from stepwell.cli.views.events import TimedEvent, data_of
+from stepwell.cli.views.follow import Follower, make_follower
 from stepwell.cli.views.output import print_document, print_json_line, print_note, print_value, reserve_stdout
 from stepwell.cli.views.requests import format_requests
 from stepwell.cli.views.result import Result, to_plain
 from stepwell.cli.views.scene import Scene
 from stepwell.cli.views.text import format_moment
-from stepwell.errors import StoreUnavailable
+from stepwell.errors import RunError, StoreUnavailable
+from stepwell.storage import clock
 
 if TYPE_CHECKING:
     from stepwell.declarative.instance import AgentWorkflowInstance
     from stepwell.engine.stream import RunStream
-    from stepwell.errors import RunError
     from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent
     from stepwell.storage.built_in_storage import BuiltInStorage
     from stepwell.workflows.result import WorkflowRunResult
@@ -81,23 +82,19 @@ class _DriveSession:
             head = await workflow.archive_on(storage).head(self.run_id)
             assert head is not None
             listener.end(head.status.value)
-        if isinstance(listener, Picture):  # it would have been in the way
+        if listener.redraws:  # it would have been in the way
             for output in self.outputs:
                 print_value(to_plain(output))
         return Result(head, self.outputs, self._reason(error))
 
     async def _follow(self, stream: RunStream[WorkflowRunResult], listener: Follower) -> RunError | None:
         """Tell what happens until the run rests; what it failed with."""
-        from stepwell.cli.views.events import TimedEvent
-        from stepwell.errors import RunError
-        from stepwell.storage import clock
-
         try:
             async with stream:
                 async for event in stream:
                     self.run_id = stream.run_id
                     listener.show(TimedEvent(event, clock.stamp()))
-                    self._record_event(event, at_once=not self.json and not isinstance(listener, Picture))
+                    self._record_event(event, at_once=not self.json and not listener.redraws)
         except RunError as error:
             if self.run_id is None:  # it was not even opened
                 raise
@@ -106,8 +103,6 @@ class _DriveSession:
         return None
 
     def _record_event(self, event: WorkflowEvent, *, at_once: bool) -> None:
-        from stepwell.cli.views.events import data_of
-
         if event.path:  # what it means for this run is told of this run
             return
         if event.type == "failed":

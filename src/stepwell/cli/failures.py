@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 import click
 
+from stepwell.cli.hints import command_line, format_command
 from stepwell.cli.secrets import without_secrets
 from stepwell.cli.settings import Settings
 from stepwell.cli.views.text import printable
@@ -19,7 +21,9 @@ from stepwell.errors import (
     GraphChanged,
     InputMismatch,
     NewerFormat,
+    RequestError,
     RunBusy,
+    RunError,
     StepwellError,
 )
 
@@ -39,6 +43,21 @@ def exit_with(code: int) -> NoReturn:
     """End the command with a code that is its answer, not an error."""
     sys.stdout.flush()
     click.get_current_context().exit(code)
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What `admin` refuses, told as the command line does: as wrong usage, or as not to be found."""
+    try:
+        yield
+    except RequestError as error:
+        raise CommandFailed(str(error), command_line("requests"), NOT_FOUND) from error
+    except ValueError as error:  # a change, an answer, an id or a tag
+        if isinstance(error, StepwellError) or type(error) is ValueError:
+            raise CommandFailed(str(error), code=USAGE) from error
+        raise
+    except RunError as error:
+        raise CommandFailed(str(error), code=USAGE) from error
 
 
 class Ending:
@@ -85,8 +104,6 @@ def silence_stdout() -> None:
 
 def _describe(error: BaseException, settings: Settings) -> tuple[str, str, int]:
     """The sentence, the hint and the code of an error."""
-    from stepwell.cli.hints import format_command
-
     match error:
         case CommandFailed():
             return str(error), error.hint, error.code

@@ -11,17 +11,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stepwell.cli.failures import USAGE, CommandFailed
+from stepwell.errors import CodecError
+from stepwell.graph.type_matching import describe, flatten
+from stepwell.model.superstep import is_text
+from stepwell.storage.response_types import NotOfType, answer_as
+from stepwell.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
     from stepwell.codec.codec import Codec
+    from stepwell.declarative.instance import AgentWorkflowInstance
+    from stepwell.storage.built_in_storage import BuiltInStorage
 
 _GIVE = "--input TEXT, --input @FILE, or --input @- for stdin"
 
 
 def read_input(argument: str) -> str:
     """The text itself, that of the file after an @, or stdin for `@-`; two @ stand for one that begins a text."""
-    from stepwell.model.superstep import is_text
-
     if not is_text(argument):
         raise CommandFailed("the input is no text in UTF-8", _GIVE, USAGE)
     if not argument.startswith("@"):
@@ -40,15 +45,22 @@ def read_input(argument: str) -> str:
         raise CommandFailed(f"the input in {name!r} is no text in UTF-8: {error}", code=USAGE) from None
 
 
+async def make_message(
+    runnable: Workflow | AgentWorkflowInstance, storage: BuiltInStorage, text: str | None, run_id: str
+) -> Any:
+    """What the run begins with."""
+    if isinstance(runnable, Workflow):
+        return parse_message(text, runnable.input_types, runnable.definition.codec)
+    storage.retention = runnable.definition.retention
+    return await runnable.beginning(parse_any_message(text), run_id, storage)
+
+
 def parse_message(text: str | None, types: Sequence[object], codec: Codec) -> Any:
     """What an executor that takes these types is to be given. Raises CommandFailed, saying where it does not fit.
 
     For one that takes nothing but texts, the text. Otherwise JSON, made into the first type that it fits; the text
     itself if it fits none and a text is taken, too. The form in which values are stored names its class.
     """
-    from stepwell.graph.type_matching import describe, flatten
-    from stepwell.storage.response_types import NotOfType, answer_as
-
     members = [member for input_type in types for member in flatten(input_type)]
     wanted = " | ".join(dict.fromkeys(map(describe, members)))
     if text is None:
@@ -80,8 +92,6 @@ def parse_any_message(text: str | None) -> Any:
 
 def _decode(text: str, codec: Codec) -> tuple[Any, str]:
     """The value that a text says, and what is wrong with it as JSON: then it stands for itself."""
-    from stepwell.errors import CodecError
-
     try:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError as error:

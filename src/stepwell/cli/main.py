@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -20,14 +21,12 @@ def main() -> NoReturn:
 
 def _main() -> NoReturn:
     try:
-        import click  # noqa: F401
+        from stepwell.cli.app import stepwell  # lazy: click may not be installed
     except ModuleNotFoundError as missing:
         if missing.name != "click":
             raise
         print(MISSING, file=sys.stderr)
         sys.exit(2)
-    from stepwell.cli.app import stepwell
-
     try:
         sys.exit(stepwell.main())
     except SystemExit as ending:
@@ -38,6 +37,4 @@ def _main() -> NoReturn:
 
 def _end_at_the_next_interrupt() -> None:
     """Python waits for handlers in threads before it ends: whoever interrupts that, too, wants no traceback of it."""
-    import signal
-
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -19,7 +19,7 @@ def find_project_setting(name: str) -> tuple[str, Path] | None:
 
 
 def _read_setting(project: Path, name: str) -> str | None:
-    import tomllib
+    import tomllib  # lazy: few working directories have a pyproject.toml above them
 
     try:
         value: object = tomllib.loads(project.read_text("utf-8"))

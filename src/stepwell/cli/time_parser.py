@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
+from stepwell.storage import clock
+
 _UNITS = {"w": 604800, "d": 86400, "h": 3600, "min": 60, "m": 60, "s": 1}
 _PART = re.compile(r"(\d+)(w|d|h|min|m|s)")
 _LONGEST = timedelta(days=365_000)  # so that it can be taken from now, and still is a time
@@ -41,8 +43,6 @@ def parse_span_option(context: click.Context, option: click.Parameter, text: str
 
 def parse_moment_option(context: click.Context, option: click.Parameter, text: str | None) -> datetime | None:
     """What an option gives: a moment, in UTC."""
-    from stepwell.storage import clock
-
     if text is None or (at := parse_moment(text, clock.now())) is not None:
         return None if text is None else at
     raise click.BadParameter(

@@ -169,7 +169,7 @@ def test_a_server_may_be_away_for_longer_while_a_run_is_driven(
             patience.add(known["patience"])
             super().__init__(dsn, **known)
 
-    monkeypatch.setattr("stepwell.stores.postgres.storage.PostgresCheckpointStorage", Noting)
+    monkeypatch.setattr("stepwell.cli.stores.postgres_schema.PostgresCheckpointStorage", Noting)
     with fresh_schema() as schema:
         assert say("run", "heard:echoing", "--input", "x", "--store", postgres_address(schema)).exit_code == 0
         assert 30.0 in patience

@@ -147,7 +147,7 @@ def test_a_list_says_whether_it_was_asked_for_something(sqlite: Place, say: Say)
 
 
 def test_show_counts_the_calls_of_the_newest_commits(say: Say, tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(import_module("stepwell.cli.commands.show"), "RECENT", 2)
+    monkeypatch.setattr(import_module("stepwell.cli.views.checkpoint"), "RECENT", 2)
     storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
 
     async def made() -> None:

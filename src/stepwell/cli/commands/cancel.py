@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stepwell import admin
+from stepwell.cli.failures import refusals
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.views.output import print_document, print_note
@@ -13,7 +15,6 @@ from stepwell.cli.views.text import status_word
 from stepwell.model.superstep import is_text
 
 if TYPE_CHECKING:
-    from stepwell.admin.cancellation import Cancelled
     from stepwell.storage.built_in_storage import BuiltInStorage
 
 
@@ -33,11 +34,8 @@ def command(run: str, reason: str | None, json: bool) -> None:
         raise click.BadParameter("that is no text in UTF-8", param_hint="--reason")
 
     async def work(storage: BuiltInStorage) -> None:
-        from stepwell.admin.cancellation import cancel
-        from stepwell.cli.forms.answers import refusals
-
         with refusals():  # of a run that works for another
-            result = await cancel(storage, run, reason=reason, told=_note_waiting)
+            result = await admin.cancel(storage, run, reason=reason, told=_note_waiting)
         _report(result, json)
 
     run_on_store(work)
@@ -47,7 +45,7 @@ def _note_waiting(driver: str) -> None:
     print_note(f"{driver} drives it and was told to stop; waiting until it has")
 
 
-def _report(result: Cancelled, json: bool) -> None:
+def _report(result: admin.Cancelled, json: bool) -> None:
     if json:
         fields = {"run_id": result.run_id, "status": result.status.value, "number": result.number}
         print_document(**fields, changed=result.changed, driver=result.driver)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stepwell import admin
 from stepwell.cli.code_loader import load_code
 from stepwell.cli.failures import NOT_THIS_CODE, exit_with
 from stepwell.cli.settings import common_options, json_option
@@ -14,7 +15,6 @@ from stepwell.cli.views.output import print_document, print_note, print_table
 from stepwell.cli.views.text import pluralise, status_word
 
 if TYPE_CHECKING:
-    from stepwell.admin.deploy_check import Checked, CheckedRun
     from stepwell.storage.built_in_storage import BuiltInStorage
 
 
@@ -35,10 +35,8 @@ def command(workflow: str, stored_as: str | None, every: bool, json: bool) -> No
     """
     code = load_code(workflow)
 
-    async def work(storage: BuiltInStorage) -> Checked:
-        from stepwell.admin.deploy_check import check
-
-        return await check(storage, await code.build_workflow(), stored_as=stored_as, every=every)
+    async def work(storage: BuiltInStorage) -> admin.Checked:
+        return await admin.check(storage, await code.build_workflow(), stored_as=stored_as, every=every)
 
     checked = run_on_store(work)
     if json:
@@ -51,16 +49,16 @@ def command(workflow: str, stored_as: str | None, every: bool, json: bool) -> No
         exit_with(NOT_THIS_CODE)
 
 
-def _to_dict(run: CheckedRun) -> dict[str, Any]:
+def _to_dict(run: admin.CheckedRun) -> dict[str, Any]:
     fields = {"run_id": run.run_id, "status": run.status.value, "number": run.number}
     return {**fields, "verdict": run.verdict, "why": list(run.why)}
 
 
-def _make_row(run: CheckedRun) -> tuple[str, ...]:
+def _make_row(run: admin.CheckedRun) -> tuple[str, ...]:
     return run.run_id, status_word(run.status.value), run.verdict, "; ".join(run.why)
 
 
-def _summarise(checked: Checked) -> str:
+def _summarise(checked: admin.Checked) -> str:
     if not checked.runs:
         return f"no run of {checked.workflow!r} is unfinished here"
     going_on = "goes on" if len(checked.going_on) == 1 else "go on"

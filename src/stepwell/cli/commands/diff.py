@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stepwell import admin
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
@@ -13,7 +14,6 @@ from stepwell.cli.views.changes import difference_to_dict, format_difference
 from stepwell.cli.views.output import print_document, print_json, print_lines
 
 if TYPE_CHECKING:
-    from stepwell.admin.diffs.checkpoints import Difference
     from stepwell.storage.built_in_storage import BuiltInStorage
 
 
@@ -41,16 +41,14 @@ def command(checkpoint: str, other: str | None, patch: bool, full: bool, json: b
         print_lines(format_difference(difference, full=full))
 
 
-async def _compare(storage: BuiltInStorage, checkpoint: str, other: str | None) -> Difference:
-    from stepwell.admin.diffs.checkpoints import NotForked, diff, diff_from_parent
-
+async def _compare(storage: BuiltInStorage, checkpoint: str, other: str | None) -> admin.Difference:
     if other is not None:
-        return await diff(storage, checkpoint, other)
+        return await admin.diff(storage, checkpoint, other)
     try:
-        return await diff_from_parent(storage, checkpoint)
-    except NotForked as error:
+        return await admin.diff_from_parent(storage, checkpoint)
+    except admin.NotForked as error:
         raise CommandFailed(str(error), "give two checkpoints, for instance RUN@3 RUN@6", USAGE) from error
 
 
-def _print_patch(difference: Difference) -> None:
+def _print_patch(difference: admin.Difference) -> None:
     print_json(difference.patch())

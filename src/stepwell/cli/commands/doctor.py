@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stepwell import admin
 from stepwell.cli.code_loader import load_code
 from stepwell.cli.failures import FAILED, OK, exit_with
 from stepwell.cli.settings import Settings, common_options, json_option
@@ -17,9 +18,9 @@ from stepwell.cli.stores.option import find_location
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import pluralise, printable, status_word
+from stepwell.errors import CannotUnseal, DurabilityError, NewerFormat
 
 if TYPE_CHECKING:
-    from stepwell.admin.doctor.examination import Examined, Finding
     from stepwell.storage.built_in_storage import BuiltInStorage
 
 EVERY = 0.2  # seconds; so often the line that tells how far it is is written anew
@@ -45,14 +46,12 @@ def command(workflows: tuple[str, ...], json: bool) -> None:
         report.add("warning", _describe_older(location, store_format))
 
     async def work(storage: BuiltInStorage) -> None:
-        from stepwell.admin.doctor.examination import Examined, examine
-
         await _check_readable(storage)
         line = _StatusLine()
         targets = [await code.build_workflow() for code in codes]
-        async for item in examine(storage, workflows=targets, progress=line.show):
+        async for item in admin.examine(storage, workflows=targets, progress=line.show):
             line.clear()
-            if isinstance(item, Examined):
+            if isinstance(item, admin.Examined):
                 report.summary = item
             else:
                 report.add_finding(item)
@@ -76,8 +75,6 @@ def _describe_older(location: StoreLocation, store_format: Format | None) -> str
 async def _check_readable(storage: BuiltInStorage) -> None:
     """Raises CannotUnseal or NewerFormat if the keys of the store were not given, or it is too new: then nothing can be
     said of what is in it. Whatever else is wrong is a finding."""
-    from stepwell.errors import CannotUnseal, DurabilityError, NewerFormat
-
     try:
         for run in await storage.store.runs(limit=1):
             await storage.store.head(run.run_id)
@@ -94,7 +91,7 @@ class _StatusLine:
         self._is_shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._next, self._width = 0.0, 0
 
-    def show(self, examined: Examined) -> None:
+    def show(self, examined: admin.Examined) -> None:
         if not self._is_shown or time.monotonic() < self._next:
             return
         rate = f"{examined.records_per_second:,.0f} records/s"
@@ -115,9 +112,9 @@ class _Findings:
         self._json = json
         self._findings: list[dict[str, Any]] = []
         self._count = 0
-        self.summary: Examined | None = None
+        self.summary: admin.Examined | None = None
 
-    def add_finding(self, finding: Finding) -> None:
+    def add_finding(self, finding: admin.Finding) -> None:
         self.add(finding.severity, finding.what, finding.run_id, finding.number)
 
     def add(self, severity: str, what: str, run_id: str | None = None, number: int | None = None) -> None:
@@ -152,7 +149,7 @@ class _Findings:
         return {**counts, **rate, "formats": dict(examined.formats), "statuses": dict(examined.statuses)}
 
 
-def _summarise(examined: Examined, count: int) -> str:
+def _summarise(examined: admin.Examined, count: int) -> str:
     looked = f"{pluralise(examined.runs, 'run')}, {pluralise(examined.records, 'record')}, {examined.bytes:,} bytes"
     where = ", ".join(f"{number} {status_word(status)}" for status, number in sorted(examined.statuses.items()))
     verdict = "healthy" if not count else pluralise(count, "finding")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+import stepwell
+from stepwell import admin
 from stepwell.cli.confirmation import confirm, needs_confirmation
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.settings import common_options, json_option
@@ -67,11 +68,9 @@ def command(
 
 
 async def _find(storage: BuiltInStorage, run: str, html: bool) -> tuple[str, int | None]:
-    from stepwell.admin.lookup import find_checkpoint, find_run
-
     if not html:
-        return (await find_run(storage, run)).run_id, None
-    at = await find_checkpoint(storage, run)
+        return (await admin.find_run(storage, run)).run_id, None
+    at = await admin.find_checkpoint(storage, run)
     return at.run_id, at.number
 
 
@@ -95,26 +94,22 @@ def _why_not(target: Path) -> str:
 async def _write_file(
     storage: BuiltInStorage, run_id: str, number: int | None, target: str, without: tuple[str, ...]
 ) -> dict[str, object]:
-    from stepwell.admin.transfer.exporter import export_run, export_to
-
     if target == STDOUT:
-        data = await export_run(storage, run_id, without=without, unsealed=True)
+        data = await admin.export_run(storage, run_id, without=without, unsealed=True)
         sys.stdout.buffer.write(data)
         return {}
-    exported = await export_to(target, storage, run_id, without=without, unsealed=True)
+    exported = await admin.export_to(target, storage, run_id, without=without, unsealed=True)
     return {"runs": list(exported.runs), "records": exported.records, "missing": list(exported.missing)}
 
 
 async def _write_report(
     storage: BuiltInStorage, run_id: str, number: int | None, target: str, without: tuple[str, ...]
 ) -> dict[str, object]:
-    from stepwell.admin.report.page import report_run, write_page
-
-    page = await report_run(await _redact(storage, run_id, without), run_id, number=number)
+    redacted = await _redact(storage, run_id, without)
     if target == STDOUT:
-        click.echo(page, nl=False)
+        click.echo(await admin.report_run(redacted, run_id, number=number), nl=False)
     else:
-        await asyncio.to_thread(write_page, target, page)
+        await admin.report_to(target, redacted, run_id, number=number)
     return {"number": number}
 
 
@@ -122,13 +117,9 @@ async def _redact(storage: BuiltInStorage, run_id: str, without: tuple[str, ...]
     """A storage with the run in it, from which everything private was removed."""
     if not without:
         return storage
-    from stepwell.admin.transfer.exporter import export_run
-    from stepwell.admin.transfer.importer import import_run
-    from stepwell.stores.memory.store import InMemoryCheckpointStorage
-
-    copy = InMemoryCheckpointStorage()
-    data = await export_run(storage, run_id, without=without, unsealed=True)
-    await import_run(copy, data, to_look_at=True, max_memory=None)
+    copy = stepwell.InMemoryCheckpointStorage()
+    data = await admin.export_run(storage, run_id, without=without, unsealed=True)
+    await admin.import_run(copy, data, to_look_at=True, max_memory=None)
     return copy
 
 

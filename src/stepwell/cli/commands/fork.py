@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import stepwell
+from stepwell import admin
+from stepwell.cli.failures import refusals
+from stepwell.cli.forms.value_parsers import read_anything
 from stepwell.cli.hints import command_line
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.views.changes import difference_to_dict, format_difference
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import leaf, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stepwell.admin.diffs.checkpoints import Difference
-    from stepwell.model.event import CheckpointInfo
     from stepwell.storage.built_in_storage import BuiltInStorage
 
 _WORDS = {str: "text", bool: "yes or no", int: "number", float: "number", list: "list", dict: "mapping"}
@@ -37,8 +40,6 @@ def _parse_pairs(context: click.Context, option: click.Parameter, arguments: tup
 
 def _parse_values(context: click.Context, option: click.Parameter, arguments: tuple[str, ...]) -> dict[str, Any]:
     """PATH=VALUE, several times, with values that are JSON or else texts."""
-    from stepwell.cli.forms.value_parsers import read_anything
-
     return {name: read_anything(text) for name, text in _parse_pairs(context, option, arguments).items()}
 
 
@@ -79,15 +80,14 @@ def command(
     wanted: dict[str, Any] = {"set": set_, "add": add, "delete": delete, "responses": answers, "tags": tags or None}
 
     async def work(storage: BuiltInStorage) -> None:
-        from stepwell.admin.forks.fork import fork, preview_fork
-        from stepwell.cli.forms.answers import refusals
-        from stepwell.model.event import CheckpointInfo
-
         with refusals():
-            await _check_answers(storage, checkpoint, answers)
-            result = await (preview_fork if dry_run else fork)(storage, checkpoint, run_id=run_id, **wanted)
+            if answers:
+                from stepwell.cli.forms.answers import check_answers  # lazy: 100 ms
+
+                await check_answers(storage, checkpoint, answers)
+            result = await (admin.preview_fork if dry_run else admin.fork)(storage, checkpoint, run_id=run_id, **wanted)
         _note_values({**set_, **add}, answers)
-        if isinstance(result, CheckpointInfo):
+        if isinstance(result, stepwell.CheckpointInfo):
             _report(result, json)
         else:
             _print_preview(result, json)
@@ -95,38 +95,19 @@ def command(
     run_on_store(work)
 
 
-def _print_preview(difference: Difference, json: bool) -> None:
-    from stepwell.cli.views.changes import difference_to_dict, format_difference
-
+def _print_preview(difference: admin.Difference, json: bool) -> None:
     if json:
         print_document(**difference_to_dict(difference))
     else:
         print_lines(format_difference(difference))
 
 
-def _report(forked: CheckpointInfo, json: bool) -> None:
+def _report(forked: stepwell.CheckpointInfo, json: bool) -> None:
     if json:
         print_document(run_id=forked.run_id, number=forked.number, checkpoint_id=forked.checkpoint_id)
     else:
         print_lines([printable(forked.run_id)])
         print_note(f"to go on with it: {command_line('resume', forked.run_id, 'MODULE:WORKFLOW')}")
-
-
-async def _check_answers(storage: BuiltInStorage, checkpoint: str, answers: Mapping[str, Any]) -> None:
-    """Raises CommandFailed for what is no answer to a question that is open there."""
-    from stepwell.admin.lookup import find_checkpoint
-    from stepwell.admin.requests import load_questions
-    from stepwell.cli.forms.answers import check_answer
-
-    if not answers:
-        return
-    questions = {
-        question.request_id: question
-        for question in await load_questions(storage, await find_checkpoint(storage, checkpoint))
-    }
-    for id, value in answers.items():
-        if id in questions:  # of any other, fork says what is open
-            check_answer(questions[id], value)
 
 
 def _note_values(state: Mapping[str, Any], answers: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stepwell import admin
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
@@ -18,7 +19,6 @@ from stepwell.cli.views.text import pluralise, printable
 from stepwell.errors import CannotUnseal, CheckpointCorrupt, CodecError
 
 if TYPE_CHECKING:
-    from stepwell.admin.transfer.importer import Imported
     from stepwell.storage.built_in_storage import BuiltInStorage
 
 STDIN = "-"
@@ -79,23 +79,20 @@ def _read_if_stdin(file: str) -> bytes | None:
     return None
 
 
-async def _import(storage: BuiltInStorage, file: str, data: bytes | None, **options: Any) -> Imported:
-    from stepwell.admin.transfer.import_errors import ImportRefused
-    from stepwell.admin.transfer.importer import import_from, import_run
-
+async def _import(storage: BuiltInStorage, file: str, data: bytes | None, **options: Any) -> admin.Imported:
     try:
         if data is not None:
-            return await import_run(storage, data, **options)
-        return await import_from(file, storage, **options)
+            return await admin.import_run(storage, data, **options)
+        return await admin.import_from(file, storage, **options)
     except CannotUnseal:
         raise
     except (CheckpointCorrupt, CodecError) as error:
         raise CommandFailed(str(error), "nothing was imported", USAGE) from error
-    except ImportRefused as refused:
+    except admin.ImportRefused as refused:
         raise CommandFailed(refused.what, HINTS[refused.reason], USAGE) from refused
 
 
-def _describe(imported: Imported) -> str:
+def _describe(imported: admin.Imported) -> str:
     if not imported.runs:
         return f"run {imported.run_id} is here already, as it is in the file"
     more = f" and {pluralise(len(imported.runs) - 1, 'run')} it needs" if len(imported.runs) > 1 else ""

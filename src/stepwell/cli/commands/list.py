@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from stepwell import admin
 from stepwell.cli.settings import common_options, json_option, tag_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_moment_option
@@ -55,7 +57,7 @@ def command(
     """
 
     async def work(storage: BuiltInStorage) -> None:
-        last = None if after is None else await _find(storage, after)
+        last = None if after is None else await admin.find_run(storage, after)
         wanted_status = None if status is None else STATUS.get(status.lower(), status.upper())
         filters = {
             "workflow_name": workflow,
@@ -82,24 +84,14 @@ def command(
                 "no run is stored here" if all(criterion is None for criterion in criteria) else "no run matches"
             )
         if more:
-            from shlex import quote
-
             print_note(f"there are more: --after {quote(page[-1].run_id)}")
 
     run_on_store(work, waits_for_nothing_else=holds is None)
 
 
-async def _find(storage: BuiltInStorage, name: str) -> RunInfo:
-    from stepwell.admin.lookup import find_run
-
-    return await find_run(storage, name)
-
-
 async def _search(storage: BuiltInStorage, text: str, filters: dict[str, Any], limit: int) -> list[RunInfo]:
-    from stepwell.admin.run_search import search
-
     runs: list[RunInfo] = []
-    async for match in search(storage, text, **filters):
+    async for match in admin.search(storage, text, **filters):
         runs.append(match.run)
         if len(runs) == limit:
             break

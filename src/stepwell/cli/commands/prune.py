@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stepwell import admin
 from stepwell.cli.confirmation import confirm, needs_confirmation
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.settings import common_options, json_option
@@ -16,10 +17,9 @@ from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_span_option
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import STATUS, pluralise, printable
+from stepwell.errors import DurabilityError
 
 if TYPE_CHECKING:
-    from stepwell.admin.retention.policy import Keep
-    from stepwell.admin.retention.pruner import PruneReport
     from stepwell.storage.built_in_storage import BuiltInStorage
 
 SHOWN = 20  # runs of a list; JSON has them all
@@ -63,10 +63,10 @@ def command(
     policy = _policy(runs, keep_last, keep_for, statuses, whole)
     asks_first = not dry_run and needs_confirmation("nobody is there to be asked, so nothing was taken away", _HOW)
 
-    async def look(storage: BuiltInStorage) -> PruneReport:
+    async def look(storage: BuiltInStorage) -> admin.PruneReport:
         return await _prune(storage, policy, runs, dry_run=True)
 
-    async def act(storage: BuiltInStorage) -> tuple[PruneReport, int]:
+    async def act(storage: BuiltInStorage) -> tuple[admin.PruneReport, int]:
         report = await _prune(storage, policy, runs, dry_run=False)
         wanted = (report.runs or report.checkpoints) and not no_compact
         return report, await _compact(storage) if wanted else 0
@@ -89,10 +89,8 @@ def command(
 
 def _policy(
     runs: Sequence[str], last: int | None, age: timedelta | None, statuses: Sequence[str], whole: bool
-) -> Keep | None:
+) -> admin.Keep | None:
     """What is kept; None: nothing of the named runs."""
-    from stepwell.admin.retention.policy import Keep
-
     if whole:
         if not runs or last is not None or age is not None or statuses:
             raise CommandFailed("--all deletes each RUN that is named, and is said alone", code=USAGE)
@@ -100,24 +98,21 @@ def _policy(
     if last is None and age is None:
         raise CommandFailed("say what to keep", "--keep-last 10, --keep-for 30d, or both; --all to delete a RUN", USAGE)
     chosen = {STATUS[word.lower()] for word in statuses} or set()
-    keep = Keep(last, age)
+    keep = admin.Keep(last, age)
     by_status = {status: keep if status in chosen else None for status in STATUS.values()} if chosen else {}
-    return Keep(last, age, by_status)
+    return admin.Keep(last, age, by_status)
 
 
-async def _prune(storage: BuiltInStorage, policy: Keep | None, runs: Sequence[str], *, dry_run: bool) -> PruneReport:
-    from stepwell.admin.lookup import find_run
-    from stepwell.admin.retention.pruner import delete_runs, prune
-
-    run_ids = [(await find_run(storage, run)).run_id for run in runs]
+async def _prune(
+    storage: BuiltInStorage, policy: admin.Keep | None, runs: Sequence[str], *, dry_run: bool
+) -> admin.PruneReport:
+    run_ids = [(await admin.find_run(storage, run)).run_id for run in runs]
     if policy is None:
-        return await delete_runs(storage, run_ids, dry_run=dry_run)
-    return await prune(storage, policy, named=run_ids, only=run_ids or None, dry_run=dry_run)
+        return await admin.delete_runs(storage, run_ids, dry_run=dry_run)
+    return await admin.prune(storage, policy, named=run_ids, only=run_ids or None, dry_run=dry_run)
 
 
 async def _compact(storage: BuiltInStorage) -> int:
-    from stepwell.errors import DurabilityError
-
     try:
         return await storage.compact()
     except DurabilityError as error:
@@ -125,7 +120,7 @@ async def _compact(storage: BuiltInStorage) -> int:
         raise CommandFailed(problem, "the store uses it for what is written next") from error
 
 
-def _describe(report: PruneReport) -> Iterator[str]:
+def _describe(report: admin.PruneReport) -> Iterator[str]:
     fewer = Counter(checkpoint.run_id for checkpoint in report.checkpoints)
     what = _join(pluralise(len(report.runs), "run") if report.runs else "", _describe_checkpoints(fewer))
     yield f"{'would go' if report.dry_run else 'gone'}: {what}, {report.bytes:,} bytes"
@@ -144,7 +139,7 @@ def _join(first: str, second: str) -> str:
     return f"{first} and {second}" if first and second else first or second
 
 
-def _explain_kept(report: PruneReport) -> Iterator[str]:
+def _explain_kept(report: admin.PruneReport) -> Iterator[str]:
     """Why what stays does so, those that stay for the same reason together."""
     reasons: dict[str, list[str]] = {}
     for id, why in {**report.stays, **report.skipped}.items():
@@ -163,7 +158,7 @@ def _format_rows(rows: Sequence[str]) -> Iterator[str]:
         yield f"  ... and {pluralise(len(rows) - SHOWN, 'more run')}"
 
 
-def _to_dict(report: PruneReport, dry_run: bool) -> dict[str, Any]:
+def _to_dict(report: admin.PruneReport, dry_run: bool) -> dict[str, Any]:
     numbers: dict[str, list[int]] = {}
     for checkpoint in report.checkpoints:
         numbers.setdefault(checkpoint.run_id, []).append(checkpoint.number)

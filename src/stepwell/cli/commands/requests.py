@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from stepwell import admin
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_span_option
 from stepwell.cli.views.output import print_document, print_note, print_table
 from stepwell.cli.views.text import format_deadline, format_span
+from stepwell.storage import clock
 
 if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage
@@ -54,12 +57,10 @@ def command(
         raise click.UsageError("say --overdue or --due-within, not both: what is overdue is due within any span")
 
     async def work(storage: BuiltInStorage) -> None:
-        from stepwell.storage import clock
-
         now = clock.now()
         requests = await storage.pending_requests(
             workflow_name=workflow,
-            run_id=None if run is None else await _find_run_id(storage, run),
+            run_id=None if run is None else (await admin.find_run(storage, run)).run_id,
             asked_by=None if older_than is None else now - older_than,
             due_by=now if overdue else None if due_within is None else now + due_within,
             after=None if after is None else await _find_last(storage, after),
@@ -77,8 +78,6 @@ def command(
             filtered = workflow or run or older_than or overdue or due_within or after
             print_note("no question matches" if filtered else "nobody is asked anything")
         if following is not None and not json:
-            from shlex import quote
-
             print_note(f"there are more: --after {quote(following)}")
 
     run_on_store(work)
@@ -89,27 +88,21 @@ async def _find_answered(storage: BuiltInStorage, page: list[PendingRequest]) ->
     runs = list({request.run_id for request in page})
     if not runs or not await asyncio.to_thread(storage.store.mailed, runs):
         return set()
-    from stepwell.admin.requests import find_pending_answers
+    from stepwell.admin.requests import find_pending_answers  # lazy: 100 ms
 
     return await find_pending_answers(storage, page)
 
 
-async def _find_run_id(storage: BuiltInStorage, name: str) -> str:
-    from stepwell.admin.lookup import find_run
-
-    return (await find_run(storage, name)).run_id
-
-
 async def _find_last(storage: BuiltInStorage, name: str) -> PendingRequest:
     """The last one of the page before. Raises NotFound if it is not open any more."""
-    from stepwell.admin.lookup import NotFound
-
     for n in range(len(name)):  # both may have a slash in them
         if name[n] == "/":
             for request in await storage.pending_requests(run_id=name[:n]):
                 if request.request_id == name[n + 1 :]:
                     return request
-    raise NotFound(f"no question {name!r} is open any more, so nobody knows what comes after it; begin without --after")
+    raise admin.NotFound(
+        f"no question {name!r} is open any more, so nobody knows what comes after it; begin without --after"
+    )
 
 
 def _to_dict(request: PendingRequest, now: datetime, answered: set[tuple[str, str]]) -> dict[str, Any]:

@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepwell.cli.drive import drive
+import stepwell
+from stepwell import admin
+from stepwell.cli.code_loader import get_workflow
+from stepwell.cli.failures import NOT_THIS_CODE, USAGE, CommandFailed
+from stepwell.cli.hints import command_line
 from stepwell.cli.settings import common_options, durability_option, follow_option, json_option
+from stepwell.errors import GraphChanged
 
 if TYPE_CHECKING:
     from stepwell.declarative.instance import AgentWorkflowInstance
@@ -41,12 +46,11 @@ def command(
 
     Ends with 0 if the run is done, 1 if it failed, 4 if it waits, 5 if this code cannot go on with it.
     """
+    from stepwell.cli.drive import drive  # lazy: 60 ms
 
     async def begin(
         runnable: Workflow | AgentWorkflowInstance, storage: BuiltInStorage
     ) -> RunStream[WorkflowRunResult]:
-        from stepwell.cli.code_loader import get_workflow
-
         built = get_workflow(runnable)
         head = await _find_head(storage, built, run)
         await _check_code(runnable, head, storage, workflow)
@@ -60,14 +64,10 @@ def command(
 
 async def _find_head(storage: BuiltInStorage, workflow: Workflow, name: str) -> Checkpoint:
     """Where the run is. Raises CommandFailed if that is not what was named."""
-    from stepwell.admin.lookup import NotFound, find_checkpoint
-    from stepwell.cli.failures import USAGE, CommandFailed
-    from stepwell.cli.hints import command_line
-
-    checkpoint = await find_checkpoint(storage, name)
+    checkpoint = await admin.find_checkpoint(storage, name)
     head = await workflow.archive_on(storage).head(checkpoint.run_id)
     if head is None:
-        raise NotFound(f"run {checkpoint.run_id!r} has gone meanwhile")
+        raise admin.NotFound(f"run {checkpoint.run_id!r} has gone meanwhile")
     if checkpoint.number != head.number and not checkpoint.run_id.startswith(name):  # a run may move on while we look
         problem = f"{name} is not where run {head.run_id!r} is: that is {head.run_id}@{head.number}"
         raise CommandFailed(problem, command_line("fork", f"{head.run_id}@{checkpoint.number}"), USAGE)
@@ -81,17 +81,12 @@ async def _check_code(
     runnable: Workflow | AgentWorkflowInstance, head: Checkpoint, storage: BuiltInStorage, name: str
 ) -> None:
     """Raises CommandFailed if this code cannot go on with the run. One that is done is only told again."""
-    from stepwell.admin.deploy_check import find_incompatibilities
-    from stepwell.cli.code_loader import get_workflow
-    from stepwell.cli.failures import NOT_THIS_CODE, CommandFailed
-    from stepwell.cli.hints import command_line
-    from stepwell.errors import GraphChanged
-    from stepwell.workflows.workflow import Workflow
+    from stepwell.admin.deploy_check import find_incompatibilities  # lazy: 100 ms
 
     if head.status.value == "IDLE":
         return
     why = await find_incompatibilities(storage.store, head.run_id, get_workflow(runnable))
-    if not why and not isinstance(runnable, Workflow):
+    if not why and not isinstance(runnable, stepwell.Workflow):
         try:
             runnable.check(head)
         except GraphChanged as changed:

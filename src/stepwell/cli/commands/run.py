@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwell.cli.drive import drive
+from stepwell.cli.code_loader import get_workflow
+from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.settings import common_options, durability_option, follow_option, json_option, tag_option
+from stepwell.storage.ids import new_run_id
 
 if TYPE_CHECKING:
     from stepwell.declarative.instance import AgentWorkflowInstance
@@ -44,19 +46,16 @@ def command(
 
     Ends with 0 if the run is done, 1 if it failed, 4 if it waits.
     """
-    from stepwell.cli.failures import USAGE, CommandFailed
-    from stepwell.cli.input_option import read_input
+    from stepwell.cli.drive import drive  # lazy: 60 ms
+    from stepwell.cli.input_option import make_message, read_input  # lazy: 60 ms
 
     text = None if argument is None else read_input(argument)
 
     async def begin(
         runnable: Workflow | AgentWorkflowInstance, storage: BuiltInStorage
     ) -> RunStream[WorkflowRunResult]:
-        from stepwell.cli.code_loader import get_workflow
-        from stepwell.storage.ids import new_run_id
-
         name = run_id if run_id is not None else new_run_id()
-        message = await _make_message(runnable, storage, text, name)
+        message = await make_message(runnable, storage, text, name)
         options: dict[str, Any] = {"run_id": name, "tags": tags or None, "durability": durability}
         try:
             return get_workflow(runnable).run_streaming(message, checkpoint_storage=storage, **options)
@@ -64,16 +63,3 @@ def command(
             raise CommandFailed(str(error), code=USAGE) from None
 
     drive(workflow, begin, follow=follow, json=json, make=True)
-
-
-async def _make_message(
-    runnable: Workflow | AgentWorkflowInstance, storage: BuiltInStorage, text: str | None, run_id: str
-) -> Any:
-    """What the run begins with."""
-    from stepwell.cli.input_option import parse_any_message, parse_message
-    from stepwell.workflows.workflow import Workflow
-
-    if isinstance(runnable, Workflow):
-        return parse_message(text, runnable.input_types, runnable.definition.codec)
-    storage.retention = runnable.definition.retention
-    return await runnable.beginning(parse_any_message(text), run_id, storage)

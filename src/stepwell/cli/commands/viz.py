@@ -6,6 +6,7 @@ import asyncio
 
 import click
 
+import stepwell
 from stepwell.cli.code_loader import load_code
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.views.output import print_document, print_lines
@@ -24,10 +25,8 @@ def command(workflow: str, form: str, json: bool) -> None:
     WORKFLOW is a workflow, a builder, or a function without arguments that gives one. MODULE is looked for in the
     working directory, too. Importing it runs its code.
     """
-    from stepwell.viz.picture import WorkflowViz
-
     built = asyncio.run(load_code(workflow).build_workflow())
-    picture = getattr(WorkflowViz(built), FORMS[form])()
+    picture = getattr(stepwell.WorkflowViz(built), FORMS[form])()
     if json:
         print_document(workflow=built.name, format=form, picture=picture)
     else:

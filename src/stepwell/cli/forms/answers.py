@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
+from stepwell import admin
+from stepwell.admin.requests import load_questions
+from stepwell.admin.state_edits import check_plain
+from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed, refusals
+from stepwell.cli.forms.json_schema import problems
 from stepwell.cli.hints import command_line
-from stepwell.errors import RequestError, RunError, StepwellError
 
 if TYPE_CHECKING:
-    from stepwell.admin.requests import Question
+    from stepwell.admin import Question
+    from stepwell.storage.built_in_storage import BuiltInStorage
 
 SHORTEST = 4  # characters of a shortened id
 _SHOWN = 5
@@ -32,15 +35,21 @@ def read_json(text: str, what: str) -> Any:
 
 def check_answer(question: Question, value: Any) -> None:
     """Raises CommandFailed, saying where, if a value cannot be stored, or is not what the question wants."""
-    from stepwell.admin.state_edits import check_plain
-    from stepwell.cli.forms.json_schema import problems
-
     with refusals():
         check_plain(value, f"the answer to {question.request_id!r}")
     flaws = list(islice(problems(question.response_schema, value), _SHOWN))
     if flaws:
         problem = f"that is no answer to {question.request_id!r}, which wants {question.response_type}"
         raise CommandFailed("\n".join([problem, *flaws]), "`stepwell requests --json` has the schema", USAGE)
+
+
+async def check_answers(storage: BuiltInStorage, checkpoint: str, answers: Mapping[str, Any]) -> None:
+    """Raises CommandFailed for what is no answer to a question that is open there."""
+    at = await admin.find_checkpoint(storage, checkpoint)
+    questions = {question.request_id: question for question in await load_questions(storage, at)}
+    for id, value in answers.items():
+        if id in questions:  # of any other, fork says what is open
+            check_answer(questions[id], value)
 
 
 def match_questions(prefix: str, questions: Sequence[Question]) -> list[Question]:
@@ -61,18 +70,3 @@ def check_unanswered(question: Question) -> None:
         )
         resume = command_line("resume", question.run_id, "MODULE:WORKFLOW")
         raise CommandFailed(problem, f"to go on with it: {resume}", NOT_FOUND)
-
-
-@contextmanager
-def refusals() -> Iterator[None]:
-    """What `admin` refuses, told as the command line does: as wrong usage, or as not to be found."""
-    try:
-        yield
-    except RequestError as error:
-        raise CommandFailed(str(error), command_line("requests"), NOT_FOUND) from error
-    except ValueError as error:  # a change, an answer, an id or a tag
-        if isinstance(error, StepwellError) or type(error) is ValueError:
-            raise CommandFailed(str(error), code=USAGE) from error
-        raise
-    except RunError as error:
-        raise CommandFailed(str(error), code=USAGE) from error

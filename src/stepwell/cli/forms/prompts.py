@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import click
 
+from stepwell.admin.diffs.json_diff import words_of
 from stepwell.cli.forms.schema_form import Form, Prompt
 from stepwell.cli.forms.value_parsers import are_numbered
 from stepwell.cli.settings import Settings
@@ -56,8 +57,6 @@ def _introduce(prompt: Prompt) -> list[str]:
 
 
 def _describe_place(prompt: Prompt) -> str:
-    from stepwell.admin.diffs.json_diff import words_of
-
     return words_of(prompt.path) if prompt.path else "answer"
 
 
@@ -69,7 +68,7 @@ def _read_line(prompt: str) -> str:
     """A line that is typed. With the keys for editing it, where they cannot get into what is printed."""
     if sys.stdout.isatty():
         with suppress(ImportError):  # it is not on every machine
-            import readline  # noqa: F401 - to be loaded is all it takes
+            import readline  # noqa: F401 - lazy: loading it changes how `input` edits a line
         return input(prompt)
     click.echo(prompt, nl=False, err=True)
     line = sys.stdin.readline()

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import stepwell
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
 from stepwell.cli.project import find_project_setting
 from stepwell.cli.secrets import hide
@@ -25,10 +26,8 @@ def load_seal() -> Seal | None:
     keys = parse_keys(text, where)
     if not keys:
         return None
-    from stepwell.storage.encryption import Seal
-
     try:
-        return Seal(keys, current=next(iter(keys)))
+        return stepwell.Seal(keys, current=next(iter(keys)))
     except ImportError as missing:
         raise CommandFailed(str(missing), code=USAGE) from None
 

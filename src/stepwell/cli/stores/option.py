@@ -13,7 +13,8 @@ from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.project import find_project_setting
 from stepwell.cli.secrets import hide_address
 from stepwell.cli.settings import Settings
-from stepwell.cli.stores.locations import FORMS, Directory, Schema, SQLiteFile, StoreLocation
+from stepwell.cli.stores.locations import FORMS, StoreLocation
+from stepwell.defaults import default_path
 
 if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage
@@ -59,17 +60,26 @@ def _find_project_address() -> str | None:
 def find_location(settings: Settings) -> StoreLocation:
     """The store that is meant, whether or not it is there."""
     address = find_address(settings)
-    if address is None:
-        from stepwell.defaults import default_path
+    scheme, divider, rest = (address or "").partition("://")
+    # Each kind of store is imported only if it is meant: 60 ms each.
+    if address is None or scheme in SQLITE:
+        from stepwell.cli.stores.sqlite_file import SQLiteFile  # lazy: 60 ms
 
+        if address is not None:
+            return SQLiteFile(_parse_path(rest))
         return SQLiteFile(default_path(), f"name another with --store, or in ${VARIABLE}; {FORMS}")
-    scheme, divider, rest = address.partition("://")
     if not divider:
+        from stepwell.cli.stores.directory import Directory  # lazy: 60 ms
+
         return Directory(Path(address))
-    if scheme in SQLITE:
-        return SQLiteFile(_parse_path(rest))
     if scheme in POSTGRES:
-        return _parse_schema(address)
+        from stepwell.cli.stores.postgres_schema import Schema  # lazy: 60 ms
+
+        if rest.count("@") > 1:
+            raise CommandFailed(
+                "the address of the store has more than one @", "write an @ in a password as %40", USAGE
+            )
+        return Schema(*_split_schema(address))
     raise CommandFailed("there is no kind of store for that address", FORMS, USAGE)
 
 
@@ -78,12 +88,6 @@ def _parse_path(rest: str) -> Path:
     if not rest.startswith("/") or len(rest) == 1:
         raise CommandFailed("the address of a SQLite store has three strokes and a path: sqlite:///runs.db", code=USAGE)
     return Path(unquote(rest[1:]))
-
-
-def _parse_schema(address: str) -> Schema:
-    if address.partition("://")[2].count("@") > 1:
-        raise CommandFailed("the address of the store has more than one @", "write an @ in a password as %40", USAGE)
-    return Schema(*_split_schema(address))
 
 
 def _split_schema(address: str) -> tuple[str, str]:

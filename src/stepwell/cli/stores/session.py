@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from stepwell.cli.settings import Settings
-from stepwell.cli.stores.locations import SQLiteFile
 from stepwell.cli.stores.option import find_location, open_store
 
 if TYPE_CHECKING:
@@ -36,9 +35,9 @@ def run_on_store(
         async with open_store(location, make=make, patient=patient) as storage:
             return await work(storage)
 
-    if waits_for_nothing_else and isinstance(location, SQLiteFile):
+    if waits_for_nothing_else and not location.needs_loop:
         return _run_without_loop(work_on_store())
-    import asyncio
+    import asyncio  # lazy: 25 ms, and `list` on SQLite does without
 
     return asyncio.run(work_on_store())
 

@@ -1,22 +1,18 @@
-"""Events as a person and a program read them, and those of a run from its store: all, the last, and what comes."""
+"""Events as a person and a program read them."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from stepwell.cli.views.text import leaf, printable
+from stepwell.model.payload import PayloadList
+from stepwell.storage.json_text import json_of
 
 if TYPE_CHECKING:
     from stepwell.model.event import WorkflowEvent
-    from stepwell.model.superstep import Commit
-    from stepwell.storage.built_in_storage import BuiltInStorage
-
-PAGE = 100  # records that are in memory at a time
-LOOK_EVERY = (0.05, 0.1, 0.25)  # seconds between two looks at a run that somebody else drives; the last from then on
 
 
 @dataclass(frozen=True)
@@ -75,11 +71,6 @@ def place_of(event: WorkflowEvent) -> str:
 
 def data_of(event: WorkflowEvent) -> Any:
     """What it carries, in the form it is stored: no class need be known for that."""
-    import msgspec
-
-    from stepwell.model.payload import PayloadList
-    from stepwell.storage.json_text import json_of
-
     parcel = event.payload
     if parcel is None:
         return None if event.details is not None else _plain(event.data)
@@ -90,59 +81,4 @@ def data_of(event: WorkflowEvent) -> Any:
 
 def _plain(value: Any) -> Any:
     """What is told live was never stored, and need not be made of anything that can be."""
-    import msgspec
-
     return msgspec.to_builtins(value, str_keys=True, enc_hook=repr)
-
-
-async def read_history(storage: BuiltInStorage, run_id: str) -> AsyncIterator[TimedEvent]:
-    """The events of a run, oldest first; a page of commits is read at a time."""
-    numbers = sorted(entry.number for entry in await storage.store.entries(run_id=run_id))
-    for begin in range(0, len(numbers), PAGE):
-        page = numbers[begin : begin + PAGE]
-        for commit in await read_commits(storage, run_id, page[0] - 1, page[-1]):
-            for event in events_of(run_id, commit):
-                yield event
-
-
-async def read_latest(storage: BuiltInStorage, run_id: str, upto: int, count: int) -> list[TimedEvent]:
-    """The last so many events up to a commit. As much is read as they are in."""
-    events: deque[TimedEvent] = deque()
-    width, last = PAGE, upto
-    while last >= 0 and len(events) < count:
-        page = await read_commits(storage, run_id, last - width, last)
-        for commit in reversed(page):
-            events.extendleft(reversed(events_of(run_id, commit)))
-            if len(events) >= count:
-                break
-        last, width = last - width, width * 2  # whatever was pruned is passed over in few steps
-    return list(events)[-count:] if count else []
-
-
-async def follow_commits(storage: BuiltInStorage, run_id: str, after: int) -> AsyncIterator[Commit | None]:
-    """The commits of a run past a number, as they are made; None where there is nothing new at the moment."""
-    quiet = 0
-    while True:
-        page = await read_commits(storage, run_id, after, None)
-        for commit in page:
-            after = commit.number
-            yield commit
-        if not page:
-            yield None
-            await asyncio.sleep(LOOK_EVERY[min(quiet, len(LOOK_EVERY) - 1)])
-        quiet = 0 if page else quiet + 1
-
-
-async def read_commits(storage: BuiltInStorage, run_id: str, after: int, upto: int | None) -> list[Commit]:
-    from stepwell.codec.codec import DEFAULT_CODEC
-    from stepwell.storage.wire.format import read_commit
-
-    records = await storage.store.history(run_id, after=max(after, -1), upto=upto)
-    return [read_commit(record, DEFAULT_CODEC)[0] for record in records]
-
-
-def events_of(run_id: str, commit: Commit) -> list[TimedEvent]:
-    """What a stored commit tells."""
-    from stepwell.kernel.commit_events import events
-
-    return [TimedEvent(event, commit.stamp.at) for event in events(run_id, commit, stored=True, replayed=True)]

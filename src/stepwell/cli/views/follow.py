@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
-from time import monotonic
 from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
 import click
 
 from stepwell.cli.views.output import print_json_line
-from stepwell.cli.views.scene import Scene
+from stepwell.cli.views.scene import CHATTER, Scene
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from stepwell.cli.views.events import TimedEvent
 
 _HIDDEN = frozenset({"checkpoint"})  # whoever wants one asks the store for it
-_CHATTER = frozenset({"checkpoint", "update", "withdrawn"})  # what is being said right now, bit by bit
-_STYLES = {"failed": "red", "asking": "yellow", "running": "cyan", "retrying": "magenta", "stopped": "magenta"}
-_AROUND = 4  # lines of the picture beside its rows
 
 
 class Follower(Protocol):
     """Is told what happens in a run, in order, inside a `with`."""
+
+    redraws: bool  # whether it keeps a place on the terminal, where nothing else may be printed
 
     def show(self, timed: TimedEvent) -> None: ...
     def expect(self, names: list[str]) -> None: ...
@@ -35,6 +31,8 @@ class Follower(Protocol):
 
 class _Listener:
     """One who needs to know neither what comes next nor where it ended."""
+
+    redraws = False
 
     def show(self, timed: TimedEvent) -> None:
         """Nothing is told to anybody."""
@@ -63,7 +61,7 @@ class Lines(_Listener):
         self._to = to
 
     def show(self, timed: TimedEvent) -> None:
-        if timed.event.type not in _CHATTER:
+        if timed.event.type not in CHATTER:
             click.echo(timed.format_line(), file=self._to)
 
 
@@ -75,65 +73,15 @@ class JsonLines(_Listener):
             print_json_line(**timed.as_dict())
 
 
-class Picture:
-    """A picture that stays where it is and changes, and is left as it was at the end.
-
-    It is drawn by a thread, so that it goes on while a handler keeps the event loop busy.
-    """
-
-    def __init__(self, scene: Scene, to: TextIO, *, lines: bool = False) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        self.scene, self._lines = scene, lines
-        self._console = Console(file=to, highlight=False)
-        self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=8, transient=False)
-
-    def show(self, timed: TimedEvent) -> None:
-        from rich.text import Text
-
-        self.scene.apply(timed, monotonic())
-        if self._lines and timed.event.type not in _CHATTER:
-            self._console.print(Text(timed.format_line()), soft_wrap=True)  # above the picture
-
-    def expect(self, names: list[str]) -> None:
-        self.scene.expect(names)
-
-    def end(self, status: str) -> None:
-        self.scene.end(status, monotonic())
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._live.stop()
-
-    def _render(self) -> RenderableType:
-        from rich.console import Group
-        from rich.table import Table
-        from rich.text import Text
-
-        now = monotonic()
-        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-        for width in (8, 8, 8, 6):  # so that it does not jump when a word changes
-            table.add_column(no_wrap=True, overflow="ellipsis", min_width=width)
-        for row in self.scene.rows(now, max(self._console.height - _AROUND, 3)):
-            style = _STYLES.get(row.state, "dim" if row.state == "-" else "")
-            table.add_row(Text(f"  {row.name}"), Text(row.state, style=style), Text(row.calls), Text(row.time))
-        heading = Text(self.scene.heading(now), style="bold", no_wrap=True, overflow="ellipsis")
-        return Group(heading, table, Text(f"  {self.scene.last}", style="dim", no_wrap=True, overflow="ellipsis"))
-
-
-def can_draw(to: TextIO) -> bool:
-    """Whether a picture can stay in its place there: on a terminal that can move its cursor, if rich is here."""
+def draw_on(to: TextIO, scene: Scene, *, lines: bool = False) -> Follower | None:
+    """A picture that stays in its place; None where there cannot be one: no terminal that moves its cursor, no rich."""
     if not to.isatty() or os.environ.get("TERM", "dumb").lower() in ("dumb", "unknown", ""):
-        return False
+        return None
     try:
-        import rich  # noqa: F401
+        from stepwell.cli.views.picture import Picture  # lazy: rich takes 40 ms, and may not be installed
     except ModuleNotFoundError:
-        return False
-    return True
+        return None
+    return Picture(scene, to, lines=lines)
 
 
 def make_follower(*, follow: bool, json: bool, scene: Scene) -> Follower:
@@ -142,4 +90,4 @@ def make_follower(*, follow: bool, json: bool, scene: Scene) -> Follower:
         return Silence()
     if json:
         return JsonLines()
-    return Picture(scene, sys.stderr) if can_draw(sys.stderr) else Lines(sys.stderr)
+    return draw_on(sys.stderr, scene) or Lines(sys.stderr)

@@ -15,8 +15,6 @@ from stepwell.cli.views.text import leaf, printable
 from stepwell.model.visible_text import visible_json
 
 SCHEMA = 1  # of the JSON documents: it changes when a field goes or means something else
-_COLOURS = {"failed": "red", "waiting": "yellow", "asking": "yellow", "running": "cyan", "cancelled": "magenta"}
-_ANY_WIDTH = 1_000_000
 
 
 _reserved: list[TextIO] = []  # stdout as it was before code of others got another
@@ -84,21 +82,9 @@ def _align(rows: Sequence[Sequence[str]]) -> Iterable[str]:
 
 
 def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Whether it can be drawn: rich may not be here, and ids that people copy must not be broken into pieces."""
+    """Whether it was drawn."""
     try:
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+        from stepwell.cli.views.rich_table import draw_table  # lazy: rich takes 40 ms, and may not be installed
     except ModuleNotFoundError:
         return False
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in zip(columns, *rows, strict=True):
-        table.add_column(column[0], overflow="fold", no_wrap=" " not in max(column, key=len))
-    for row in rows:
-        table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
-    console = Console(file=sys.stdout, highlight=False)
-    if console.measure(table, options=console.options.update(width=_ANY_WIDTH)).minimum > console.width:
-        return False
-    console.print(table)
-    return True
+    return draw_table(columns, rows)

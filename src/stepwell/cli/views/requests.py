@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stepwell.cli.views.text import format_moment, pluralise, printable, tree
+from stepwell.storage.json_text import json_of
 
 if TYPE_CHECKING:
     from stepwell.model.request import Request
@@ -40,6 +41,4 @@ def request_to_dict(request: Request) -> dict[str, Any]:
 
 
 def _decode_question(request: Request) -> Any:
-    from stepwell.storage.json_text import json_of
-
     return msgspec.json.decode(json_of(request.payload))

@@ -16,7 +16,8 @@ UNTOUCHED, NEXT, RUNNING, RETRYING, STOPPED = "-", "next", "running", "retrying"
 ASKING, FAILED, DONE = "asking", "failed", "done"
 AT_WORK = (RUNNING, RETRYING)
 LIVELY = (FAILED, RUNNING, RETRYING, STOPPED, ASKING, NEXT)  # what is worth a line if there is not room for all
-_HIDDEN = frozenset({"started", "checkpoint", "update", "withdrawn"})
+CHATTER = frozenset({"checkpoint", "update", "withdrawn"})  # what is being said right now, bit by bit
+_HIDDEN = CHATTER | {"started"}
 
 
 @dataclass
@@ -77,6 +78,11 @@ class Scene:
             self.superstep = event.iteration
         elif event.type == "status" and event.state is not None:
             self.status = event.state.value
+
+    def add(self, names: Iterable[str]) -> None:
+        """These are in the graph, whether or not they are ever called."""
+        for name in names:
+            self.views.setdefault(name, ExecutorView())
 
     def expect(self, names: Iterable[str]) -> None:
         """These are to be called next, as far as it is known from the store alone."""

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from stepwell.model.visible_text import visible
 
 STATUS = {
@@ -73,8 +75,6 @@ def tree(value: Any, *, full: bool = False) -> Iterator[str]:
 
 def leaf(value: Any, *, full: bool = False) -> str:
     """A value on one line: texts as they are, everything else as JSON says it."""
-    import msgspec
-
     value = _remove_tags(value)
     text = value if isinstance(value, str) and value else msgspec.json.encode(value).decode()
     if full or len(text) <= TEXT:
