@@ -1,4 +1,4 @@
-"""`stepwell diff`: what is different between two checkpoints."""
+"""`stepwell diff`: compare two checkpoints."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 @click.command("diff")
 @click.argument("checkpoint", metavar="RUN[@N]")
 @click.argument("other", metavar="[RUN[@N]]", required=False)
-@click.option("--patch", is_flag=True, help="Print a JSON Patch (RFC 6902) that makes the one into the other.")
-@click.option("--full", is_flag=True, help="Cut no value, however large.")
+@click.option("--patch", is_flag=True, help="Print a JSON Patch (RFC 6902) from the first to the second.")
+@click.option("--full", is_flag=True, help="Do not shorten large values.")
 @json_option
 @common_options
 def command(checkpoint: str, other: str | None, patch: bool, full: bool, json: bool) -> None:
-    """What leads from one checkpoint to another, of one run or of two.
+    """Compare two checkpoints.
 
-    A fork alone is compared with its parent where it began. + is what was added, - what was removed, ~ what changed.
-    Ends with 0 whether they differ or not.
+    They may belong to one run or to two. A fork alone is compared with the checkpoint of its parent that it started
+    from. + marks what was added, - what was removed, ~ what changed. Exits with 0 whether they differ or not.
     """
     if patch and json:
-        raise CommandFailed("--patch and --json are two ways to print it", "give one of them", USAGE)
+        raise CommandFailed("--patch and --json cannot be used together", "give one of them", USAGE)
     difference = run_on_store(lambda storage: _compare(storage, checkpoint, other))
     if patch:
-        _print_patch(difference)
+        print_json(difference.patch())
     elif json:
         print_document(**difference_to_dict(difference))
     else:
@@ -47,8 +47,4 @@ async def _compare(storage: BuiltInStorage, checkpoint: str, other: str | None) 
     try:
         return await admin.diff_from_parent(storage, checkpoint)
     except admin.NotForked as error:
-        raise CommandFailed(str(error), "give two checkpoints, for instance RUN@3 RUN@6", USAGE) from error
-
-
-def _print_patch(difference: admin.Difference) -> None:
-    print_json(difference.patch())
+        raise CommandFailed(str(error), "give two checkpoints, such as RUN@3 RUN@6", USAGE) from error

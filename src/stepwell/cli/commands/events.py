@@ -1,4 +1,4 @@
-"""`stepwell events`: what a run has told, from its history."""
+"""`stepwell events`: print the events of a run from its history."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 @json_option
 @common_options
 def command(run: str, json: bool) -> None:
-    """What RUN has told: its durable events, oldest first, as far as its history is kept.
+    """Print the events of a run from its history.
 
-    With --json, one JSON document on each line. `stepwell tail` shows the last ones, and those that come.
+    Prints the durable events of RUN, oldest first, as far back as its commits are stored. With --json, prints JSON
+    Lines. `stepwell tail` prints the latest events and follows the run.
     """
 
     async def work(storage: BuiltInStorage) -> None:

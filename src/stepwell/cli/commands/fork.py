@@ -1,4 +1,4 @@
-"""`stepwell fork`: a new run that goes on from a checkpoint of another, with changes."""
+"""`stepwell fork`: start a new run from a checkpoint of another, with changes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from stepwell.storage.built_in_storage import BuiltInStorage
 
-_WORDS = {str: "text", bool: "yes or no", int: "number", float: "number", list: "list", dict: "mapping"}
+_TYPE_NAMES = {str: "text", bool: "boolean", int: "number", float: "number", list: "list", dict: "mapping"}
 
 
 def _parse_pairs(context: click.Context, option: click.Parameter, arguments: tuple[str, ...]) -> dict[str, str]:
-    """NAME=VALUE, several times, by name."""
+    """Callback of a repeatable option NAME=VALUE."""
     pairs: dict[str, str] = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -39,25 +39,35 @@ def _parse_pairs(context: click.Context, option: click.Parameter, arguments: tup
 
 
 def _parse_values(context: click.Context, option: click.Parameter, arguments: tuple[str, ...]) -> dict[str, Any]:
-    """PATH=VALUE, several times, with values that are JSON or else texts."""
+    """Callback of a repeatable option PATH=VALUE, where VALUE is JSON or else text."""
     return {name: read_anything(text) for name, text in _parse_pairs(context, option, arguments).items()}
 
 
 @click.command("fork")
 @click.argument("checkpoint", metavar="RUN[@N]")
-@click.option("--as", "run_id", metavar="NEW", help="The id of the new run. Default: one that is made up.")
+@click.option("--as", "run_id", metavar="NEW", help="The id of the new run. Default: a generated one.")
 @click.option(
-    "--set", "set_", multiple=True, metavar="PATH=VALUE", callback=_parse_values, help="Change what is there."
+    "--set", "set_", multiple=True, metavar="PATH=VALUE", callback=_parse_values, help="Replace a value of the state."
 )
-@click.option("--add", multiple=True, metavar="PATH=VALUE", callback=_parse_values, help="Put in what is not there.")
-@click.option("--delete", multiple=True, metavar="PATH", help="Take out what is there.")
+@click.option("--add", multiple=True, metavar="PATH=VALUE", callback=_parse_values, help="Add a value to the state.")
+@click.option("--delete", multiple=True, metavar="PATH", help="Delete a value of the state.")
 @click.option(
-    "--answer", "answers", multiple=True, metavar="REQUEST=VALUE", callback=_parse_values, help="Answer a question."
+    "--answer",
+    "answers",
+    multiple=True,
+    metavar="REQUEST=VALUE",
+    callback=_parse_values,
+    help="Respond to an open request.",
 )
 @click.option(
-    "--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=_parse_pairs, help="Instead of its parent's tags."
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_parse_pairs,
+    help="Tag the new run. Default: the tags of the original run.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be changed, and make nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and create nothing.")
 @json_option
 @common_options
 def command(
@@ -71,18 +81,20 @@ def command(
     dry_run: bool,
     json: bool,
 ) -> None:
-    """Begin a new run where another was, with changes to its state. Prints the id of the new run.
+    """Start a new run from a checkpoint of another.
 
-    A path leads into the state, like order.price or lines.0, or /a.b/0 if a name has dots in it. A value is JSON, or
-    else a text. These options may be given several times. The other run stays as it is, nothing that led to
-    the checkpoint is done again, and nothing is run: `stepwell resume` goes on with the new run.
+    Prints the id of the new run. The original run is not changed, and what led to the checkpoint is not executed again.
+    The new run is only stored: `stepwell resume` drives it.
+
+    A PATH leads into the state, such as order.price or lines.0, or /a.b/0 if a name contains dots. A VALUE is JSON, or
+    else text. The options that change something are repeatable.
     """
     wanted: dict[str, Any] = {"set": set_, "add": add, "delete": delete, "responses": answers, "tags": tags or None}
 
     async def work(storage: BuiltInStorage) -> None:
         with refusals():
             if answers:
-                from stepwell.cli.forms.answers import check_answers  # lazy: 100 ms
+                from stepwell.cli.forms.answers import check_answers  # lazy: 100 ms, and few forks have an --answer
 
                 await check_answers(storage, checkpoint, answers)
             result = await (admin.preview_fork if dry_run else admin.fork)(storage, checkpoint, run_id=run_id, **wanted)
@@ -107,10 +119,10 @@ def _report(forked: stepwell.CheckpointInfo, json: bool) -> None:
         print_document(run_id=forked.run_id, number=forked.number, checkpoint_id=forked.checkpoint_id)
     else:
         print_lines([printable(forked.run_id)])
-        print_note(f"to go on with it: {command_line('resume', forked.run_id, 'MODULE:WORKFLOW')}")
+        print_note(f"to resume it: {command_line('resume', forked.run_id, 'MODULE:WORKFLOW')}")
 
 
 def _note_values(state: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
-    """What was understood: whether a value is a number or a text is not to be seen on the command line."""
+    """Print how each value was understood: `--set n=12` does not show whether 12 is a number or a text."""
     for name, value in (*state.items(), *answers.items()):
-        print_note(f"{name} = {leaf(value)} ({_WORDS.get(type(value), 'nothing')})")
+        print_note(f"{name} = {leaf(value)} ({_TYPE_NAMES.get(type(value), 'null')})")

@@ -1,4 +1,4 @@
-"""`stepwell respond`: answer a question of a run."""
+"""`stepwell respond`: respond to a request of a run."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from stepwell.cli.views.text import printable
 @click.argument("run", metavar="[RUN]", required=False)
 @click.argument("request", metavar="[REQUEST]", required=False)
 @click.option(
-    "--json", "argument", metavar="VALUE", help="The answer: JSON, @FILE, or - for stdin. Nothing is asked then."
+    "--json",
+    "argument",
+    metavar="VALUE",
+    help="The response: JSON, @FILE, or - for stdin. Without it, a form asks for the response.",
 )
 @common_options
 def command(run: str | None, request: str | None, argument: str | None) -> None:
-    """Answer a question that RUN asks. Without --json, a form is filled in.
+    """Respond to a request of a run.
 
-    RUN may be left out if only one run asks something, REQUEST if only one question is open; both may be shortened to
-    4 characters while they stay unique. REQUEST alone will do, if no run is called so.
+    RUN may be left out if only one run has an open request, REQUEST if RUN has only one. Both may be shortened to 4
+    characters as long as they are unique. REQUEST may stand alone if no run has that id.
 
-    The answer is held against the schema of what is asked for, and left for the run. Whoever drives the run takes it
-    in: a process that does so now, or else `stepwell resume`. Ends with 3 if the question is not open, or answered
-    already.
+    The response is checked against the schema of the request and stored as a signal. The process that drives the run
+    applies it; if there is none, `stepwell resume` does. Exits with 3 if the request is not open or already has a
+    response.
     """
     from stepwell.cli.forms.responses import respond  # lazy: 130 ms
 
     question = respond(run, request, argument)
-    print_lines([f"answered {printable(question.request_id)} of {printable(question.run_id)}"])
+    print_lines([f"responded to {printable(question.request_id)} of {printable(question.run_id)}"])
     resume = command_line("resume", question.run_id, "MODULE:WORKFLOW")
-    print_note(f"a process that drives the run takes it in; if none does: {resume}")
+    print_note(f"the process that drives the run applies it; if there is none: {resume}")

@@ -1,4 +1,4 @@
-"""`stepwell show`: a run at a checkpoint, whole."""
+"""`stepwell show`: show a run at a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ if TYPE_CHECKING:
 @click.command("show")
 @click.argument("run", metavar="RUN[@N]")
 @click.argument("checkpoint", metavar="[CHECKPOINT]", required=False)
-@click.option("--full", is_flag=True, help="Cut no value, however large, and count all calls.")
+@click.option("--full", is_flag=True, help="Do not shorten large values, and count the calls in all commits.")
 @json_option
 @common_options
 def command(run: str, checkpoint: str | None, full: bool, json: bool) -> None:
-    """Where RUN is and what it holds: its newest checkpoint, or number N of it.
+    """Show where a run is and what it holds.
 
-    RUN is the id of a run or of a checkpoint, which may be shortened to 4 characters while it stays unique. RUN@0 is
-    the input, RUN@-1 the last that is stored. CHECKPOINT, a number or an id, says the same apart. Values are always in
-    full in JSON. Calls are counted in the newest commits, unless in --full: what it costs does not grow with the run.
+    Shows the newest checkpoint of RUN, or checkpoint N. RUN@0 is the input, RUN@-1 the last stored checkpoint.
+    CHECKPOINT, a number or an id, may also be a second argument. RUN is the id of a run or of a checkpoint; it may be
+    shortened to 4 characters as long as it is unique.
+
+    JSON always holds values in full. Without --full, calls are counted in the newest commits only, so that a long run
+    is shown as fast as a short one.
     """
 
     async def work(storage: BuiltInStorage) -> None:

@@ -1,4 +1,4 @@
-"""`stepwell tail`: the last that a run has told, and what it tells from now on."""
+"""`stepwell tail`: print the latest events of a run, and follow it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from stepwell.cli.failures import FAILED, WAITING, exit_with
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.views.output import print_note
-from stepwell.cli.views.text import status_word
 
 if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage
@@ -19,21 +18,29 @@ if TYPE_CHECKING:
 
 @click.command("tail")
 @click.argument("run")
-@click.option("-n", "--lines", "count", type=click.IntRange(min=0), default=10, show_default=True, help="How many.")
-@click.option("-f", "--follow", is_flag=True, help="Then tell what happens, until the run rests.")
-@click.option("--wait", is_flag=True, help="With --follow: stay also while it waits for an answer.")
+@click.option(
+    "-n",
+    "--lines",
+    "count",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="How many events to print first.",
+)
+@click.option("-f", "--follow", is_flag=True, help="Print new events until the run stops.")
+@click.option("--wait", is_flag=True, help="With --follow: keep following while the run waits for a response.")
 @json_option
 @common_options
 def command(run: str, count: int, follow: bool, wait: bool, json: bool) -> None:
-    """The last events of RUN, and with --follow those that come, while any process drives it.
+    """Print the latest events of a run, and follow it.
 
-    It only looks: nothing is moved on by it. With --json, one JSON document on each line.
+    Reads the store and does not drive the run: another process does. With --json, prints JSON Lines.
 
-    With --follow it ends when the run rests, with 0 if it is done, 1 if it failed or was cancelled, and 4 if it waits
-    for an answer. Without, it ends with 0.
+    With --follow, exits when the run stops: with 0 if it is completed, 1 if it failed or was cancelled, 4 if it waits
+    for a response. Without --follow, exits with 0.
     """
     if wait and not follow:
-        raise click.UsageError("--wait goes with --follow")
+        raise click.UsageError("--wait needs --follow")
 
     async def work(storage: BuiltInStorage) -> tuple[str, str] | None:
         from stepwell.cli.run_tail import follow_run, show_latest  # lazy: 80 ms
@@ -44,13 +51,13 @@ def command(run: str, count: int, follow: bool, wait: bool, json: bool) -> None:
         await show_latest(storage, info, count, json=json)
         return None
 
-    rests = run_on_store(work, patient=follow)
-    if rests is not None:
-        _exit(*rests)
+    stopped = run_on_store(work, patient=follow)
+    if stopped is not None:
+        _exit(*stopped)
 
 
 def _exit(run_id: str, status: str) -> None:
-    if status == "IDLE":
+    if status == "completed":
         return
-    print_note(f"run {run_id!r} is {status_word(status)}")
-    exit_with(FAILED if status in ("FAILED", "CANCELLED") else WAITING)
+    print_note(f"run {run_id!r} is {status}")
+    exit_with(FAILED if status in ("failed", "cancelled") else WAITING)

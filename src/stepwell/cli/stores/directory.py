@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 class Directory(msgspec.Struct, frozen=True):
+    """A directory that was named."""
+
     path: Path
 
     reads_older = True
@@ -29,21 +31,21 @@ class Directory(msgspec.Struct, frozen=True):
         path = self.path
         check_name(path)
         if path.is_file():
-            hint = f"a SQLite file is sqlite:///{path}"
+            hint = f"for a SQLite file, write sqlite:///{path}"
             raise CommandFailed(f"{path} is a file, not a directory of runs", hint, USAGE)
         if make:
             self._check_room()
             return
         if not path.is_dir():
-            raise missing_store(f"{path} is not there", FORMS)
+            raise missing_store(f"{path} does not exist", FORMS)
         if not (path / layout.MARK).is_file():
             raise missing_store(f"{path} is a directory without runs", FORMS)
 
     def _check_room(self) -> None:
-        """Nothing is made among the files of others."""
+        """Raise CommandFailed if the directory holds somebody else's files."""
         if self.path.is_dir() and not (self.path / layout.MARK).is_file() and any(self.path.iterdir()):
-            problem = f"{self.path} is a directory with something else in it"
-            raise CommandFailed(problem, "name one that is empty, or not there yet", USAGE)
+            problem = f"{self.path} is a directory with other files in it"
+            raise CommandFailed(problem, "name an empty directory, or one that does not exist yet", USAGE)
 
     def open_storage(self, *, patient: bool = False) -> BuiltInStorage:
         return FileCheckpointStorage(self.path, seal=load_seal())
@@ -62,7 +64,8 @@ class Directory(msgspec.Struct, frozen=True):
     async def upgrade(self) -> None:
         async with self.open_storage() as storage:
             await storage.store.runs(limit=1)
-            # the first write marks the directory; a claim that is let go leaves nothing else
+            # Reading does not upgrade a directory; the first write does, by marking it.
+            # A lease that is released again is a write that leaves nothing else behind.
             migrating = this_process("migrate")
             await storage.store.claim("migrate", migrating, seconds=60)
             await storage.store.release("migrate", migrating)

@@ -1,4 +1,4 @@
-"""The history of a run, read from its store: checkpoints, commits and events."""
+"""Read the history of a run from its store: checkpoints, commits and events."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ if TYPE_CHECKING:
     from stepwell.model.superstep import Checkpoint, Commit
     from stepwell.storage.built_in_storage import BuiltInStorage
 
-PAGE = 100  # records that are in memory at a time
-LOOK_EVERY = (0.05, 0.1, 0.25)  # seconds between two looks at a run that somebody else drives; the last from then on
+PAGE = 100  # records in memory at a time
+# Seconds between two looks at a run that another process drives; the last one is repeated.
+LOOK_EVERY = (0.05, 0.1, 0.25)
 
 
 async def read_head(storage: BuiltInStorage, run_id: str) -> Checkpoint:
-    """The newest checkpoint of a run. Raises NotFound if the run was deleted in the meantime."""
+    """Read the newest checkpoint of a run. Raises NotFound if the run was deleted in the meantime."""
     at = await StoreArchive(storage.store, DEFAULT_CODEC).head(run_id)
     if at is None:
-        raise NotFound(f"run {run_id!r} has gone meanwhile")
+        raise NotFound(f"run {run_id!r} was deleted in the meantime")
     return at
 
 
 async def read_history(storage: BuiltInStorage, run_id: str) -> AsyncIterator[TimedEvent]:
-    """The events of a run, oldest first; a page of commits is read at a time."""
+    """Yield the events of a run, oldest first. Reads one page of commits at a time."""
+    # From the list of commits, not by counting: numbers are missing where commits were pruned.
     numbers = sorted(entry.number for entry in await storage.store.entries(run_id=run_id))
     for begin in range(0, len(numbers), PAGE):
         page = numbers[begin : begin + PAGE]
@@ -41,7 +43,7 @@ async def read_history(storage: BuiltInStorage, run_id: str) -> AsyncIterator[Ti
 
 
 async def read_latest(storage: BuiltInStorage, run_id: str, upto: int, count: int) -> list[TimedEvent]:
-    """The last so many events up to a commit. As much is read as they are in."""
+    """Return the last `count` events up to a commit. Reads only as many commits as they are in."""
     events: deque[TimedEvent] = deque()
     width, last = PAGE, upto
     while last >= 0 and len(events) < count:
@@ -50,12 +52,13 @@ async def read_latest(storage: BuiltInStorage, run_id: str, upto: int, count: in
             events.extendleft(reversed(events_of(run_id, commit)))
             if len(events) >= count:
                 break
-        last, width = last - width, width * 2  # whatever was pruned is passed over in few steps
+        # Each page is twice as wide as the one before, so that a pruned stretch is crossed in few reads.
+        last, width = last - width, width * 2
     return list(events)[-count:] if count else []
 
 
 async def follow_commits(storage: BuiltInStorage, run_id: str, after: int) -> AsyncIterator[Commit | None]:
-    """The commits of a run past a number, as they are made; None where there is nothing new at the moment."""
+    """Yield the commits of a run after a number, as they are made; None whenever there is nothing new."""
     quiet = 0
     while True:
         page = await read_commits(storage, run_id, after, None)
@@ -69,10 +72,11 @@ async def follow_commits(storage: BuiltInStorage, run_id: str, after: int) -> As
 
 
 async def read_commits(storage: BuiltInStorage, run_id: str, after: int, upto: int | None) -> list[Commit]:
+    """Return the stored commits with numbers above `after`, up to and including `upto`."""
     records = await storage.store.history(run_id, after=max(after, -1), upto=upto)
     return [read_commit(record, DEFAULT_CODEC)[0] for record in records]
 
 
 def events_of(run_id: str, commit: Commit) -> list[TimedEvent]:
-    """What a stored commit tells."""
+    """Return the durable events of a commit."""
     return [TimedEvent(event, commit.stamp.at) for event in events(run_id, commit, stored=True, replayed=True)]

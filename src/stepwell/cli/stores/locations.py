@@ -1,4 +1,7 @@
-"""The kinds of stores that an address may name: is one there, of which format is it, and how is it opened."""
+"""What the command line needs to know of a store before it is opened, for every kind of store.
+
+`sqlite_file`, `directory` and `postgres_schema` are the kinds; `option` chooses one of them by the address.
+"""
 
 from __future__ import annotations
 
@@ -16,43 +19,44 @@ FORMS = "a store is sqlite:///runs.db, postgresql://host/database, or a director
 
 
 class Format(msgspec.Struct, frozen=True):
-    """Of which format a store is, and which this Stepwell works with."""
+    """The format of a store, and the one that this Stepwell writes."""
 
     stored: int
     supported: int
 
 
 class StoreLocation(Protocol):
-    """A store that was named, and is not open yet. Nothing of this changes it, but for `upgrade`."""
+    """A store that was named and is not open yet. Only `upgrade` changes it."""
 
-    reads_older: bool  # what is of an older format is read as it is
-    needs_loop: bool  # whether its storage can only be used inside an event loop
+    reads_older: bool  # whether a store of an older format can be read without upgrading it
+    needs_loop: bool  # whether the storage only works inside an event loop
 
     def check(self, *, make: bool) -> None:
-        """Raises CommandFailed if it cannot be one, and if there is none, unless one is to be made."""
+        """Raise CommandFailed if there is no store here, or, with `make`, if none can be created."""
 
     def open_storage(self, *, patient: bool = False) -> BuiltInStorage:
-        """It, opened at its first use. For whoever is patient, a server may be away for as long as for any program."""
+        """Return the storage; it connects at its first use. `patient` allows a server to be away for longer."""
 
     def read_format(self) -> Format | None:
-        """Of which format it is, 0 if there is no store yet; None if that cannot be seen: opening it says why."""
+        """Return the format, 0 if there is no store yet; None if it cannot be read: then opening it fails, too."""
 
     def count_records(self) -> int:
-        """How many commits are in it, whatever its format."""
+        """Return the number of commits, for a store of any format."""
 
     async def upgrade(self) -> None:
-        """Make it a store of our format, a new one if there is none. Raises what opening it raises."""
+        """Upgrade the store to our format, or create it. Raises what opening it raises."""
 
 
 async def open_once(storage: BuiltInStorage) -> None:
-    """Open a store, which brings it up to date."""
+    """Open and close a storage: opening upgrades it."""
     async with storage:
         await storage.store.runs(limit=1)
 
 
 def check_name(path: Path) -> None:
+    # Without this check, the file system functions raise ValueError in many different places.
     if "\0" in str(path):
-        raise CommandFailed(f"{str(path)!r} cannot be the name of a file: it holds a NUL", FORMS, USAGE)
+        raise CommandFailed(f"{str(path)!r} is not a file name: it contains a NUL", FORMS, USAGE)
 
 
 def missing_store(what: str, hint: str) -> CommandFailed:

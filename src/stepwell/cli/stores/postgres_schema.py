@@ -15,11 +15,13 @@ from stepwell.stores.postgres.storage import PostgresCheckpointStorage
 if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage
 
-PATIENCE = 5.0  # seconds; a person waits for the answer
-LONG_PATIENCE = 30.0  # of a run that is under way
+PATIENCE = 5.0  # seconds to wait for the server while a person waits for the answer
+LONG_PATIENCE = 30.0  # seconds while a run is being driven: a restart of the server should not end it
 
 
 class Schema(msgspec.Struct, frozen=True):
+    """A PostgreSQL schema that was named."""
+
     dsn: str
     name: str
 
@@ -27,10 +29,11 @@ class Schema(msgspec.Struct, frozen=True):
     needs_loop = True
 
     def check(self, *, make: bool) -> None:
-        self.open_storage()  # says so if that cannot be an address, or if there is no driver
+        # First, because it raises if the address is malformed or psycopg is not installed.
+        self.open_storage()
         if not self._is_there() and not make:
-            hint = "another schema is named with ?schema=NAME at the end of the address"
-            raise missing_store(f"the database has no schema {self.name!r} of Stepwell", hint)
+            hint = "to name another schema, add ?schema=NAME to the address"
+            raise missing_store(f"the database has no Stepwell schema {self.name!r}", hint)
 
     def open_storage(self, *, patient: bool = False) -> BuiltInStorage:
         patience = LONG_PATIENCE if patient else PATIENCE
@@ -41,6 +44,7 @@ class Schema(msgspec.Struct, frozen=True):
 
     def read_format(self) -> Format | None:
         if not self._is_there():
+            # A schema with tables but without ours belongs to another program.
             count = "SELECT count(*) FROM pg_class AS c WHERE c.relnamespace = to_regnamespace($1)"
             return None if self._query(count, ["{schema}"]) else Format(0, tables.FORMAT)
         stored = self._query("SELECT format FROM {schema}.stepwell")
@@ -58,4 +62,4 @@ class Schema(msgspec.Struct, frozen=True):
     def _query(self, template: str, values: list[str] | None = None) -> Any:
         from stepwell.cli.stores.postgres_query import query_once  # lazy: psycopg may not be installed
 
-        return query_once(self.dsn, self.name, template, values or (), int(PATIENCE))
+        return query_once(self.dsn, self.name, template, values or (), timeout=int(PATIENCE))

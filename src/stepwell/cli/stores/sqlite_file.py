@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 class SQLiteFile(msgspec.Struct, frozen=True):
+    """A SQLite file that was named; `hint` helps if it does not exist."""
+
     path: Path
     hint: str = FORMS
 
@@ -32,14 +34,14 @@ class SQLiteFile(msgspec.Struct, frozen=True):
         if make:
             return
         if not self.path.is_file():
-            raise missing_store(f"{self.path} is not there", self.hint)
+            raise missing_store(f"{self.path} does not exist", self.hint)
         if self._query("SELECT count(*) FROM sqlite_schema") == 0:
             raise missing_store(f"{self.path} is empty", self.hint)
 
     def open_storage(self, *, patient: bool = False) -> BuiltInStorage:
         try:
             return SQLiteCheckpointStorage(self.path, seal=load_seal())
-        except ValueError as error:  # `:memory:`, say
+        except ValueError as error:  # a name that SQLite treats specially, such as `:memory:`
             raise CommandFailed(str(error), FORMS, USAGE) from None
 
     def read_format(self) -> Format | None:
@@ -57,7 +59,8 @@ class SQLiteFile(msgspec.Struct, frozen=True):
         await open_once(self.open_storage())
 
     def _query(self, query: str) -> Any:
-        """The one value of an answer; None if there is none. What is wrong with the file, the store says."""
+        """Return the single value of a query; None on any error: opening the store explains what is wrong."""
+        # Read-only, because our own storage would upgrade the file or create it.
         try:
             db = sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)
         except sqlite3.Error:

@@ -1,4 +1,4 @@
-"""A run at a checkpoint, as a person and a program read it."""
+"""Print a run at one checkpoint: what `stepwell show` shows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from stepwell.admin.lookup import NotFound, entry_of, find_checkpoint, find_run
 from stepwell.cli.views.output import print_document, print_lines
 from stepwell.cli.views.progress import compute_progress
 from stepwell.cli.views.requests import format_requests
-from stepwell.cli.views.text import format_moment, printable, status_word, tree
+from stepwell.cli.views.text import format_moment, printable, tree
 from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.model.status_words import status_word
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.wire.format import read_commit
 
@@ -19,26 +20,28 @@ if TYPE_CHECKING:
     from stepwell.model.superstep import Checkpoint, Commit
     from stepwell.storage.built_in_storage import BuiltInStorage
 
-RECENT = 500  # commits in which calls are counted
+RECENT = 500  # commits in which calls are counted: `show` must not get slower as a run grows
 
 
 async def find_inside(storage: BuiltInStorage, run: str, checkpoint: str) -> str:
-    """The name of a checkpoint of a run. Raises NotFound if it is one of another run."""
+    """Return the name of a checkpoint of this run. Raises NotFound if it belongs to another run."""
     run_id = (await find_run(storage, run)).run_id
     if checkpoint.lstrip("-").isdigit():
         return f"{run_id}@{checkpoint}"
     info = await find_checkpoint(storage, checkpoint)
     if info.run_id != run_id:
-        raise NotFound(f"checkpoint {info.checkpoint_id!r} is not one of run {run_id!r}, but of {info.run_id!r}")
+        raise NotFound(f"checkpoint {info.checkpoint_id!r} belongs to run {info.run_id!r}, not to run {run_id!r}")
     return info.checkpoint_id
 
 
 async def print_checkpoint(storage: BuiltInStorage, name: str, *, full: bool, json: bool) -> None:
+    """Print a checkpoint, for a person or as JSON."""
     at, commit, commits = await _read_checkpoint(storage, name, None if full else RECENT)
     progress = compute_progress(at, commits)
     document = document_of(at)
     if json:
-        print_document(**_make_header(at, commit), progress=progress.as_dict(), **document)
+        status = status_word(at.status, wake=at.wake)
+        print_document(**_make_header(at, commit), progress=progress.as_dict(), **{**document, "status": status})
         return
     print_lines(_format_heading(at, commit))
     print_lines(["", *progress.describe()])
@@ -51,7 +54,7 @@ async def print_checkpoint(storage: BuiltInStorage, name: str, *, full: bool, js
 async def _read_checkpoint(
     storage: BuiltInStorage, name: str, recent: int | None
 ) -> tuple[Checkpoint, Commit, list[Commit]]:
-    """The checkpoint, the commit that led to it, and the commits up to it that are kept: all, or the last so many."""
+    """Return the checkpoint, its commit, and the stored commits up to it: all, or the `recent` last ones."""
     entry = await entry_of(storage.store, await find_checkpoint(storage, name))
     at, commit = await StoreArchive(storage.store, DEFAULT_CODEC).at(entry)
     after = -1 if recent is None else max(entry.number - recent, -1)
@@ -82,12 +85,12 @@ def _format_heading(at: Checkpoint, commit: Commit) -> Iterator[str]:
     fields = {
         "run": f"{header['run_id']}@{at.number}",
         "workflow": header["workflow"],
-        "status": status_word(at.status.value),
+        "status": status_word(at.status, wake=at.wake),
         "checkpoint": header["checkpoint_id"],
         "committed": f"{format_moment(header['at'])} UTC ({header['kind']})",
         "tags": " ".join(f"{name}={value}" for name, value in sorted(header["tags"].items())),
         "forked from": f"{header['parent_run']}@{header['parent_number']}" if header["parent_run"] else "",
-        "works for": header["caller"] or "",
+        "called by": header["caller"] or "",
         "sleeps until": "" if at.wake is None else f"{format_moment(at.wake)} UTC",
     }
     yield from (f"{name:<12}  {printable(value)}" for name, value in fields.items() if value)
@@ -95,7 +98,7 @@ def _format_heading(at: Checkpoint, commit: Commit) -> Iterator[str]:
 
 
 def _separate(section: Iterable[str]) -> list[str]:
-    """With an empty line before it, if there is anything in it."""
+    """Put an empty line before a section that is not empty."""
     inside = list(section)
     return ["", *inside] if inside else []
 

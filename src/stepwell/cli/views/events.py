@@ -1,4 +1,4 @@
-"""Events as a person and a program read them."""
+"""Format events, as lines and as JSON."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 
 from stepwell.cli.views.text import leaf, printable
 from stepwell.model.payload import PayloadList
+from stepwell.model.status_words import status_word
 from stepwell.storage.json_text import json_of
 
 if TYPE_CHECKING:
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TimedEvent:
-    """An event, and when that was: of one that is stored, the time of its commit."""
+    """An event and its time: for a durable event, the time of its commit."""
 
     event: WorkflowEvent
     at: str
 
     def as_dict(self) -> dict[str, Any]:
-        """For a program."""
+        """Return the event as JSON."""
         event = self.event
         optional = {
             "executor": event.executor_id,
@@ -35,7 +36,7 @@ class TimedEvent:
             "data": data_of(event),
         }
         present = {name: value for name, value in optional.items() if value is not None}
-        state = None if event.state is None else event.state.value
+        state = None if event.state is None else status_word(event.state)
         return {
             "run_id": event.run_id,
             "commit": event.commit,
@@ -46,12 +47,12 @@ class TimedEvent:
         }
 
     def format_line(self) -> str:
-        """For a person."""
+        """Return the event as one line for a person."""
         number = "-" if self.event.commit is None else self.event.commit
         return f"{number:>4}  {self.at[:19].replace('T', ' ')}  {self.describe()}"
 
     def describe(self) -> str:
-        """The same without the number of the commit and the time."""
+        """Return the line without the number of the commit and the time."""
         fields = self.as_dict()
         parts = [self.event.type]
         if self.event.type == "status":
@@ -65,20 +66,20 @@ class TimedEvent:
 
 
 def place_of(event: WorkflowEvent) -> str:
-    """Which executor it is about, and inside which ones; a sub-workflow as a whole goes by who calls it."""
+    """Return the path of the executor, through its sub-workflows: `outer/inner`."""
     return "/".join([*event.path, event.executor_id] if event.executor_id is not None else event.path)
 
 
 def data_of(event: WorkflowEvent) -> Any:
-    """What it carries, in the form it is stored: no class need be known for that."""
-    parcel = event.payload
-    if parcel is None:
+    """Return the data of an event in its stored form, which needs none of the program's classes."""
+    payload = event.payload
+    if payload is None:
         return None if event.details is not None else _plain(event.data)
-    if isinstance(parcel, PayloadList):
-        return [msgspec.json.decode(json_of(payload)) for payload in parcel.payloads]
-    return msgspec.json.decode(json_of(parcel))
+    if isinstance(payload, PayloadList):
+        return [msgspec.json.decode(json_of(item)) for item in payload.payloads]
+    return msgspec.json.decode(json_of(payload))
 
 
 def _plain(value: Any) -> Any:
-    """What is told live was never stored, and need not be made of anything that can be."""
+    """Convert live data, which was never stored and may hold objects that cannot be."""
     return msgspec.to_builtins(value, str_keys=True, enc_hook=repr)

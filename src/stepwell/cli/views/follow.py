@@ -1,4 +1,4 @@
-"""Those who are told of a run while it moves: a picture on a terminal, lines in a pipe, JSON for a program."""
+"""Followers of a run: they show its events as they happen, as a live view, as lines, or as JSON Lines."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from stepwell.cli.views.scene import CHATTER, Scene
 if TYPE_CHECKING:
     from stepwell.cli.views.events import TimedEvent
 
-_HIDDEN = frozenset({"checkpoint"})  # whoever wants one asks the store for it
+_HIDDEN = frozenset({"checkpoint"})  # the store has it; its event only repeats the commit
 
 
 class Follower(Protocol):
-    """Is told what happens in a run, in order, inside a `with`."""
+    """Receives the events of a run in order, inside a `with` block."""
 
     redraws: bool  # whether it keeps a place on the terminal, where nothing else may be printed
 
@@ -29,33 +29,33 @@ class Follower(Protocol):
     def __exit__(self, *exc: object) -> None: ...
 
 
-class _Listener:
-    """One who needs to know neither what comes next nor where it ended."""
+class _PlainFollower:
+    """A follower that needs to know neither the next executors nor the final status."""
 
     redraws = False
 
     def show(self, timed: TimedEvent) -> None:
-        """Nothing is told to anybody."""
+        """Do nothing."""
 
     def expect(self, names: list[str]) -> None:
-        """Of no interest."""
+        """Do nothing."""
 
     def end(self, status: str) -> None:
-        """Of no interest."""
+        """Do nothing."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Nothing to clear up."""
+        """Do nothing."""
 
 
-class Silence(_Listener):
-    """Nobody follows."""
+class Silence(_PlainFollower):
+    """Shows nothing."""
 
 
-class Lines(_Listener):
-    """One line for each event."""
+class Lines(_PlainFollower):
+    """Prints one line per event."""
 
     def __init__(self, to: TextIO) -> None:
         self._to = to
@@ -65,8 +65,8 @@ class Lines(_Listener):
             click.echo(timed.format_line(), file=self._to)
 
 
-class JsonLines(_Listener):
-    """One JSON document for each event, on stdout."""
+class JsonLines(_PlainFollower):
+    """Prints one JSON document per event to stdout."""
 
     def show(self, timed: TimedEvent) -> None:
         if timed.event.type not in _HIDDEN:
@@ -74,20 +74,21 @@ class JsonLines(_Listener):
 
 
 def draw_on(to: TextIO, scene: Scene, *, lines: bool = False) -> Follower | None:
-    """A picture that stays in its place; None where there cannot be one: no terminal that moves its cursor, no rich."""
+    """Return a live view of the scene; None if `to` is not a terminal that can redraw, or rich is missing."""
     if not to.isatty() or os.environ.get("TERM", "dumb").lower() in ("dumb", "unknown", ""):
         return None
     try:
-        from stepwell.cli.views.picture import Picture  # lazy: rich takes 40 ms, and may not be installed
+        from stepwell.cli.views.picture import Picture  # lazy: rich takes 40 ms and may be missing
     except ModuleNotFoundError:
         return None
     return Picture(scene, to, lines=lines)
 
 
 def make_follower(*, follow: bool, json: bool, scene: Scene) -> Follower:
-    """Whoever is to be told of a run that is driven here. People look at stderr: stdout is for what the run gives."""
+    """Return the follower for a run that this process drives."""
     if not follow:
         return Silence()
     if json:
         return JsonLines()
+    # To stderr: stdout is for the outputs of the run.
     return draw_on(sys.stderr, scene) or Lines(sys.stderr)

@@ -1,4 +1,4 @@
-"""The picture of a run on a terminal, drawn by rich."""
+"""The live view of a run on a terminal, drawn with rich."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from stepwell.cli.views.scene import CHATTER, Scene
 if TYPE_CHECKING:
     from stepwell.cli.views.events import TimedEvent
 
-_STYLES = {"failed": "red", "asking": "yellow", "running": "cyan", "retrying": "magenta", "stopped": "magenta"}
-_AROUND = 4  # lines of the picture beside its rows
+_STYLES = {"failed": "red", "waiting": "yellow", "running": "cyan", "retrying": "magenta", "stopped": "magenta"}
+_AROUND = 4  # lines of the view besides its rows
 
 
 class Picture:
-    """A picture that stays where it is and changes, and is left as it was at the end.
+    """A follower that redraws one block of lines in place, and leaves it on the screen at the end.
 
-    It is drawn by a thread, so that it goes on while a handler keeps the event loop busy.
+    rich draws it from a thread, so it keeps moving while a handler blocks the event loop.
     """
 
     redraws = True
@@ -35,7 +35,8 @@ class Picture:
     def show(self, timed: TimedEvent) -> None:
         self.scene.apply(timed, monotonic())
         if self._lines and timed.event.type not in CHATTER:
-            self._console.print(Text(timed.format_line()), soft_wrap=True)  # above the picture
+            # Through the same console, which prints the line above the block.
+            self._console.print(Text(timed.format_line()), soft_wrap=True)
 
     def expect(self, names: list[str]) -> None:
         self.scene.expect(names)
@@ -53,7 +54,8 @@ class Picture:
     def _render(self) -> RenderableType:
         now = monotonic()
         table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-        for width in (8, 8, 8, 6):  # so that it does not jump when a word changes
+        # Fixed minimum widths, so that the columns do not jump when a word changes.
+        for width in (8, 9, 8, 6):
             table.add_column(no_wrap=True, overflow="ellipsis", min_width=width)
         for row in self.scene.rows(now, max(self._console.height - _AROUND, 3)):
             style = _STYLES.get(row.state, "dim" if row.state == "-" else "")
