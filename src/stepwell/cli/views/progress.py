@@ -40,7 +40,7 @@ class RunProgress:
         yield f"progress: {pluralise(self.iteration, 'superstep')}"
         if self.called:
             times = [f"{id} ({pluralise(n, 'time')})" for id, n in self.called.items()]
-            scope = "" if self.whole else f" since commit {self.since}"
+            scope = "" if self.whole else f" since commit {self.since}, in the commits that are stored"
             yield f"  called: {_join(times)}{scope}"
         if self.next:
             yield f"  next: {_join(self.next)}"
