@@ -1,4 +1,4 @@
-"""The program: its commands, loaded when they are called, and how it ends."""
+"""The click group `stepwell`: its commands, its help and its exit codes."""
 
 from __future__ import annotations
 
@@ -7,35 +7,38 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from stepwell.cli.failures import OK, Ending, silence_stdout
 from stepwell.cli.settings import Settings, common_options
 from stepwell.cli.std_streams import make_writable
 
-COMMANDS = (
-    "list",
-    "show",
-    "events",
-    "tail",
-    "requests",
-    "respond",
-    "fork",
-    "diff",
-    "run",
-    "resume",
-    "cancel",
-    "viz",
-    "check",
-    "prune",
-    "export",
-    "import",
-    "doctor",
-    "migrate",
-)
+# The first sentence of each command's help stands here once more, so that neither `stepwell --help`
+# nor the completion of a command name has to import the commands. A test compares them.
+COMMANDS = {
+    "list": "List runs, newest first.",
+    "show": "Show where a run is and what it holds.",
+    "events": "Print the events of a run from its history.",
+    "tail": "Print the latest events of a run, and follow it.",
+    "requests": "List the requests that wait for a response.",
+    "respond": "Respond to a request of a run.",
+    "fork": "Start a new run from a checkpoint of another.",
+    "diff": "Compare two checkpoints.",
+    "run": "Start a run and drive it until it stops.",
+    "resume": "Resume a run.",
+    "cancel": "Cancel a run.",
+    "viz": "Draw the graph of a workflow.",
+    "check": "Check which runs this code can continue.",
+    "prune": "Delete old checkpoints and runs.",
+    "export": "Export a run to a file.",
+    "import": "Import an exported run into a store.",
+    "doctor": "Check a store for damage.",
+    "migrate": "Create a store, or upgrade its format.",
+}
 
 
 class Program(click.Group):
-    """A group of commands, each a module of its own."""
+    """A group that imports the module of a command when the command is called."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -46,15 +49,24 @@ class Program(click.Group):
         command: click.Command = import_module(f".commands.{name}", __package__).command
         return command
 
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        # Not `click.Group.shell_complete`: it imports every command whose name it suggests.
+        return [*names, *click.Command.shell_complete(self, context, incomplete)]
+
     def invoke(self, context: click.Context) -> None:
         try:
             super().invoke(context)
             sys.stdout.flush()
-        except BrokenPipeError:  # whoever read us has seen enough
+        except BrokenPipeError:  # the reader, such as `head`, has seen enough
             silence_stdout()
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Do what the arguments say, tell on stderr what went wrong, and end the process with the code for it."""
+        """Run the command line, report errors on stderr, and exit the process with the matching code."""
         settings = Settings()
         make_writable()
         with Ending(settings):
@@ -72,8 +84,8 @@ class Program(click.Group):
 @click.version_option(package_name="stepwell", message="%(prog)s %(version)s")
 @common_options
 def stepwell() -> None:
-    """See the runs of agent workflows: where they are, what they hold, whom they wait for.
+    """Inspect, drive and repair the runs of agent workflows.
 
-    Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 waiting
-    for input, 5 this code cannot go on with the run, 130 interrupted.
+    Data goes to stdout, everything else to stderr. Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 not found,
+    4 waiting, 5 this code cannot continue the run, 130 interrupted.
     """

@@ -1,4 +1,4 @@
-"""`MODULE:WORKFLOW`: the code that is meant, imported, and what it gives made into a workflow."""
+"""Import the workflow that `MODULE:WORKFLOW` names on the command line."""
 
 from __future__ import annotations
 
@@ -7,48 +7,49 @@ import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from importlib import import_module
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
+import stepwell
 from stepwell.cli.failures import NOT_THIS_CODE, USAGE, CommandFailed
 
 if TYPE_CHECKING:
     from stepwell.declarative.instance import AgentWorkflowInstance
     from stepwell.workflows.workflow import Workflow
 
-_WHERE = "it is looked for in the working directory and where Python looks"
-_WANTED = "name a workflow, a builder, or a function without arguments that gives one"
-_DEBUG = "--debug shows where it happened"
+_WHERE = "modules are searched in the working directory and on Python's path"
+_WANTED = "name a workflow, a builder, or a function without arguments that returns one"
+_DEBUG = "--debug shows the traceback"
 
 
 @dataclass(frozen=True)
 class Code:
-    """What was named, imported and not yet asked for a workflow."""
+    """The imported object that `MODULE:WORKFLOW` names; it may still have to be called or built."""
 
     name: str
     target: Any
 
     async def build_workflow(self) -> Workflow:
-        """The workflow itself; of one said by the names of its agents, the one that it is built as."""
+        """Build the workflow that the engine runs. Raises CommandFailed."""
         return get_workflow(await self.build())
 
     async def build(self) -> Workflow | AgentWorkflowInstance:
-        """What a function gives, awaited if need be, and what a builder builds. Raises CommandFailed."""
-        from stepwell.workflows.workflow import Workflow
-
+        """Call the target if it is a function, build it if it is a builder. Raises CommandFailed."""
         target = self.target
-        with redirect_stdout(sys.stderr):  # what it prints is no data of ours
+        # stdout is for our data: what the user's code prints while it is loaded goes to stderr.
+        with redirect_stdout(sys.stderr):
             if _is_function(target):
                 target = await self._call(target)
-            if not isinstance(target, Workflow) and callable(build := getattr(target, "build", None)):
+            if not isinstance(target, stepwell.Workflow) and callable(build := getattr(target, "build", None)):
                 target = await self._call(build)
-        if isinstance(target, Workflow):
+        if isinstance(target, stepwell.Workflow):
             return target
-        from stepwell.declarative.instance import AgentWorkflowInstance
+        from stepwell.declarative.instance import AgentWorkflowInstance  # lazy: 90 ms, most workflows are not one
 
         if isinstance(target, AgentWorkflowInstance):
             return target
-        problem = f"{self.name} is no workflow but of class {type(target).__name__}"
+        problem = f"{self.name} is not a workflow, but an instance of {type(target).__name__}"
         raise CommandFailed(problem, _WANTED, NOT_THIS_CODE)
 
     async def _call(self, function: Callable[[], Any]) -> Any:
@@ -61,45 +62,47 @@ class Code:
 
 
 def get_workflow(runnable: Workflow | AgentWorkflowInstance) -> Workflow:
-    """What the engine runs."""
-    from stepwell.workflows.workflow import Workflow
-
-    return runnable if isinstance(runnable, Workflow) else runnable.workflow
+    """Return the workflow that the engine runs."""
+    return runnable if isinstance(runnable, stepwell.Workflow) else runnable.workflow
 
 
 def load_code(name: str) -> Code:
-    """What `MODULE:WORKFLOW` names. Importing the module runs its code. Raises CommandFailed.
+    """Import what `MODULE:WORKFLOW` names. Importing the module runs its code. Raises CommandFailed.
 
-    Not to be called inside an event loop: a module may begin one of its own when it is imported.
+    Do not call this inside an event loop: the module may run one of its own when it is imported.
     """
     module, divider, path = name.partition(":")
     if not divider or not module or not path:
         raise CommandFailed(f"{name!r} is not of the form MODULE:WORKFLOW", "for example: shop.orders:workflow", USAGE)
     if "/" in module or module.startswith(".") or module.endswith(".py"):
-        hint = "a module is named as in an import, without its folder and .py, for example: shop.orders:workflow"
-        raise CommandFailed(f"{module!r} is the name of a file, not of a module", hint, USAGE)
+        hint = "write the module as in an import, without directory and .py, for example: shop.orders:workflow"
+        raise CommandFailed(f"{module!r} is a file name, not a module name", hint, USAGE)
     with redirect_stdout(sys.stderr):
         return Code(name, _get_attribute(_import(module), module, path))
 
 
 def _is_function(target: Any) -> bool:
-    """Whether it is to be called for the workflow: a builder and a workflow are not, whatever else they can do."""
+    """Return whether the target must be called to get a workflow.
+
+    Workflows and builders may be callable too, but they have `build`; a class is always called.
+    """
     return callable(target) and (isinstance(target, type) or not hasattr(target, "build"))
 
 
 def _import(module: str) -> Any:
-    from importlib import import_module
-
+    # As `python -m` does. The script `stepwell` is started with its own directory on the path instead.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         return import_module(module)
     except ModuleNotFoundError as missing:
+        # The module itself and its parent packages are what the user misspelt; anything else is a dependency of theirs.
         if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
             problem = f"module {module!r} needs {missing.name!r}, which is not installed"
             raise CommandFailed(problem, _DEBUG, NOT_THIS_CODE) from missing
         raise CommandFailed(f"there is no module {module!r}", _WHERE, NOT_THIS_CODE) from None
-    except (Exception, SystemExit) as error:  # a script may end where it is not called as one
+    # SystemExit: a script without a `__main__` guard may call `sys.exit()` when it is imported.
+    except (Exception, SystemExit) as error:
         problem = f"importing {module!r} raised {type(error).__name__}: {error}"
         raise CommandFailed(problem, _DEBUG, NOT_THIS_CODE) from error
 

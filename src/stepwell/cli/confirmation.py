@@ -1,4 +1,4 @@
-"""A person says yes before something is done that cannot be undone."""
+"""Ask a person to confirm what cannot be undone."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from stepwell.cli.settings import Settings
 from stepwell.cli.views.output import print_note
 
 
-def needs_confirmation(otherwise: str, hint: str = "--yes says yes") -> bool:
-    """Whether a person has to be asked first: --yes says that it is wanted.
+def needs_confirmation(problem: str, hint: str = "--yes confirms it") -> bool:
+    """Return whether a person must be asked first; with --yes nobody is.
 
-    Raises CommandFailed, saying `otherwise`, if nobody is there to be asked.
+    Raises CommandFailed with `problem` and `hint` if a question is needed and nobody can answer it.
     """
     settings = click.get_current_context().ensure_object(Settings)
     if settings.yes:
         return False
     if settings.no_input or not sys.stdin.isatty():
-        raise CommandFailed(otherwise, hint, USAGE)
+        raise CommandFailed(problem, hint, USAGE)
     return True
 
 
-def confirm(question: str, otherwise: str) -> None:
-    """Ask the person at the terminal. Unless the answer is yes, say `otherwise`, and end as if interrupted.
+def confirm(question: str, refused: str) -> None:
+    """Ask the person at the terminal. Unless the answer is yes, print `refused` and raise Abort.
 
-    Not to be called inside an event loop, which would keep an interrupt from whoever waits for the answer.
+    Do not call this inside an event loop: it would swallow the Ctrl-C of a person who is being asked.
     """
     if not click.confirm(question, err=True):
-        print_note(otherwise)
+        print_note(refused)
         raise click.Abort

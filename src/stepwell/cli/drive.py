@@ -1,4 +1,7 @@
-"""A run that is driven from the command line: by its code, on the store that is meant, told to whoever follows it."""
+"""Drive a run from the command line: load its code, run it on the chosen store, show events, report the result.
+
+Used by `stepwell run` and `stepwell resume`, which differ only in how they open the run.
+"""
 
 from __future__ import annotations
 
@@ -12,44 +15,48 @@ from stepwell.cli.code_loader import Code, get_workflow, load_code
 from stepwell.cli.failures import FAILED, INTERRUPTED, WAITING, CommandFailed, exit_with
 from stepwell.cli.hints import command_line
 from stepwell.cli.stores.session import run_on_store
-from stepwell.cli.views.follow import Follower, Picture, make_follower
+from stepwell.cli.views.events import TimedEvent, data_of
+from stepwell.cli.views.follow import Follower, make_follower
 from stepwell.cli.views.output import print_document, print_json_line, print_note, print_value, reserve_stdout
 from stepwell.cli.views.requests import format_requests
 from stepwell.cli.views.result import Result, to_plain
 from stepwell.cli.views.scene import Scene
 from stepwell.cli.views.text import format_moment
-from stepwell.errors import StoreUnavailable
+from stepwell.errors import RunError, StoreUnavailable
+from stepwell.model.status_words import SLEEPING, status_word
+from stepwell.storage import clock
 
 if TYPE_CHECKING:
     from stepwell.declarative.instance import AgentWorkflowInstance
     from stepwell.engine.stream import RunStream
-    from stepwell.errors import RunError
     from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent
     from stepwell.storage.built_in_storage import BuiltInStorage
     from stepwell.workflows.result import WorkflowRunResult
     from stepwell.workflows.workflow import Workflow
 
     Runnable = Workflow | AgentWorkflowInstance
-    Begin = Callable[[Runnable, BuiltInStorage], Awaitable[RunStream[WorkflowRunResult]]]
+    OpenRun = Callable[[Runnable, BuiltInStorage], Awaitable[RunStream[WorkflowRunResult]]]
 
 
-def drive(name: str, begin: Begin, *, follow: bool, json: bool, make: bool = False) -> None:
-    """Drive the run that `begin` opens until it rests, tell what came of it, and end with the code for that."""
-    session = _DriveSession(load_code(name), begin, follow, json)
+def drive(name: str, open_run: OpenRun, *, follow: bool, json: bool, make: bool = False) -> None:
+    """Drive the run that `open_run` opens until it stops, report its result, and exit with the code for it."""
+    session = _DriveSession(load_code(name), open_run, follow, json)
     try:
         with reserve_stdout():
             result = run_on_store(session.run, make=make, patient=True)
     except KeyboardInterrupt:
         if session.run_id is None:
             raise
-        problem = f"interrupted; run {session.run_id!r} stands at its last commit"
+        problem = f"interrupted; run {session.run_id!r} is stored up to its last commit"
         raise CommandFailed(problem, session.resume_command(), INTERRUPTED) from None
     except StoreUnavailable as error:
         if session.run_id is None:
             raise
-        raise CommandFailed(str(error), f"when it is there again: {session.resume_command()}", FAILED) from error
-    except SystemExit as left:  # of a handler: the code would be taken for one of ours
-        problem = f"the code in {name} ended the process: SystemExit: {left}"
+        hint = f"once the store is available again: {session.resume_command()}"
+        raise CommandFailed(str(error), hint, FAILED) from error
+    except SystemExit as left:
+        # Raised by a handler. Its code must not become ours: scripts would read it as one of our exit codes.
+        problem = f"the code in {name} exited the process: SystemExit: {left}"
         raise CommandFailed(problem, session.resume_command() if session.run_id else "", FAILED) from left
     session.report(result)
 
@@ -57,67 +64,63 @@ def drive(name: str, begin: Begin, *, follow: bool, json: bool, make: bool = Fal
 @dataclass
 class _DriveSession:
     code: Code
-    begin: Begin
+    open_run: OpenRun
     follow: bool
     json: bool
-    run_id: str | None = None
+    run_id: str | None = None  # None until the first event: there is nothing to resume before
     outputs: list[Any] = field(default_factory=list)
     failure: WorkflowErrorDetails | None = None
-    raised: RunError | None = None  # knows where in a handler it happened
+    raised: RunError | None = None  # the cause of a failure, for the traceback of --debug
 
     async def run(self, storage: BuiltInStorage) -> Result:
-        """Drive the run to where it rests. What it failed with is part of what it came to."""
+        """Drive the run until it stops. A failure of the run is part of the result, not raised."""
         runnable = await self.code.build()
         workflow = get_workflow(runnable)
-        stream = await self.begin(runnable, storage)
+        stream = await self.open_run(runnable, storage)
         scene = Scene("", workflow.name, list(workflow.executors), monotonic())
-        with make_follower(follow=self.follow, json=self.json, scene=scene) as listener:
+        with make_follower(follow=self.follow, json=self.json, scene=scene) as follower:
             try:
-                error = await self._follow(stream, listener)
+                error = await self._follow(stream, follower)
             except asyncio.CancelledError:
-                listener.end("interrupted")
+                follower.end("interrupted")
                 raise
             assert self.run_id is not None
             head = await workflow._archive_on(storage).head(self.run_id)
             assert head is not None
-            listener.end(head.status.value)
-        if isinstance(listener, Picture):  # it would have been in the way
+            follower.end(status_word(head.status, wake=head.wake))
+        # A picture is redrawn in place: outputs printed meanwhile would be painted over.
+        if follower.redraws:
             for output in self.outputs:
                 print_value(to_plain(output))
-        return Result(head, self.outputs, self._reason(error))
+        return Result(head, self.outputs, self._describe_failure(error))
 
-    async def _follow(self, stream: RunStream[WorkflowRunResult], listener: Follower) -> RunError | None:
-        """Tell what happens until the run rests; what it failed with."""
-        from stepwell.cli.views.events import TimedEvent
-        from stepwell.errors import RunError
-        from stepwell.storage import clock
-
+    async def _follow(self, stream: RunStream[WorkflowRunResult], follower: Follower) -> RunError | None:
+        """Show events until the run stops; return the error it failed with, if it did."""
         try:
             async with stream:
                 async for event in stream:
                     self.run_id = stream.run_id
-                    listener.show(TimedEvent(event, clock.stamp()))
-                    self._record_event(event, at_once=not self.json and not isinstance(listener, Picture))
+                    follower.show(TimedEvent(event, clock.stamp()))
+                    self._record_event(event, print_now=not self.json and not follower.redraws)
         except RunError as error:
-            if self.run_id is None:  # it was not even opened
+            if self.run_id is None:  # the run was not opened: an error of the command, not of the run
                 raise
             self.raised = error
             return error
         return None
 
-    def _record_event(self, event: WorkflowEvent, *, at_once: bool) -> None:
-        from stepwell.cli.views.events import data_of
-
-        if event.path:  # what it means for this run is told of this run
+    def _record_event(self, event: WorkflowEvent, *, print_now: bool) -> None:
+        # An event with a path comes from a sub-workflow. Its effect on this run has an event of its own.
+        if event.path:
             return
         if event.type == "failed":
             self.failure = event.details
         if event.type == "output":
             self.outputs.append(data_of(event))
-            if at_once:
+            if print_now:
                 print_value(to_plain(self.outputs[-1]))
 
-    def _reason(self, error: RunError | None) -> str | None:
+    def _describe_failure(self, error: RunError | None) -> str | None:
         if error is None or self.failure is None:
             return None if error is None else str(error)
         where = "" if self.failure.executor_id is None else f" in {self.failure.executor_id!r}"
@@ -127,31 +130,32 @@ class _DriveSession:
         return command_line("resume", self.run_id or "", self.code.name)
 
     def report(self, result: Result) -> None:
-        """What came of it, for people and programs; ends the command unless the run is done."""
+        """Print the result for programs and people. Exits the command unless the run is completed."""
         if self.json and self.follow:
             print_json_line(type="result", **result.as_dict())
         elif self.json:
             print_document(**result.as_dict())
-        status, name = result.at.status.value, result.at.run_id
-        if status == "FAILED":
+        status, name = result.status, result.at.run_id
+        if status == "failed":
             raise CommandFailed(result.error or f"run {name!r} failed", self.resume_command(), FAILED) from self.raised
-        if status == "CANCELLED":
+        if status == "cancelled":
             raise CommandFailed(f"run {name!r} was cancelled", self.resume_command(), FAILED)
         if result.error is not None:
             print_note(f"stepwell: {result.error}")
-        if status != "IDLE":
+        if status != "completed":
             self._report_waiting(result)
             exit_with(WAITING)
 
     def _report_waiting(self, result: Result) -> None:
         at = result.at
-        if at.wake is not None and at.status.value != "IDLE_WITH_PENDING_REQUESTS":
-            print_note(f"run {at.run_id!r} sleeps until {format_moment(at.wake)} UTC")
-            print_note(f"hint: then {self.resume_command()}")
+        if result.status == SLEEPING:
+            assert at.wake is not None
+            print_note(f"run {at.run_id!r} is sleeping until {format_moment(at.wake)} UTC")
+            print_note(f"hint: after that, {self.resume_command()}")
             return
-        how_many, *each = format_requests(at.requests.values())
-        print_note(f"run {at.run_id!r} waits: {how_many}")
-        for line in each:
+        count, *requests = format_requests(at.requests.values())
+        print_note(f"run {at.run_id!r} is waiting: {count}")
+        for line in requests:
             print_note(line)
         first = next(iter(at.requests))
         print_note(f"hint: {command_line('respond', at.run_id, first)}, then {self.resume_command()}")

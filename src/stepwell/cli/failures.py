@@ -1,15 +1,17 @@
-"""How a command ends that could not do what it was told: one sentence, a hint, and a code."""
+"""How a command fails: one sentence, a hint, and an exit code."""
 
 from __future__ import annotations
 
 import os
 import sys
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 import click
 
+from stepwell.cli.hints import command_line, format_command
 from stepwell.cli.secrets import without_secrets
 from stepwell.cli.settings import Settings
 from stepwell.cli.views.text import printable
@@ -19,16 +21,18 @@ from stepwell.errors import (
     GraphChanged,
     InputMismatch,
     NewerFormat,
+    RequestError,
     RunBusy,
+    RunError,
     StepwellError,
 )
 
 OK, FAILED, USAGE, NOT_FOUND, WAITING, NOT_THIS_CODE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
-KEYS = "keys are taken from $STEPWELL_KEYS, $STEPWELL_KEYS_FILE, or keys_file in [tool.stepwell] of pyproject.toml"
+KEYS = "keys are read from $STEPWELL_KEYS, $STEPWELL_KEYS_FILE, or keys_file in [tool.stepwell] of pyproject.toml"
 
 
 class CommandFailed(Exception):
-    """The command cannot be done. The message is one sentence; `hint` says what to do now."""
+    """The command cannot be carried out. The message is one sentence; `hint` says what to do now."""
 
     def __init__(self, message: str, hint: str = "", code: int = FAILED) -> None:
         self.hint, self.code = hint, code
@@ -36,25 +40,44 @@ class CommandFailed(Exception):
 
 
 def exit_with(code: int) -> NoReturn:
-    """End the command with a code that is its answer, not an error."""
+    """Exit the command with a code that is its answer, not an error."""
+    # Flush first: a broken pipe must be noticed while `Program.invoke` can still handle it.
     sys.stdout.flush()
     click.get_current_context().exit(code)
 
 
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn what `admin` refuses into CommandFailed: wrong usage, or not found."""
+    try:
+        yield
+    except RequestError as error:
+        raise CommandFailed(str(error), command_line("requests"), NOT_FOUND) from error
+    except ValueError as error:
+        # Refused input is a plain ValueError or one of our own errors. Subclasses of other
+        # libraries, such as UnicodeDecodeError, are bugs and keep their traceback.
+        if isinstance(error, StepwellError) or type(error) is ValueError:
+            raise CommandFailed(str(error), code=USAGE) from error
+        raise
+    except RunError as error:
+        raise CommandFailed(str(error), code=USAGE) from error
+
+
 class Ending:
-    """Ends the process if something goes wrong inside: says on stderr what it was, without a secret."""
+    """A context manager that turns an error into a message on stderr, free of secrets, and an exit code."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def __enter__(self) -> None:
-        """Nothing has gone wrong yet."""
+        """Do nothing."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: object) -> None:
         if error is None or isinstance(error, (SystemExit, GeneratorExit)):
             return
         if isinstance(error, (KeyboardInterrupt, click.Abort)):
             sys.exit(INTERRUPTED)
+        # Not Python's own traceback: it would print secrets, and control characters of stored texts.
         if self._settings.debug:
             for line in "".join(traceback.format_exception(error)).rstrip().split("\n"):
                 _print_error(printable(line))
@@ -62,7 +85,7 @@ class Ending:
 
 
 def _report(error: BaseException, settings: Settings) -> int:
-    """Say what went wrong and what to do; the code to end with."""
+    """Print an error and its hint; return the exit code."""
     sentence, hint, code = _describe(error, settings)
     first, *more = sentence.splitlines() or [type(error).__name__]
     _print_error(f"stepwell: {printable(first)}")
@@ -74,19 +97,18 @@ def _report(error: BaseException, settings: Settings) -> int:
 
 
 def silence_stdout() -> None:
-    """Let Python end without a word about what it cannot write any more."""
+    """Keep Python from complaining at exit that it cannot flush stdout."""
     with suppress(OSError, ValueError):
         sys.stdout.flush()
-    with suppress(OSError, ValueError):  # a stdout of a test has no number
+    with suppress(OSError, ValueError):  # the stdout of a test has no file descriptor
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
 
 
 def _describe(error: BaseException, settings: Settings) -> tuple[str, str, int]:
-    """The sentence, the hint and the code of an error."""
-    from stepwell.cli.hints import format_command
-
+    """Return the sentence, the hint and the exit code for an error."""
+    # `format_command` and not `command_line`: click has left its context when an error arrives here.
     match error:
         case CommandFailed():
             return str(error), error.hint, error.code
@@ -98,7 +120,7 @@ def _describe(error: BaseException, settings: Settings) -> tuple[str, str, int]:
         case CheckpointMissing():
             return str(error), format_command(settings, "list"), NOT_FOUND
         case GraphChanged():
-            return str(error), "stepwell check MODULE:WORKFLOW says it of all runs", NOT_THIS_CODE
+            return str(error), "stepwell check MODULE:WORKFLOW checks all runs", NOT_THIS_CODE
         case NewerFormat():
             return str(error), "pip install --upgrade stepwell", NOT_THIS_CODE
         case CannotUnseal():
@@ -109,12 +131,13 @@ def _describe(error: BaseException, settings: Settings) -> tuple[str, str, int]:
             resume = format_command(settings, "resume", str(error.run_id), "MODULE:WORKFLOW")
             return str(error), f"{resume}, or give another --run-id", USAGE
         case StepwellError():
+            # By name: importing `Ambiguous` would load `admin.lookup`, which most commands do not need.
             return str(error), "", USAGE if type(error).__name__ == "Ambiguous" else FAILED
         case OSError():
             return str(error), "", FAILED
-    return f"{type(error).__name__}: {error}", "this was not foreseen; --debug shows where it happened", FAILED
+    return f"{type(error).__name__}: {error}", "unexpected error; --debug shows the traceback", FAILED
 
 
 def _print_error(text: str) -> None:
-    with suppress(OSError):  # nobody reads what went wrong: the code still says that it did
+    with suppress(OSError):  # stderr may be closed: the exit code still reports the failure
         click.echo(without_secrets(text), err=True)

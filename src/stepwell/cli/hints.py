@@ -1,4 +1,4 @@
-"""What to type next."""
+"""Commands to suggest in hints: what to type next."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from stepwell.cli.settings import Settings
 
 
 def command_line(*words: str) -> str:
-    """A command of this program that can be typed as it is, on the same store; its address only if nothing in it is a
-    secret."""
+    """Format a command that can be typed as it is, with the same --store unless its address holds a secret."""
     return format_command(click.get_current_context().ensure_object(Settings), *words)
 
 
 def format_command(settings: Settings, command: str, *words: str, options: Sequence[str] = ()) -> str:
-    """The same, where no command is under way any more."""
+    """Like `command_line`, for use outside a click context."""
     store = settings.store
-    given_options = [*options, "--store", store] if store and without_secrets(store) == store else list(options)
-    if any(word.startswith("-") for word in words):  # it would be taken for an option
-        return shlex.join(["stepwell", command, *given_options, "--", *words])
-    return shlex.join(["stepwell", command, *words, *given_options])
+    all_options = [*options, "--store", store] if store and without_secrets(store) == store else list(options)
+    # A run id may start with a dash; after `--` it is not read as an option.
+    if any(word.startswith("-") for word in words):
+        return shlex.join(["stepwell", command, *all_options, "--", *words])
+    return shlex.join(["stepwell", command, *words, *all_options])

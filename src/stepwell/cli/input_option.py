@@ -1,4 +1,4 @@
-"""`--input`: text, a file or stdin, made into what the start executor takes."""
+"""Parse `--input` (text, a file or stdin) into the message that the start executor accepts."""
 
 from __future__ import annotations
 
@@ -10,20 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+import stepwell
 from stepwell.cli.failures import USAGE, CommandFailed
+from stepwell.errors import CodecError
+from stepwell.graph.type_matching import describe, flatten
+from stepwell.model.superstep import is_text
+from stepwell.storage.response_types import NotOfType, answer_as
 
 if TYPE_CHECKING:
     from stepwell.codec.codec import Codec
+    from stepwell.declarative.instance import AgentWorkflowInstance
+    from stepwell.storage.built_in_storage import BuiltInStorage
+    from stepwell.workflows.workflow import Workflow
 
 _GIVE = "--input TEXT, --input @FILE, or --input @- for stdin"
 
 
 def read_input(argument: str) -> str:
-    """The text itself, that of the file after an @, or stdin for `@-`; two @ stand for one that begins a text."""
-    from stepwell.model.superstep import is_text
-
+    """Return the argument itself, or what `@FILE` or `@-` (stdin) holds. `@@` stands for a leading @."""
     if not is_text(argument):
-        raise CommandFailed("the input is no text in UTF-8", _GIVE, USAGE)
+        raise CommandFailed("the input is not valid UTF-8", _GIVE, USAGE)
     if not argument.startswith("@"):
         return argument
     if argument.startswith("@@"):
@@ -31,30 +37,38 @@ def read_input(argument: str) -> str:
     name = argument[1:]
     try:
         body = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise CommandFailed(f"the input cannot be read from {name!r}: {reason}", _GIVE, USAGE) from None
+        raise CommandFailed(f"cannot read the input from {name!r}: {reason}", _GIVE, USAGE) from None
     try:
-        return body.decode("utf-8-sig")
+        return body.decode("utf-8-sig")  # editors on Windows put a byte order mark first
     except UnicodeDecodeError as error:
-        raise CommandFailed(f"the input in {name!r} is no text in UTF-8: {error}", code=USAGE) from None
+        raise CommandFailed(f"the input in {name!r} is not valid UTF-8: {error}", code=USAGE) from None
+
+
+async def make_message(
+    runnable: Workflow | AgentWorkflowInstance, storage: BuiltInStorage, text: str | None, run_id: str
+) -> Any:
+    """Build the message that a run starts with. Raises CommandFailed if the input does not match."""
+    if isinstance(runnable, stepwell.Workflow):
+        return parse_message(text, runnable.input_types, runnable._definition.codec)
+    storage.retention = runnable.definition.retention
+    return await runnable.find_start_message(parse_any_message(text), run_id, storage)
 
 
 def parse_message(text: str | None, types: Sequence[object], codec: Codec) -> Any:
-    """What an executor that takes these types is to be given. Raises CommandFailed, saying where it does not fit.
+    """Convert the input to one of the types that the start executor accepts.
 
-    For one that takes nothing but texts, the text. Otherwise JSON, made into the first type that it fits; the text
-    itself if it fits none and a text is taken, too. The form in which values are stored names its class.
+    If only `str` is accepted, this is the text. Otherwise the text is read as JSON and converted to the first type it
+    matches; if it matches none and `str` is accepted, too, it is the text. JSON in the stored form (`{"$": ..., "v":
+    ...}`) names its class. Raises CommandFailed that says where the input does not match.
     """
-    from stepwell.graph.type_matching import describe, flatten
-    from stepwell.storage.response_types import NotOfType, answer_as
-
     members = [member for input_type in types for member in flatten(input_type)]
     wanted = " | ".join(dict.fromkeys(map(describe, members)))
     if text is None:
         if any(member in (NoneType, Any, object) for member in members):
             return None
-        raise CommandFailed(f"the workflow begins with {wanted}, and no input was given", _GIVE, USAGE)
+        raise CommandFailed(f"the workflow needs an input of type {wanted}", _GIVE, USAGE)
     others = [member for member in members if member is not str]
     if not others:
         return text
@@ -64,12 +78,12 @@ def parse_message(text: str | None, types: Sequence[object], codec: Codec) -> An
     except NotOfType as error:
         if str in members:
             return text
-        problem = f"the input is not what the workflow begins with, {wanted}: {flaw or error}"
+        problem = f"the input does not match {wanted}, the input type of the workflow: {flaw or error}"
         raise CommandFailed(problem, "", USAGE) from None
 
 
 def parse_any_message(text: str | None) -> Any:
-    """For a workflow that takes anything: objects and lists of JSON as what they are, everything else as the text."""
+    """Convert the input for a workflow that accepts anything: JSON objects and lists are parsed, other text is kept."""
     if text is None or not text.lstrip().startswith(("{", "[")):
         return text
     try:
@@ -79,13 +93,11 @@ def parse_any_message(text: str | None) -> Any:
 
 
 def _decode(text: str, codec: Codec) -> tuple[Any, str]:
-    """The value that a text says, and what is wrong with it as JSON: then it stands for itself."""
-    from stepwell.errors import CodecError
-
+    """Return the JSON value of a text and why it cannot be used; with a reason, the value is the raw input."""
     try:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        return text, f"it is no JSON ({error})"
+        return text, f"it is not JSON ({error})"
     except RecursionError:
         return text, "it is nested too deeply"
     if not isinstance(value, dict) or "$" not in value:

@@ -1,43 +1,46 @@
-"""Where the script `stepwell` begins. Loads nothing that might not be installed before it has said so."""
+"""Entry point of the script `stepwell`. Imports nothing that may be missing before it can report that."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import NoReturn
 
 MISSING = "stepwell: the command line needs click and rich\nhint: pip install 'stepwell[cli]'"
-INTERRUPTED = 130  # as in `failures`, which cannot be loaded yet
+INTERRUPTED = 130  # a copy of the one in `failures`, which imports click
 
 
 def main() -> NoReturn:
-    """Do what the arguments of the process say, and end it."""
+    """Run the command line with the arguments of the process, and exit."""
     try:
         _main()
-    except KeyboardInterrupt:  # while the program is still being loaded, or once more while it says that it ends
+    # Ctrl-C during the imports, or a second one while the first is being handled.
+    # `os._exit`: the normal exit could be interrupted once more, with a traceback.
+    except KeyboardInterrupt:
         os._exit(INTERRUPTED)
 
 
 def _main() -> NoReturn:
     try:
-        import click  # noqa: F401
+        from stepwell.cli.app import stepwell  # lazy: click may not be installed
     except ModuleNotFoundError as missing:
         if missing.name != "click":
             raise
         print(MISSING, file=sys.stderr)
         sys.exit(2)
-    from stepwell.cli.app import stepwell
 
     try:
         sys.exit(stepwell.main())
     except SystemExit as ending:
         if ending.code == INTERRUPTED:
-            _end_at_the_next_interrupt()
+            _die_at_next_interrupt()
         raise
 
 
-def _end_at_the_next_interrupt() -> None:
-    """Python waits for handlers in threads before it ends: whoever interrupts that, too, wants no traceback of it."""
-    import signal
+def _die_at_next_interrupt() -> None:
+    """Let a second Ctrl-C kill the process at once, without a traceback.
 
+    At exit Python waits for threads, and a handler that runs in one cannot be stopped.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)

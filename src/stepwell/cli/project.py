@@ -1,4 +1,4 @@
-"""What the project says: `[tool.stepwell]` of the nearest pyproject.toml."""
+"""Settings of the project: `[tool.stepwell]` in the nearest pyproject.toml."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from stepwell.cli.failures import USAGE, CommandFailed
 
 
 def find_project_setting(name: str) -> tuple[str, Path] | None:
-    """The text of that name, and the folder of the file that says it; None if nothing does."""
+    """Return a setting and the directory of the file it stands in; None if it is not set.
+
+    Only the nearest pyproject.toml counts, in the working directory or above, even if it lacks the setting.
+    """
     folder = Path.cwd()
     for parent in (folder, *folder.parents):
         project = parent / "pyproject.toml"
@@ -19,14 +22,14 @@ def find_project_setting(name: str) -> tuple[str, Path] | None:
 
 
 def _read_setting(project: Path, name: str) -> str | None:
-    import tomllib
+    import tomllib  # lazy: 10 ms, and many working directories have no pyproject.toml
 
     try:
         value: object = tomllib.loads(project.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CommandFailed(f"{project} is no TOML: {error}", "correct it", USAGE) from None
-    for part in ("tool", "stepwell", name):  # somebody else's tables may be anything
+        raise CommandFailed(f"{project} is not valid TOML: {error}", "fix the file", USAGE) from None
+    for part in ("tool", "stepwell", name):  # other tools own this file, too: `tool` may be anything
         value = value.get(part) if isinstance(value, dict) else None
     if value is not None and not isinstance(value, str):
-        raise CommandFailed(f"{name} in [tool.stepwell] of {project} is not a text", code=USAGE)
+        raise CommandFailed(f"{name} in [tool.stepwell] of {project} is not a string", code=USAGE)
     return value

@@ -1,4 +1,7 @@
-"""What is said once for every command: which store, and how to behave. Taken before and after the name of a command."""
+"""Options that several commands share, and the settings that every command has.
+
+The common options may stand before or after the name of the command.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass
 class Settings:
-    """What was said so far."""
+    """The values of the common options."""
 
     store: str | None = None
     debug: bool = False
-    no_input: bool = False  # nobody is there to be asked
-    yes: bool = False  # what would be asked is answered with yes
+    no_input: bool = False  # nobody can be asked
+    yes: bool = False  # confirmations are given in advance
 
 
 def _set_option(context: click.Context, option: click.Parameter, value: Any) -> None:
-    if value == "":  # of a variable that is not set, say: another store than was meant would be taken
-        raise click.BadParameter("it is empty")
+    # `--store "$UNSET"`: falling back to the default would silently use another store than the user meant.
+    if value == "":
+        raise click.BadParameter("the value is empty")
+    # Called for the group and for the command: a value that is not given must not overwrite one that is.
     if value not in (None, False) and option.name is not None:
         setattr(context.ensure_object(Settings), option.name, value)
 
@@ -35,43 +40,43 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "of the nearest pyproject.toml, then the default store.",
     },
     "--debug": {"is_flag": True, "help": "Show the traceback of an error."},
-    "--no-input": {"is_flag": True, "help": "Never ask: fail where a question would be asked."},
-    "--yes": {"is_flag": True, "help": "Answer yes where a confirmation would be asked."},
+    "--no-input": {"is_flag": True, "help": "Never prompt: fail instead."},
+    "--yes": {"is_flag": True, "help": "Answer yes to every confirmation."},
 }
 
 
 def common_options(command: F) -> F:
-    """The options that every command has, and the program itself."""
+    """Add the options that the program and every command have."""
     for name, attributes in reversed(_OPTIONS.items()):
         command = click.option(name, **attributes, expose_value=False, callback=_set_option)(command)
     return command
 
 
 def json_option(command: F) -> F:
-    """The option of every command that prints data."""
+    """Add `--json`, the option of every command that prints data."""
     return click.option("--json", "json", is_flag=True, help="Print JSON.")(command)
 
 
 def tag_option(help: str) -> Callable[[F], F]:
-    """The option `--tag`, several times if need be; gives `tags`."""
+    """Add `--tag NAME=VALUE`, repeatable; the command gets `tags`."""
 
     def parse_tags(context: click.Context, option: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
         for pair in pairs:
             if "=" not in pair:
-                raise click.BadParameter(f"{pair!r} is not of the form name=value")
+                raise click.BadParameter(f"{pair!r} is not of the form NAME=VALUE")
         return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
 
     return click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=parse_tags, help=help)
 
 
 def follow_option(command: F) -> F:
-    """The option of every command that drives a run."""
-    help = "Show what happens meanwhile, on stderr: a picture on a terminal, lines elsewhere. With --json, JSON Lines."
+    """Add `--follow`, the option of every command that drives a run."""
+    help = "Show progress on stderr: a live view on a terminal, one line per event elsewhere. With --json, JSON Lines."
     return click.option("--follow", is_flag=True, help=help)(command)
 
 
 def durability_option(command: F) -> F:
-    """How much of a run may be lost in a crash."""
-    help = "What a crash may cost: nothing, the last superstep, or all since the last pause."
+    """Add `--durability`."""
+    help = "What a crash may lose: nothing, the last superstep, or everything since the last pause."
     levels = click.Choice(["sync", "async", "exit"])
     return click.option("--durability", type=levels, default="sync", show_default=True, help=help)(command)

@@ -1,4 +1,4 @@
-"""stdout and stderr as this program needs them, wherever it was started."""
+"""Make stdout and stderr safe to write to, wherever the program was started."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import sys
 
 
 def make_writable() -> None:
-    """Whatever is said can be written: an answer must not be lost, nor a run be left, because of who listens.
+    """Make sure that every text can be printed: a locale or a closed stream must not end a run.
 
-    A stream that was closed before we began leads nowhere. A character that the encoding of a stream does not have is
-    written out, as `\\u2192`.
+    A stream that was closed before the program started is replaced by /dev/null. A character that the encoding of a
+    stream lacks is written as an escape, such as `\\u2192`.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - it is open until the end
+        if stream is None:  # Python found the file descriptor closed
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - open until the process exits
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""Spans and moments as a person types them: `30d`, `1h30min`, `2026-11-16`, `2026-11-16T10:00`."""
+"""Parse durations and times as people type them: `30d`, `1h30min`, `2026-11-16`, `2026-11-16T10:00`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
+from stepwell.storage import clock
+
 _UNITS = {"w": 604800, "d": 86400, "h": 3600, "min": 60, "m": 60, "s": 1}
 _PART = re.compile(r"(\d+)(w|d|h|min|m|s)")
-_LONGEST = timedelta(days=365_000)  # so that it can be taken from now, and still is a time
+_LONGEST = timedelta(days=365_000)  # a longer one could not be subtracted from any date
 
 
 def parse_span(text: str) -> timedelta | None:
-    """How long that is; None if it is no span."""
+    """Parse a duration; return None if the text is not one."""
+    # The length limit keeps `int` from parsing thousands of digits.
     if re.fullmatch(f"(?:{_PART.pattern})+", text, re.ASCII) is None or len(text) > 30:
         return None
     seconds = sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(text))
@@ -21,7 +24,7 @@ def parse_span(text: str) -> timedelta | None:
 
 
 def parse_moment(text: str, now: datetime) -> datetime | None:
-    """When that is: so long ago, or a time, in UTC unless it says otherwise. None if it is neither."""
+    """Parse a time, or a duration that is subtracted from now. UTC unless it has an offset; None if it is neither."""
     if (span := parse_span(text)) is not None:
         earliest = datetime.min.replace(tzinfo=UTC)
         return now - span if now - earliest > span else earliest
@@ -33,18 +36,16 @@ def parse_moment(text: str, now: datetime) -> datetime | None:
 
 
 def parse_span_option(context: click.Context, option: click.Parameter, text: str | None) -> timedelta | None:
-    """What an option gives: a span."""
+    """Callback of an option that takes a duration."""
     if text is None or (span := parse_span(text)) is not None:
         return None if text is None else span
-    raise click.BadParameter(f"{text!r} is no span: say 30d, 12h, 90min, 45s or 1h30min")
+    raise click.BadParameter(f"{text!r} is not a duration such as 30d, 12h, 90min, 45s or 1h30min")
 
 
 def parse_moment_option(context: click.Context, option: click.Parameter, text: str | None) -> datetime | None:
-    """What an option gives: a moment, in UTC."""
-    from stepwell.storage import clock
-
+    """Callback of an option that takes a time."""
     if text is None or (at := parse_moment(text, clock.now())) is not None:
         return None if text is None else at
     raise click.BadParameter(
-        f"{text!r} is no time: say 2026-11-16, 2026-11-16T10:00 (UTC), or how long ago: 30d, 12h, 90min"
+        f"{text!r} is not a time such as 2026-11-16, 2026-11-16T10:00 (UTC), or a duration ago: 30d, 12h, 90min"
     )

@@ -45,9 +45,9 @@ def test_each_kind_of_store_is_checked_and_the_code_says_what_came_of_it(place: 
     assert (fine.exit_code, fine.stdout.split()[4:7]) == (0, ["refund-7", "waiting", "compatible"])
     stranded = say("check", "checked_code:renamed", "--store", place.address, "--json")
     told = json.loads(stranded.stdout)
-    assert (stranded.exit_code, told["schema"], told["workflow"], told["version"]) == (5, 1, "refunds", 1)
+    assert (stranded.exit_code, told["schema"], told["workflow"], told["version"]) == (5, 2, "refunds", 1)
     (run,) = told["runs"]
-    assert (run["run_id"], run["verdict"], run["status"]) == ("refund-7", "stranded", "IDLE_WITH_PENDING_REQUESTS")
+    assert (run["run_id"], run["verdict"], run["status"]) == ("refund-7", "stranded", "waiting")
     assert run["why"] == ["executor 'desk' was removed, but its request 'refund-7' is open"]
     assert "1 run of 'refunds': 1 stranded" in stranded.stderr
     migrating = say("check", "checked_code:migrating", "--store", place.address)
@@ -63,7 +63,7 @@ def test_a_migration_that_fails_strands_the_run(sqlite: Place, say: Say) -> None
 def test_no_runs_are_no_failure(sqlite: Place, say: Say) -> None:
     nothing = say("check", "checked_code:other", "--store", sqlite.address)
     assert (nothing.exit_code, nothing.stdout) == (0, "")
-    assert nothing.stderr == 'no run of "nobody\'s" is unfinished here\n'
+    assert nothing.stderr == 'no run of "nobody\'s" is unfinished\n'
     found = say("check", "checked_code:other", "--store", sqlite.address, "--stored-as", "refunds")
     assert (found.exit_code, "refund-7" in found.stdout) == (0, True)
 
@@ -82,7 +82,7 @@ def test_a_run_that_was_taken_over_shows_it(sqlite: Place, say: Say) -> None:
     assert " migrated " in lines[0]
     shown = say("show", "refund-7", "--store", sqlite.address).stdout
     assert "(migrated)" in shown
-    assert "asked by counter" in shown
+    assert "from counter" in shown
     compared = say("diff", "refund-7@1", "refund-7@2", "--store", sqlite.address).stdout
     assert "counter" in compared
     page = asyncio.run(report_run(sqlite.storage, "refund-7"))

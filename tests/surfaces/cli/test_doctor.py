@@ -41,10 +41,10 @@ def test_a_healthy_store_is_said_to_be_so_with_the_rate_and_left_as_it_is(
     done = say("--store", place.address, "doctor")
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("healthy: 2 runs, 6 records, ")
-    assert done.stdout.endswith(" (1 done, 1 waiting)\n")
+    assert done.stdout.endswith(" (1 completed, 1 waiting)\n")
     assert done.stderr.endswith(" records/s\n")
     told = json.loads(say("--store", place.address, "doctor", "--json").stdout)
-    assert (told["schema"], told["healthy"], told["findings"]) == (1, True, [])
+    assert (told["schema"], told["healthy"], told["findings"]) == (2, True, [])
     assert told["format"]["found"] == told["format"]["known"]
     assert (told["looked_at"]["records"], told["looked_at"]["questions"]) == (6, 1)
     assert told["looked_at"]["records_per_second"] > 0
@@ -148,18 +148,18 @@ def test_an_older_store_is_only_brought_up_to_date_if_that_is_said(old: Place, s
     before = content(old, tmp_path)
     done = say("--store", old.address, "doctor")
     assert done.exit_code == 1
-    assert done.stdout.startswith("warning: the store is of format 1, and this Stepwell works with ")
+    assert done.stdout.startswith("warning: the store has format 1, and this Stepwell uses ")
     assert "stepwell migrate" in done.stdout
     told = json.loads(say("--store", old.address, "migrate", "--dry-run", "--json").stdout)
     assert (told["from"], told["needed"], told["dry_run"]) == (1, True, True)
     assert told["commits"] == 6
     assert content(old, tmp_path) == before
     done = say("--store", old.address, "migrate")
-    words = f"the store was brought from format 1 to {told['to']}; it holds {told['commits']} commits\n"
+    words = f"the store was upgraded from format 1 to {told['to']}; it holds {told['commits']} commits\n"
     assert (done.exit_code, done.stdout) == (0, words), done.stderr
     assert content(old, tmp_path) != before
     again = say("--store", old.address, "migrate")
-    assert again.stdout == f"nothing to do: the store is of format {told['to']}, the newest that this Stepwell knows\n"
+    assert again.stdout == f"nothing to do: the store has format {told['to']}, the newest that this Stepwell supports\n"
     looked = json.loads(say("--store", old.address, "doctor", "--json").stdout)["looked_at"]
     assert looked["records"] == told["commits"]
 
@@ -175,10 +175,10 @@ def test_a_store_is_created_by_migrate(place: Place, say: Say, tmp_path: Path) -
     assert (told["from"], told["to"], told["needed"], told["commits"]) == (None, 1, True, 0)
     assert say("--store", place.address, "list").exit_code == 3
     done = say("--store", place.address, "migrate")
-    assert (done.exit_code, done.stdout) == (0, "the store was created, of format 1\n"), done.stderr
+    assert (done.exit_code, done.stdout) == (0, "the store was created with format 1\n"), done.stderr
     assert say("--store", place.address, "list").exit_code == 0
     again = say("--store", place.address, "migrate")
-    assert again.stdout == "nothing to do: the store is of format 1, the newest that this Stepwell knows\n"
+    assert again.stdout == "nothing to do: the store has format 1, the newest that this Stepwell supports\n"
     assert say("--store", place.address, "doctor").exit_code == 0
 
 

@@ -31,7 +31,7 @@ def test_a_run_is_begun_on_a_store_that_is_made_for_it(place: Place, say: Say) -
     )
     assert (told.exit_code, told.stdout, told.stderr) == (0, "counted\nto 5\n", "")
     found = runs(say, place.address)["c-1"]
-    assert (found["workflow"], found["status"], found["tags"]) == ("counting", "IDLE", {"team": "red"})
+    assert (found["workflow"], found["status"], found["tags"]) == ("counting", "completed", {"team": "red"})
 
 
 def test_only_run_makes_a_store(say: Say, tmp_path: Path) -> None:
@@ -68,12 +68,12 @@ def test_what_the_code_prints_is_no_data(say: Say) -> None:
 def test_a_run_that_waits_says_what_it_asks_and_goes_on_once_it_is_answered(say: Say, name: str) -> None:
     told = say("--store", STORE, "run", f"{RUNS}:{name}", "--input", '{"item": "urn", "price": 300}', "--run-id", "o-1")
     assert (told.exit_code, told.stdout) == (4, "")
-    assert told.stderr.splitlines()[1] == "run 'o-1' waits: 1 open question"
+    assert told.stderr.splitlines()[1] == "run 'o-1' is waiting: 1 open request"
     assert "    item: urn" in told.stderr.splitlines()
     respond = f"stepwell respond o-1 approve-urn --store {STORE}"
     assert told.stderr.splitlines()[-1] == f"hint: {respond}, then stepwell resume o-1 {RUNS}:{name} --store {STORE}"
     again = json.loads(say("--store", STORE, "resume", "o-1", f"{RUNS}:{name}", "--json").stdout)
-    assert (again["status"], again["outputs"]) == ("IDLE_WITH_PENDING_REQUESTS", [])
+    assert (again["status"], again["outputs"]) == ("waiting", [])
     assert [(one["request_id"], one["response_schema"]) for one in again["requests"]] == [
         ("approve-urn", {"type": "boolean"})
     ]
@@ -109,7 +109,7 @@ def test_a_run_that_fails_is_resumed_where_it_failed(say: Say) -> None:
     again = say("--store", STORE, "resume", "l-1", f"{RUNS}:letters", "--json")
     assert again.exit_code == 1
     told = json.loads(again.stdout)
-    assert (told["schema"], told["status"], told["outputs"]) == (1, "FAILED", ["checked tea"])
+    assert (told["schema"], told["status"], told["outputs"]) == (2, "failed", ["checked tea"])
     assert told["error"] == "run 'l-1' failed in 'send': ValueError: no stamps"
     Path(READY).touch()
     done = say("--store", STORE, "resume", "l-1", f"{RUNS}:letters")
@@ -131,16 +131,16 @@ def test_a_step_whose_argument_changed_is_recalled_only_if_that_is_asked_for(say
 def test_a_handler_that_ends_the_process_is_not_taken_for_a_run_that_is_done(say: Say) -> None:
     told = say("--store", STORE, "run", f"{RUNS}:quitting", "--input", "tea", "--run-id", "q-1")
     assert (told.exit_code, told.stdout) == (1, "")
-    assert "ended the process: SystemExit: 0" in told.stderr
-    assert runs(say)["q-1"]["status"] == "IN_PROGRESS"
+    assert "exited the process: SystemExit: 0" in told.stderr
+    assert runs(say)["q-1"]["status"] == "running"
 
 
 def test_a_run_that_sleeps_says_until_when(say: Say) -> None:
     told = say("--store", STORE, "run", f"{RUNS}:sleeping", "--input", "tea", "--run-id", "s-1", "--json")
     assert told.exit_code == 4
     assert json.loads(told.stdout)["wakes_at"] is not None
-    assert told.stderr.startswith("run 's-1' sleeps until ")
-    assert told.stderr.splitlines()[-1] == f"hint: then stepwell resume s-1 {RUNS}:sleeping --store {STORE}"
+    assert told.stderr.startswith("run 's-1' is sleeping until ")
+    assert told.stderr.splitlines()[-1] == f"hint: after that, stepwell resume s-1 {RUNS}:sleeping --store {STORE}"
 
 
 def test_agents_by_name_run_on_the_store_that_is_meant(say: Say) -> None:
@@ -208,7 +208,7 @@ def test_a_run_that_works_for_another_is_left_to_that_one(say: Say) -> None:
     inner = asyncio.run(made())
     resumed = say("--store", STORE, "resume", inner, f"{RUNS}:counting")
     assert resumed.exit_code == 2
-    assert "works for run 'outer'" in resumed.stderr
+    assert "resume its caller 'outer'" in resumed.stderr
     cancelled = say("--store", STORE, "cancel", inner)
     assert cancelled.exit_code == 2
     assert "works for run 'outer'" in cancelled.stderr
@@ -219,15 +219,15 @@ def test_a_run_that_nobody_drives_is_cancelled_at_once(place: Place, say: Say) -
     told = say("--store", place.address, "cancel", "refund-7", "--json")
     assert told.exit_code == 0, told.stderr
     found = json.loads(told.stdout)
-    assert (found["status"], found["number"], found["changed"], found["driver"]) == ("CANCELLED", 2, True, None)
-    assert runs(say, place.address)["refund-7"]["status"] == "CANCELLED"
+    assert (found["status"], found["number"], found["changed"], found["driver"]) == ("cancelled", 2, True, None)
+    assert runs(say, place.address)["refund-7"]["status"] == "cancelled"
     again = say("--store", place.address, "cancel", "refund-7")
-    assert (again.exit_code, again.stderr) == (0, "run 'refund-7' is cancelled already, and stays so\n")
+    assert (again.exit_code, again.stderr) == (0, "run 'refund-7' is already cancelled\n")
 
 
 def test_a_run_that_is_over_stays_as_it_is(sqlite: Place, say: Say) -> None:
     told = say("--store", sqlite.address, "cancel", "count-1")
-    assert (told.exit_code, told.stderr) == (0, "run 'count-1' is done already, and stays so\n")
+    assert (told.exit_code, told.stderr) == (0, "run 'count-1' is already completed\n")
     assert runs(say)["count-1"]["number"] == 3
     assert say("--store", sqlite.address, "cancel", "nobody").exit_code == 3
 

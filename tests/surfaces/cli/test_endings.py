@@ -8,11 +8,13 @@ import re
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from stepwell.cli import secrets
+from stepwell.cli.app import COMMANDS
 from tests.support.command_line import Place, Say, postgres_address, ran
 from tests.support.launching import heeding_interrupts
 from tests.support.postgres_server import fresh_schema, own_server
@@ -221,7 +223,7 @@ def test_a_store_that_is_read_is_not_told_with_its_password() -> None:
     assert SECRET not in done.stdout + done.stderr
 
 
-NOT_FOR_A_LIST = ("agents", "declarative", "graph", "kernel", "admin", "orchestrations", "engine", "viz")
+NOT_FOR_A_LIST = ("agents", "declarative", "graph", "kernel", "admin.", "orchestrations", "engine", "viz")
 NOT_FOR_SQLITE = (
     "codec.codec",
     "storage.wire",
@@ -246,3 +248,9 @@ def test_list_loads_what_it_needs_and_no_more(sqlite: Place) -> None:
     assert "stores.sqlite.store" in ours
     assert sorted(name for name in ours if name.startswith(NOT_FOR_A_LIST + NOT_FOR_SQLITE)) == []
     assert {name for name in ours if name.startswith("cli.commands.")} == {"cli.commands.list"}
+
+
+def test_the_program_knows_the_first_sentence_of_each_command() -> None:
+    for name, sentence in COMMANDS.items():
+        command = import_module(f"stepwell.cli.commands.{name}").command
+        assert command.help.partition("\n")[0] == sentence, name

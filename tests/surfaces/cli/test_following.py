@@ -90,7 +90,7 @@ def test_an_interrupt_leaves_the_run_and_says_how_it_goes_on(say: Say) -> None:
         told, said = process.communicate(timeout=30)
     assert process.returncode == 130
     assert said.splitlines() == [
-        "stepwell: interrupted; run 'c-1' stands at its last commit",
+        "stepwell: interrupted; run 'c-1' is stored up to its last commit",
         f"hint: stepwell resume c-1 {COUNTING} --store {STORE}",
     ]
     assert [json.loads(line)["run_id"] for line in told.splitlines()][-1] == "c-1"
@@ -104,7 +104,7 @@ def test_a_run_that_is_driven_is_left_to_its_driver_until_it_is_cancelled(say: S
         assert f"is being driven by process {process.pid} on " in busy.stderr
         assert busy.stderr.splitlines()[-1] == f"hint: stepwell tail c-1 --follow --store {STORE}"
         told = say("--store", STORE, "cancel", "c-1", "--json")
-        assert (told.exit_code, json.loads(told.stdout)["status"]) == (0, "CANCELLED")
+        assert (told.exit_code, json.loads(told.stdout)["status"]) == (0, "cancelled")
         assert told.stderr.startswith(f"process {process.pid} on ")
         _, said = process.communicate(timeout=30)
         assert process.returncode == 1
@@ -121,7 +121,7 @@ def test_a_run_is_watched_from_another_process_until_it_rests(say: Say) -> None:
         rest, said = watcher.communicate(timeout=30)
     assert (watcher.returncode, said.splitlines()[-1]) == (1, "run 'c-1' is cancelled")
     assert [(one["commit"], one["type"], one["state"]) for one in map(json.loads, rest.splitlines())] == [
-        (3, "status", "CANCELLED")
+        (3, "status", "cancelled")
     ]
 
 
@@ -140,9 +140,9 @@ def test_a_terminal_shows_a_picture_and_then_the_outputs() -> None:
         lines = [line.rstrip() for line in terminal.seen.splitlines()]
         assert not re.search(r"\x1b\[3\dm", terminal.shown)
     *_, heading, executor, last, first_output, second_output = lines
-    assert re.fullmatch(r"c-1  counting  done  superstep 5  \d+\.\d s", heading)
-    assert re.fullmatch(r"  count +done +5 calls +\d+\.\d s", executor)
-    assert last == "  status  IDLE"
+    assert re.fullmatch(r"c-1  counting  completed  superstep 5  \d+\.\d s", heading)
+    assert re.fullmatch(r"  count +completed +5 calls +\d+\.\d s", executor)
+    assert last == "  status  completed"
     assert [first_output, second_output] == ["counted", "to 5"]
 
 
@@ -161,7 +161,7 @@ def test_a_picture_is_left_as_it_was_when_somebody_interrupts() -> None:
         *_, heading, executor, _, said, _ = terminal.seen.splitlines()
     assert heading.startswith("c-1  counting  interrupted  superstep 3  ")
     assert re.match(r"  count +stopped +2 calls ", executor)
-    assert said == "stepwell: interrupted; run 'c-1' stands at its last commit"
+    assert said == "stepwell: interrupted; run 'c-1' is stored up to its last commit"
     with Terminal("--store", STORE, "tail", "c-1", "-n", "2", "--follow") as terminal:  # nobody drives it
         terminal.answer("superstep_completed  iteration=2", "\x03")
         assert terminal.end() == 130
@@ -210,7 +210,7 @@ def test_each_executor_has_a_row_that_says_what_it_does() -> None:
     scene.apply(heard("executor_failed", "b", commit=1), 104.0)
     scene.apply(heard("executor_invoked", "inner", path=("c",)), 104.0)
     assert drawn(scene, 170.0) == [
-        ("a", "asking", "1 call", "3.0 s"),
+        ("a", "waiting", "1 call", "3.0 s"),
         ("b", "failed", "1 call", "3.0 s"),
         ("c", "-", "", ""),
         ("c/inner", "running", "", "1:06"),
@@ -218,8 +218,8 @@ def test_each_executor_has_a_row_that_says_what_it_does() -> None:
     ]
     scene.apply(heard("executor_completed", "a", commit=2), 171.0)  # the answer came
     scene.apply(heard("status", state=WorkflowRunState.FAILED, commit=2), 171.0)
-    scene.end("FAILED", 172.0)
-    assert [row[:3] for row in drawn(scene, 300.0)][0::3] == [("a", "done", "2 calls"), ("c/inner", "stopped", "")]
+    scene.end("failed", 172.0)
+    assert [row[:3] for row in drawn(scene, 300.0)][0::3] == [("a", "completed", "2 calls"), ("c/inner", "stopped", "")]
     assert scene.heading(300.0) == "r  w  failed  superstep 1  1:12"
 
 

@@ -323,9 +323,9 @@ def test_what_will_not_do_is_asked_again_with_the_reason() -> None:
     assert value == {"pages": 7, "about": "milk"}
     assert [one.problem for one in prompts] == [
         "",
-        'something must be typed; an empty text is typed as ""',
+        'a value is required; for an empty text, type ""',
         "0 is not more than 0",
-        "'many' is no number",
+        "'many' is not a number",
         "",
         "",
     ]
@@ -345,7 +345,7 @@ def test_a_list_ends_with_enter_and_has_its_sizes() -> None:
     value, prompts = ask(schema, "", "tea", "tea", "milk", "")
     assert value == ["tea", "milk"]
     assert [one.enter for one in prompts] == [None, None, "no more", "no more", "no more"]
-    assert prompts[3].problem == '"tea" is there already'
+    assert prompts[3].problem == '"tea" is already in the list'
     assert ask(schema, "a", "b", "c")[0] == ["a", "b", "c"]
 
 

@@ -75,10 +75,10 @@ def test_the_input_is_made_into_what_is_taken(text: str | None, types: list[obje
         ('{"lines": [{"item": "cup", "price": "x"}]}', [Order], "at `$.lines[0].price`"),
         ('{"lines": [{"item": "cup"}]}', [Order], "missing required field `price` - at `$.lines[0]`"),
         ('{"rows": []}', [Order], "it has no 'rows', only 'lines'"),
-        ('{"lines": ', [Order], "it is no JSON (Input data was truncated)"),
+        ('{"lines": ', [Order], "it is not JSON (Input data was truncated)"),
         ('{"$": "elsewhere:Tea", "v": {}}', [Order], "unknown type `elsewhere:Tea`"),
         ("[" * 100_000, [Order], "nested too deeply"),
-        (None, [Order], "begins with Order, and no input was given"),
+        (None, [Order], "the workflow needs an input of type Order"),
     ],
 )
 def test_what_does_not_fit_is_said_with_its_place(text: str | None, types: list[object], said: str) -> None:

@@ -25,12 +25,12 @@ def test_old_checkpoints_go_and_what_stays_says_why(place: Place, say: Say) -> N
     asked = ["--store", place.address, "prune", "--keep-last", "1"]
     said = say(*asked, "--dry-run", "--json")
     told = json.loads(said.stdout)
-    assert (told["runs"], told["checkpoints"], told["dry_run"], told["schema"]) == ([], {"count-1": [2, 1, 0]}, True, 1)
+    assert (told["runs"], told["checkpoints"], told["dry_run"], told["schema"]) == ([], {"count-1": [2, 1, 0]}, True, 2)
     assert told["stays"] == {"count-1": "its last checkpoints are kept", "refund-7": "it waits for an answer"}
     assert say("--store", place.address, "show", "count-1@1").exit_code == 0
     done = say(*asked, "--yes")
     assert done.exit_code == 0, done.stderr
-    first = f"gone: 3 checkpoints of 1 run, {told['bytes']:,} bytes"
+    first = f"deleted: 3 checkpoints of 1 run, {told['bytes']:,} bytes"
     assert done.stdout.splitlines()[:2] == [first, "  count-1: 3 checkpoints"]
     assert "  it waits for an answer: refund-7" in done.stdout.splitlines()
     assert say("--store", place.address, "show", "count-1@1").exit_code == 3
@@ -47,7 +47,7 @@ def test_runs_go_by_age_status_and_name(place: Place, say: Say) -> None:
         assert (told["runs"], told["checkpoints"], told["given_back"]) == ([], {}, 0)
     told = json.loads(say(*prune, "--keep-last", "0", "refund").stdout)
     assert (told["runs"], told["checkpoints"]) == ([], {"refund-7": [0]})  # it has not ended, and was named
-    told = json.loads(say(*prune, "--keep-for", "0s", "--status", "done", "--status", "failed").stdout)
+    told = json.loads(say(*prune, "--keep-for", "0s", "--status", "completed", "--status", "failed").stdout)
     assert (told["runs"], told["stays"]["refund-7"]) == (["count-1"], "the policy keeps runs of its status")
     assert runs(say, place) == ["refund-7"]
 
@@ -55,7 +55,7 @@ def test_runs_go_by_age_status_and_name(place: Place, say: Say) -> None:
 def test_a_run_is_deleted_by_name_whatever_it_is(place: Place, say: Say) -> None:
     place.fill()
     done = say("--store", place.address, "prune", "refund-7", "--all", "--yes")
-    assert (done.exit_code, done.stdout.splitlines()[1]) == (0, "  refund-7: the whole run"), done.stderr
+    assert (done.exit_code, done.stdout.splitlines()[1]) == (0, "  refund-7: the entire run"), done.stderr
     assert runs(say, place) == ["count-1"]
     assert json.loads(say("--store", place.address, "requests", "--json").stdout)["requests"] == []
 
@@ -70,7 +70,7 @@ def test_what_a_fork_was_begun_from_is_not_deleted_alone(sqlite: Place, say: Say
     assert (done.exit_code, done.stdout.splitlines()[0]) == (0, "nothing to prune")
     assert "run 'other' was forked from it, and stays: count-1" in done.stdout
     done = say("--store", sqlite.address, "prune", "count-1", "other", "--all", "--yes")
-    assert done.stdout.splitlines()[1:] == ["  other: the whole run", "  count-1: the whole run"]
+    assert done.stdout.splitlines()[1:] == ["  other: the entire run", "  count-1: the entire run"]
 
 
 def test_a_damaged_run_is_left_alone_and_can_be_deleted(place: Place, say: Say, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_damaged_run_is_left_alone_and_can_be_deleted(place: Place, say: Say, 
     assert (told["runs"], told["checkpoints"]) == ([], {})
     assert told["stays"]["count-1"].startswith("it cannot be read: ")
     done = say("--store", place.address, "prune", "count-1", "--all", "--yes")
-    assert (done.exit_code, done.stdout.splitlines()[1]) == (0, "  count-1: the whole run"), done.stderr
+    assert (done.exit_code, done.stdout.splitlines()[1]) == (0, "  count-1: the entire run"), done.stderr
     assert runs(say, place) == ["refund-7"]
 
 
@@ -120,7 +120,7 @@ def test_a_sealed_store_is_pruned_with_its_key_and_stays_sealed(place: Place, sa
     for refused in (say(*prune), say("--store", place.address, "prune", "count-1", "--all", "--yes")):
         assert (refused.exit_code, refused.stdout) == (5, "")
     key = {"STEPWELL_KEYS": f"first={'A' * 43}="}
-    assert say(*prune, env=key).stdout.startswith("gone: 3 checkpoints of 1 run, ")
+    assert say(*prune, env=key).stdout.startswith("deleted: 3 checkpoints of 1 run, ")
     assert say("--store", place.address, "show", "count-1").exit_code == 5
     assert say("--store", place.address, "doctor", env=key).exit_code == 0
 

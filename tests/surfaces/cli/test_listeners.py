@@ -105,7 +105,7 @@ def test_a_second_interrupt_does_not_wait_for_a_handler_in_a_thread(code: None) 
     assert begun.stderr is not None
     assert begun.stderr.readline() == "here\n"
     begun.send_signal(signal.SIGINT)
-    assert begun.stderr.readline() == "stepwell: interrupted; run 'w-1' stands at its last commit\n"
+    assert begun.stderr.readline() == "stepwell: interrupted; run 'w-1' is stored up to its last commit\n"
     assert begun.stderr.readline() == "hint: stepwell resume w-1 heard:waiting\n"
     begun.send_signal(signal.SIGINT)
     _, said = begun.communicate(timeout=30)
@@ -155,7 +155,9 @@ def test_debug_shows_where_a_handler_failed_and_nothing_that_a_terminal_would_ob
 def test_whoever_drives_a_run_whose_store_goes_away_is_told_how_it_goes_on(code: None, say: Say) -> None:
     told = say("run", "heard:lost", "--input", "kept", "--run-id", "l-1", "--store", "kept")
     assert told.exit_code == 1
-    assert told.stderr.splitlines()[-1] == ("hint: when it is there again: stepwell resume l-1 heard:lost --store kept")
+    assert told.stderr.splitlines()[-1] == (
+        "hint: once the store is available again: stepwell resume l-1 heard:lost --store kept"
+    )
 
 
 @pytest.mark.process
@@ -169,7 +171,7 @@ def test_a_server_may_be_away_for_longer_while_a_run_is_driven(
             patience.add(known["patience"])
             super().__init__(dsn, **known)
 
-    monkeypatch.setattr("stepwell.stores.postgres.storage.PostgresCheckpointStorage", Noting)
+    monkeypatch.setattr("stepwell.cli.stores.postgres_schema.PostgresCheckpointStorage", Noting)
     with fresh_schema() as schema:
         assert say("run", "heard:echoing", "--input", "x", "--store", postgres_address(schema)).exit_code == 0
         assert 30.0 in patience

@@ -44,7 +44,7 @@ def test_an_import_goes_into_each_kind_of_store_once(place: Place, sqlite: Place
     exported(say, sqlite, "count-1")
     done = say("--store", place.address, "import", "run.stepwell", "--json")
     told = json.loads(done.stdout)
-    assert (told["run_id"], told["runs"], told["records"], told["schema"]) == ("count-1", ["count-1"], 4, 1)
+    assert (told["run_id"], told["runs"], told["records"], told["schema"]) == ("count-1", ["count-1"], 4, 2)
     again = say("--store", place.address, "import", "run.stepwell")
     assert again.exit_code == 0
     assert "is here already, as it is in the file" in again.stderr
@@ -125,7 +125,7 @@ def test_a_file_that_is_there_is_replaced_only_if_somebody_says_so(sqlite: Place
     Path("count-1.stepwell").write_text("mine")
     refused = say("--store", sqlite.address, "export", "count-1")
     assert refused.exit_code == 2
-    assert "count-1.stepwell is there already" in refused.stderr
+    assert "count-1.stepwell already exists" in refused.stderr
     assert Path("count-1.stepwell").read_text() == "mine"
     assert say("--store", sqlite.address, "export", "count-1", "--yes").exit_code == 0
     assert Path("count-1.stepwell").read_bytes()[:2] == b"\x1f\x8b"

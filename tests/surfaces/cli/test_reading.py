@@ -18,7 +18,7 @@ from tests.support.operating_runs import Order, asking, counting
 def document(result: Any) -> Any:
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)
-    assert found["schema"] == 1
+    assert found["schema"] == 2
     return found
 
 
@@ -33,7 +33,8 @@ def test_list_tells_the_runs_that_began_last_first(place: Place, say: Say) -> No
     assert [run["run_id"] for run in found["runs"]] == ["refund-7", "count-1"]
     assert found["next"] is None
     last = found["runs"][1]
-    assert (last["workflow"], last["status"], last["number"], last["tags"]) == ("counting", "IDLE", 3, {"team": "blue"})
+    assert (last["workflow"], last["status"]) == ("counting", "completed")
+    assert (last["number"], last["tags"]) == (3, {"team": "blue"})
 
 
 def test_list_is_aligned_lines_where_nobody_looks(place: Place, say: Say) -> None:
@@ -41,7 +42,7 @@ def test_list_is_aligned_lines_where_nobody_looks(place: Place, say: Say) -> Non
     told = say("list", "--store", place.address)
     assert [row[:4] for row in rows(told)] == [
         ["refund-7", "refunds", "waiting", "2"],
-        ["count-1", "counting", "done", "4"],
+        ["count-1", "counting", "completed", "4"],
     ]
     first, *others = told.stdout.splitlines()
     assert all(line[first.index("STATUS") - 1] == " " != line[first.index("STATUS")] for line in others)
@@ -53,7 +54,7 @@ def test_list_is_aligned_lines_where_nobody_looks(place: Place, say: Say) -> Non
         (["--workflow", "counting"], ["count-1"]),
         (["--workflow", "nobody"], []),
         (["--status", "waiting"], ["refund-7"]),
-        (["--status", "idle"], ["count-1"]),
+        (["--status", "Completed"], ["count-1"]),
         (["--status", "failed"], []),
         (["--tag", "team=blue"], ["count-1"]),
         (["--tag", "team=blue", "--tag", "shift=late"], []),
@@ -84,7 +85,7 @@ def test_list_keeps_what_matches(sqlite: Place, say: Say, asked: list[str], foun
 
 def test_a_page_says_where_the_next_one_begins(sqlite: Place, say: Say) -> None:
     assert document(say("--store", sqlite.address, "list", "--limit", "1", "--json"))["next"] == "refund-7"
-    assert say("--store", sqlite.address, "list", "--limit", "1").stderr == "there are more: --after refund-7\n"
+    assert say("--store", sqlite.address, "list", "--limit", "1").stderr == "more runs: --after refund-7\n"
 
 
 def test_show_says_where_a_run_is_and_what_it_holds(place: Place, say: Say) -> None:
@@ -97,7 +98,7 @@ def test_show_says_where_a_run_is_and_what_it_holds(place: Place, say: Say) -> N
         "tags          team=red",
         "progress: 1 superstep",
         "  called: desk (1 time)",
-        "  waits for an answer: desk",
+        "  waiting for a response: desk",
         "1 open question",
         "  order: (tests.support.operating_runs:Order)",
         "    lines:",
@@ -119,7 +120,7 @@ def test_show_goes_back_to_any_commit(place: Place, say: Say) -> None:
     for named in ("2", "-2", found[2]["checkpoint_id"]):
         assert document(say("--store", place.address, "show", "count-1", "--json", "--", named)) == found[2]
     other = say("--store", place.address, "show", "refund-7", found[2]["checkpoint_id"])
-    assert (other.exit_code, "is not one of run 'refund-7', but of 'count-1'" in other.stderr) == (3, True)
+    assert (other.exit_code, "belongs to run 'count-1', not to run 'refund-7'" in other.stderr) == (3, True)
 
 
 def test_show_says_that_a_history_is_not_whole(say: Say, tmp_path: Any) -> None:
@@ -133,7 +134,7 @@ def test_show_says_that_a_history_is_not_whole(say: Say, tmp_path: Any) -> None:
     asyncio.run(made())
     found = document(say("--store", "sqlite:///runs.db", "show", "long-1", "--json"))
     assert found["progress"]["history_is_whole"] is False
-    assert "as far as its history is kept" in say("--store", "sqlite:///runs.db", "show", "long-1").stdout
+    assert "in the commits that are stored" in say("--store", "sqlite:///runs.db", "show", "long-1").stdout
 
 
 def test_show_does_not_say_of_a_fork_that_its_parent_called_nobody(sqlite: Place, say: Say) -> None:
@@ -147,7 +148,7 @@ def test_a_list_says_whether_it_was_asked_for_something(sqlite: Place, say: Say)
 
 
 def test_show_counts_the_calls_of_the_newest_commits(say: Say, tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(import_module("stepwell.cli.commands.show"), "RECENT", 2)
+    monkeypatch.setattr(import_module("stepwell.cli.views.checkpoint"), "RECENT", 2)
     storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
 
     async def made() -> None:
@@ -157,7 +158,7 @@ def test_show_counts_the_calls_of_the_newest_commits(say: Say, tmp_path: Any, mo
     asyncio.run(made())
     found = document(say("--store", "sqlite:///runs.db", "show", "long-1", "--json"))["progress"]
     assert (found["called"], found["history_is_whole"], found["counted_since"]) == ({"count": 2}, False, 2)
-    assert "counted from commit 2 on" in say("--store", "sqlite:///runs.db", "show", "long-1").stdout
+    assert "since commit 2" in say("--store", "sqlite:///runs.db", "show", "long-1").stdout
     whole = document(say("--store", "sqlite:///runs.db", "show", "long-1", "--full", "--json"))["progress"]
     assert (whole["called"], whole["history_is_whole"], whole["counted_since"]) == ({"count": 3}, True, 0)
 
@@ -209,7 +210,7 @@ def test_events_are_those_of_the_history(place: Place, say: Say) -> None:
     told = say("--store", place.address, "events", "count-1", "--json")
     assert told.exit_code == 0, told.stderr
     found = [json.loads(line) for line in told.stdout.splitlines()]
-    assert {one["schema"] for one in found} == {1}
+    assert {one["schema"] for one in found} == {2}
     assert [(one["commit"], one["type"]) for one in found] == [
         (1, "executor_completed"),
         (1, "superstep_completed"),
@@ -267,7 +268,7 @@ def test_requests_are_the_inbox_of_all_runs_oldest_first(place: Place, say: Say,
     first = rows(say("--store", place.address, "requests"))[0]
     assert first == ["refund-1", "refund-1", "refunds", "desk", "Order", "bool", "15", "min", "-"]
     assert document(say("--store", place.address, "requests", "--workflow", "nobody", "--json"))["requests"] == []
-    assert say("--store", place.address, "requests", "--workflow", "nobody").stderr == "no question matches\n"
+    assert say("--store", place.address, "requests", "--workflow", "nobody").stderr == "no request matches\n"
 
 
 def test_a_question_whose_answer_is_there_says_so(place: Place, say: Say) -> None:
@@ -276,7 +277,7 @@ def test_a_question_whose_answer_is_there_says_so(place: Place, say: Say) -> Non
     assert [one["answered"] for one in document(say(*asked, "--json"))["requests"]] == [False]
     assert say("--store", place.address, "respond", "refund-7", "--json", "true").exit_code == 0
     assert [one["answered"] for one in document(say(*asked, "--json"))["requests"]] == [True]
-    assert "bool (is there)" in say(*asked).stdout
+    assert "bool (received)" in say(*asked).stdout
 
 
 def test_requests_are_found_by_age_and_deadline(place: Place, say: Say, later: Any) -> None:
@@ -298,9 +299,7 @@ def test_requests_are_found_by_age_and_deadline(place: Place, say: Say, later: A
     assert found("--due-within", "30min") == found("--due-within", "2h", "--run", "refund-3") == ["refund-3"]
     later(minutes=25)
     assert found("--overdue") == ["refund-3"]
-    assert (
-        say("--store", place.address, "requests", "--overdue", "--older-than", "1d").stderr == "no question matches\n"
-    )
+    assert say("--store", place.address, "requests", "--overdue", "--older-than", "1d").stderr == "no request matches\n"
 
 
 def test_requests_come_in_pages(place: Place, say: Say) -> None:
@@ -318,7 +317,7 @@ def test_requests_come_in_pages(place: Place, say: Say) -> None:
             break
         after = ["--after", told["next"]]
     assert pages == [f"refund/{number}" for number in range(5)]
-    assert "there are more: --after refund/1/" in say("--store", place.address, "requests", "--limit", "2").stderr
+    assert "more requests: --after refund/1/" in say("--store", place.address, "requests", "--limit", "2").stderr
     gone = say("--store", place.address, "requests", "--after", "refund/1/other")
     assert gone.exit_code == 3
     assert "begin without --after" in gone.stderr

@@ -94,7 +94,7 @@ def test_an_answer_in_json_reaches_the_program(place: Place, say: Say, tmp_path:
     (tmp_path / "verdict.json").write_text(json.dumps(VERDICT))
     given = {"text": json.dumps(VERDICT), "file": "@verdict.json", "stdin": "-"}[way]
     done = say("--store", place.address, "respond", "judge-1", "tea", "--json", given, input=json.dumps(VERDICT))
-    assert (done.exit_code, done.stdout) == (0, "answered tea of judge-1\n")
+    assert (done.exit_code, done.stdout) == (0, "responded to tea of judge-1\n")
     assert "stepwell resume judge-1 MODULE:WORKFLOW" in done.stderr
     assert outputs(place, judging, "judge-1") == [
         "tea: Verdict(kind='bad', why=None, lines=[Line(item='tea', pieces=1), Line(item='cup', pieces=2)], weight=1.0)"
@@ -104,12 +104,12 @@ def test_an_answer_in_json_reaches_the_program(place: Place, say: Say, tmp_path:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ("{", "no JSON"),
-        ("yes", "no JSON"),
-        ('{"kind": "odd", "why": null, "lines": []}', 'kind: "odd" is none of "bad", "good"'),
+        ("{", "not valid JSON"),
+        ("yes", "not valid JSON"),
+        ('{"kind": "odd", "why": null, "lines": []}', 'kind: "odd" is not one of "bad", "good"'),
         ('{"kind": "bad", "why": null}', "lines: is missing"),
-        ('{"kind": "bad", "why": null, "lines": [{"item": 3}]}', "lines[0].item: 3 is no text"),
-        ('{"kind": "bad", "why": null, "lines": [], "wheight": 2}', "wheight: there is no such field"),
+        ('{"kind": "bad", "why": null, "lines": [{"item": 3}]}', "lines[0].item: 3 is not a text"),
+        ('{"kind": "bad", "why": null, "lines": [], "wheight": 2}', "wheight: unknown field"),
         ('{"kind": "bad", "why": null, "lines": [], "weight": 1e999}', "not JSON that can be stored"),
         ("[" * 100_000, "nested too deeply"),
         ("@nowhere.json", "nowhere.json"),
@@ -141,7 +141,7 @@ def test_what_is_clear_may_be_left_out_and_ids_may_be_shortened(here: Place, say
         (["gree"], "green of judge-1"),
     ]:
         done = say(*respond, *said, "--json", json.dumps(VERDICT))
-        assert (done.exit_code, done.stdout) == (0, f"answered {answered}\n"), done.stderr
+        assert (done.exit_code, done.stdout) == (0, f"responded to {answered}\n"), done.stderr
     assert len(outputs(here, judging, "judge-1")) == 2
 
 
@@ -151,7 +151,7 @@ def test_a_question_that_is_not_open_cannot_be_answered(here: Place, say: Say, l
     assert say(*respond, "tea", "--json", json.dumps(VERDICT)).exit_code == 0
     again = say(*respond, "tea", "--json", json.dumps(VERDICT))
     assert (again.exit_code, again.stdout) == (3, "")
-    assert "'tea' of run 'judge-1' is answered already" in again.stderr
+    assert "'tea' of run 'judge-1' already has a response" in again.stderr
     begun(here, judging, None, "judge-1")
     taken = say(*respond, "tea", "--json", json.dumps(VERDICT))
     assert (taken.exit_code, taken.stderr.splitlines()[0]) == (
@@ -209,7 +209,7 @@ def test_where_nobody_is_there_the_answer_must_be_given(sqlite: Place, say: Say)
     for more in ([], ["--no-input"]):
         done = say("--store", sqlite.address, "respond", "refund-7", *more)
         assert (done.exit_code, done.stdout) == (2, "")
-        assert "hint: give the answer with --json" in done.stderr
+        assert "hint: give the response with --json" in done.stderr
 
 
 @pytest.mark.process
@@ -352,7 +352,7 @@ async def test_a_process_that_drives_the_run_takes_the_answer_in(tmp_path: Path)
             await asyncio.sleep(0.05)
         answered = ["--store", "sqlite:///runs.db", "respond", "busy-1", "--json", "true"]
         done = await asyncio.to_thread(ran, *answered, cwd=tmp_path)
-        assert (done.returncode, done.stdout) == (0, "answered tea of busy-1\n"), done.stderr
+        assert (done.returncode, done.stdout) == (0, "responded to tea of busy-1\n"), done.stderr
         assert (await asyncio.wait_for(driven, 60)).get_outputs() == ["tea: True"]
 
 

@@ -33,7 +33,7 @@ def test_the_option_goes_before_the_environment_and_that_before_the_project(
     monkeypatch.chdir(below)
     assert names(say("list", "--json")) == RUNS  # from where the file is, not from here
     monkeypatch.setenv("STEPWELL_STORE", "nowhere")
-    assert "nowhere is not there" in say("list").stderr
+    assert "nowhere does not exist" in say("list").stderr
     assert names(say("list", "--json", "--store", f"sqlite:///{tmp_path}/runs.db")) == RUNS
     assert names(say("--store", f"sqlite:///{tmp_path}/runs.db", "list", "--json")) == RUNS
 
@@ -57,18 +57,18 @@ def test_without_a_word_it_is_the_default_store(say: Say, tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("address", "code", "said"),
     [
-        ("sqlite:///nothing.db", 3, "nothing.db is not there"),
+        ("sqlite:///nothing.db", 3, "nothing.db does not exist"),
         ("sqlite:///empty.db", 3, "empty.db is empty"),
         ("sqlite:///folder", 2, "is a directory"),
         ("sqlite:///text.txt", 1, "is not a SQLite database"),
         ("sqlite:///other.db", 1, "is a database of another program"),
-        ("sqlite://runs.db", 2, "three strokes"),
-        ("sqlite:///", 2, "three strokes"),
+        ("sqlite://runs.db", 2, "three slashes"),
+        ("sqlite:///", 2, "three slashes"),
         ("sqlite:///:memory:", 2, "a SQLite store needs a file"),
-        ("nothing", 3, "nothing is not there"),
+        ("nothing", 3, "nothing does not exist"),
         ("folder", 3, "without runs"),
         ("text.txt", 2, "not a directory"),
-        ("mysql://host/db", 2, "no kind of store"),
+        ("mysql://host/db", 2, "unknown scheme"),
         ("postgresql://a:b@c@host/db", 2, "more than one @"),
         ("postgresql://host/db?nonsense=1", 2, "not a PostgreSQL dsn"),
     ],
@@ -97,7 +97,7 @@ def test_a_schema_that_is_not_there_is_not_made(say: Say) -> None:
     with fresh_schema() as schema:
         told = say("--store", postgres_address(schema), "list")
         assert (told.exit_code, told.stdout) == (3, "")
-        assert f"no schema {schema!r}" in told.stderr
+        assert f"no Stepwell schema {schema!r}" in told.stderr
         assert ask("SELECT 1 FROM pg_namespace WHERE nspname = %s".replace("%s", "$$" + schema + "$$")) == []
 
 
@@ -180,7 +180,7 @@ def test_a_sealed_run_is_not_shown_without_its_key(sealed: Place, say: Say, keys
     told = say("--store", sealed.address, *debug, "show", "count-1", env=known)
     assert (told.exit_code, told.stdout) == (5, "")
     assert "sealed" in told.stderr
-    assert "hint: keys are taken from $STEPWELL_KEYS" in told.stderr
+    assert "hint: keys are read from $STEPWELL_KEYS" in told.stderr
     assert written(OTHER) not in told.stderr
 
 
@@ -195,7 +195,7 @@ def test_a_sealed_run_is_shown_with_its_key_wherever_it_is_given(sealed: Place, 
     (tmp_path / "keys").unlink()
     missing = say(*shown)
     assert missing.exit_code == 3
-    assert "keys_file in [tool.stepwell] names, is not there" in missing.stderr
+    assert "does not exist (keys_file in [tool.stepwell])" in missing.stderr
 
 
 def test_a_key_for_what_is_not_sealed_is_the_wrong_one(sqlite: Place, say: Say) -> None:
@@ -222,7 +222,7 @@ def test_keys_that_cannot_be_read_are_an_error_that_does_not_say_them(
 def test_two_keys_of_one_name_are_an_error(sqlite: Place, say: Say) -> None:
     told = say("--store", sqlite.address, "list", env={"STEPWELL_KEYS": f"a={written(KEY)},a={written(OTHER)}"})
     assert told.exit_code == 2
-    assert "two keys in $STEPWELL_KEYS are called 'a'" in told.stderr
+    assert "two keys in $STEPWELL_KEYS have the name 'a'" in told.stderr
 
 
 @pytest.mark.parametrize("text", ["tool = ", "[tool.stepwell]\nstore = 3\n"])

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell import WorkflowRunState
-from stepwell.cli.views.text import STATUS, format_deadline, format_span, leaf, printable, status_word, tree
+from stepwell.cli.views.text import format_deadline, format_span, leaf, printable, tree
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 JSON = st.recursive(
@@ -17,12 +16,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=30) | st.dictionaries(st.text(), inner, max_size=30),
     max_leaves=60,
 )
-
-
-def test_every_status_has_a_word_and_every_word_a_status() -> None:
-    assert set(STATUS.values()) == set(WorkflowRunState)
-    assert all(status_word(status) == word for word, status in STATUS.items())
-    assert status_word("LATER") == "LATER"
 
 
 @pytest.mark.parametrize(

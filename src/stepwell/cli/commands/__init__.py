@@ -1,1 +1,1 @@
-"""The commands, a file each. A file is read when its command is called."""
+"""The commands, one module each. A module is imported when its command is called, see `stepwell.cli.app`."""

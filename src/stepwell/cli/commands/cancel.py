@@ -1,4 +1,4 @@
-"""`stepwell cancel`: stop a run on purpose."""
+"""`stepwell cancel`: cancel a run."""
 
 from __future__ import annotations
 
@@ -6,56 +6,54 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stepwell import admin
+from stepwell.cli.failures import refusals
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.views.output import print_document, print_note
-from stepwell.cli.views.text import status_word
+from stepwell.model.status_words import status_word
 from stepwell.model.superstep import is_text
 
 if TYPE_CHECKING:
-    from stepwell.admin.cancellation import Cancelled
     from stepwell.storage.built_in_storage import BuiltInStorage
 
 
 @click.command("cancel")
 @click.argument("run")
-@click.option("--reason", metavar="TEXT", help="Why; it becomes part of the history of the run.")
+@click.option("--reason", metavar="TEXT", help="Why. It is stored in the history of the run.")
 @json_option
 @common_options
 def command(run: str, reason: str | None, json: bool) -> None:
-    """Stop RUN on purpose: it ends cancelled at its last commit, and `stepwell resume` goes on with it from there.
+    """Cancel a run.
 
-    A process that drives the run is told to stop, and this waits until it has; whoever interrupts the waiting leaves
-    the wish behind. A run that is done or cancelled already stays as it is, which is no error.
+    RUN stays at its last commit, and `stepwell resume` can resume it from there.
+
+    If a process drives the run, it is asked to stop, and this command waits until it has. If you interrupt the wait,
+    the process still stops. A run that is completed or already cancelled stays as it is, which is not an error.
     """
-
     if reason is not None and not is_text(reason):
-        raise click.BadParameter("that is no text in UTF-8", param_hint="--reason")
+        raise click.BadParameter("the text is not valid UTF-8", param_hint="--reason")
 
     async def work(storage: BuiltInStorage) -> None:
-        from stepwell.admin.cancellation import cancel
-        from stepwell.cli.forms.answers import refusals
-
-        with refusals():  # of a run that works for another
-            result = await cancel(storage, run, reason=reason, on_wait=_note_waiting)
+        with refusals():  # the run of a sub-workflow cannot be cancelled by itself
+            result = await admin.cancel(storage, run, reason=reason, on_wait=_note_waiting)
         _report(result, json)
 
     run_on_store(work)
 
 
 def _note_waiting(driver: str) -> None:
-    print_note(f"{driver} drives it and was told to stop; waiting until it has")
+    print_note(f"{driver} drives the run; waiting until it has stopped")
 
 
-def _report(result: Cancelled, json: bool) -> None:
+def _report(result: admin.Cancelled, json: bool) -> None:
+    word = status_word(result.status)
     if json:
-        fields = {"run_id": result.run_id, "status": result.status.value, "number": result.number}
+        fields = {"run_id": result.run_id, "status": word, "number": result.number}
         print_document(**fields, changed=result.changed, driver=result.driver)
-        return
-    word = status_word(result.status.value)
-    if not result.changed:
-        print_note(f"run {result.run_id!r} is {word} already, and stays so")
+    elif not result.changed:
+        print_note(f"run {result.run_id!r} is already {word}")
     elif word != "cancelled":
-        print_note(f"run {result.run_id!r} was {word} before it could be stopped")
+        print_note(f"run {result.run_id!r} was {word} before it could be cancelled")
     else:
         print_note(f"run {result.run_id!r} is cancelled at {result.run_id}@{result.number}")

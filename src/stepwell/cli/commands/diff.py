@@ -1,4 +1,4 @@
-"""`stepwell diff`: what is different between two checkpoints."""
+"""`stepwell diff`: compare two checkpoints."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stepwell import admin
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
@@ -13,44 +14,37 @@ from stepwell.cli.views.changes import difference_to_dict, format_difference
 from stepwell.cli.views.output import print_document, print_json, print_lines
 
 if TYPE_CHECKING:
-    from stepwell.admin.diffs.checkpoints import Difference
     from stepwell.storage.built_in_storage import BuiltInStorage
 
 
 @click.command("diff")
 @click.argument("checkpoint", metavar="RUN[@N]")
 @click.argument("other", metavar="[RUN[@N]]", required=False)
-@click.option("--patch", is_flag=True, help="Print a JSON Patch (RFC 6902) that makes the one into the other.")
-@click.option("--full", is_flag=True, help="Cut no value, however large.")
+@click.option("--patch", is_flag=True, help="Print a JSON Patch (RFC 6902) from the first to the second.")
+@click.option("--full", is_flag=True, help="Do not shorten large values.")
 @json_option
 @common_options
 def command(checkpoint: str, other: str | None, patch: bool, full: bool, json: bool) -> None:
-    """What leads from one checkpoint to another, of one run or of two.
+    """Compare two checkpoints.
 
-    A fork alone is compared with its parent where it began. + is what was added, - what was removed, ~ what changed.
-    Ends with 0 whether they differ or not.
+    They may belong to one run or to two. A fork alone is compared with the checkpoint of its parent that it started
+    from. + marks what was added, - what was removed, ~ what changed. Exits with 0 whether they differ or not.
     """
     if patch and json:
-        raise CommandFailed("--patch and --json are two ways to print it", "give one of them", USAGE)
+        raise CommandFailed("--patch and --json cannot be used together", "give one of them", USAGE)
     difference = run_on_store(lambda storage: _compare(storage, checkpoint, other))
     if patch:
-        _print_patch(difference)
+        print_json(difference.patch())
     elif json:
         print_document(**difference_to_dict(difference))
     else:
         print_lines(format_difference(difference, full=full))
 
 
-async def _compare(storage: BuiltInStorage, checkpoint: str, other: str | None) -> Difference:
-    from stepwell.admin.diffs.checkpoints import NotForked, diff, diff_from_parent
-
+async def _compare(storage: BuiltInStorage, checkpoint: str, other: str | None) -> admin.Difference:
     if other is not None:
-        return await diff(storage, checkpoint, other)
+        return await admin.diff(storage, checkpoint, other)
     try:
-        return await diff_from_parent(storage, checkpoint)
-    except NotForked as error:
-        raise CommandFailed(str(error), "give two checkpoints, for instance RUN@3 RUN@6", USAGE) from error
-
-
-def _print_patch(difference: Difference) -> None:
-    print_json(difference.patch())
+        return await admin.diff_from_parent(storage, checkpoint)
+    except admin.NotForked as error:
+        raise CommandFailed(str(error), "give two checkpoints, such as RUN@3 RUN@6", USAGE) from error

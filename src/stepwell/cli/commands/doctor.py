@@ -1,14 +1,16 @@
-"""`stepwell doctor`: is everything in a store as it must be?"""
+"""`stepwell doctor`: check a store for damage."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from stepwell import admin
 from stepwell.cli.code_loader import load_code
 from stepwell.cli.failures import FAILED, OK, exit_with
 from stepwell.cli.settings import Settings, common_options, json_option
@@ -16,13 +18,14 @@ from stepwell.cli.stores.locations import Format, StoreLocation
 from stepwell.cli.stores.option import find_location
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.views.output import print_document, print_lines, print_note
-from stepwell.cli.views.text import pluralise, printable, status_word
+from stepwell.cli.views.text import pluralise, printable
+from stepwell.errors import CannotUnseal, DurabilityError, NewerFormat
+from stepwell.model.status_words import status_word
 
 if TYPE_CHECKING:
-    from stepwell.admin.doctor.examination import Examined, Finding
     from stepwell.storage.built_in_storage import BuiltInStorage
 
-EVERY = 0.2  # seconds; so often the line that tells how far it is is written anew
+EVERY = 0.2  # seconds between two updates of the progress line
 
 
 @click.command("doctor")
@@ -30,11 +33,13 @@ EVERY = 0.2  # seconds; so often the line that tells how far it is is written an
 @json_option
 @common_options
 def command(workflows: tuple[str, ...], json: bool) -> None:
-    """Read everything in a store, and tell what is not as it must be: what is damaged, lists that do not agree with the
-    runs, and runs that cannot go on, and why. Nothing is changed.
+    """Check a store for damage.
 
-    With MODULE:WORKFLOW it is found out, too, whether that code could go on with its runs. Ends with 0 if nothing was
-    found, and with 1 if something was.
+    Reads everything in the store and reports damaged records, lists that do not match the runs, and runs that cannot
+    be resumed, with the reason. Nothing is changed. With MODULE:WORKFLOW, also checks whether that code can continue
+    its runs.
+
+    Exits with 0 if nothing was found, 1 if something was.
     """
     codes = [load_code(name) for name in workflows]
     location = find_location(click.get_current_context().ensure_object(Settings))
@@ -45,18 +50,17 @@ def command(workflows: tuple[str, ...], json: bool) -> None:
         report.add("warning", _describe_older(location, store_format))
 
     async def work(storage: BuiltInStorage) -> None:
-        from stepwell.admin.doctor.examination import Examined, examine
-
         await _check_readable(storage)
         line = _StatusLine()
         targets = [await code.build_workflow() for code in codes]
-        async for item in examine(storage, workflows=targets, progress=line.show):
+        async for item in admin.examine(storage, workflows=targets, progress=line.show):
             line.clear()
-            if isinstance(item, Examined):
+            if isinstance(item, admin.Examined):
                 report.summary = item
             else:
                 report.add_finding(item)
 
+    # Opening a store of an older format would upgrade it, and a check must not change anything.
     if not _is_older(store_format) or location.reads_older:
         run_on_store(work)
     report.finish(store_format)
@@ -69,32 +73,29 @@ def _is_older(store_format: Format | None) -> bool:
 def _describe_older(location: StoreLocation, store_format: Format | None) -> str:
     assert store_format is not None
     stored, supported = store_format.stored, store_format.supported
-    advice = f"the store is of format {stored}, and this Stepwell works with {supported}: stepwell migrate"
-    return advice if location.reads_older else f"{advice}; its records can be looked at after that"
+    advice = f"the store has format {stored}, and this Stepwell uses {supported}; upgrade it with `stepwell migrate`"
+    return advice if location.reads_older else f"{advice}, then check its records"
 
 
 async def _check_readable(storage: BuiltInStorage) -> None:
-    """Raises CannotUnseal or NewerFormat if the keys of the store were not given, or it is too new: then nothing can be
-    said of what is in it. Whatever else is wrong is a finding."""
-    from stepwell.errors import CannotUnseal, DurabilityError, NewerFormat
-
+    """Raise CannotUnseal or NewerFormat if the keys are missing or the store is too new to be checked."""
     try:
         for run in await storage._store.runs(limit=1):
             await storage._store.head(run.run_id)
     except (CannotUnseal, NewerFormat):
         raise
-    except DurabilityError:
+    except DurabilityError:  # damage: a finding, not a reason to stop
         return
 
 
 class _StatusLine:
-    """One line on a terminal that says how far it is, written again and again. Elsewhere nothing."""
+    """A progress line on a terminal, rewritten in place. Does nothing elsewhere."""
 
     def __init__(self) -> None:
         self._is_shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._next, self._width = 0.0, 0
 
-    def show(self, examined: Examined) -> None:
+    def show(self, examined: admin.Examined) -> None:
         if not self._is_shown or time.monotonic() < self._next:
             return
         rate = f"{examined.records_per_second:,.0f} records/s"
@@ -109,15 +110,15 @@ class _StatusLine:
 
 
 class _Findings:
-    """What was found, told as it comes, or kept for one document."""
+    """The findings, printed as they come, or collected for one JSON document."""
 
     def __init__(self, json: bool) -> None:
         self._json = json
         self._findings: list[dict[str, Any]] = []
         self._count = 0
-        self.summary: Examined | None = None
+        self.summary: admin.Examined | None = None
 
-    def add_finding(self, finding: Finding) -> None:
+    def add_finding(self, finding: admin.Finding) -> None:
         self.add(finding.severity, finding.what, finding.run_id, finding.number)
 
     def add(self, severity: str, what: str, run_id: str | None = None, number: int | None = None) -> None:
@@ -154,11 +155,19 @@ class _Findings:
             "questions": examined.questions,
         }
         rate = {"seconds": round(examined.seconds, 3), "records_per_second": round(examined.records_per_second)}
-        return {**counts, **rate, "formats": dict(examined.formats), "statuses": dict(examined.statuses)}
+        return {**counts, **rate, "formats": dict(examined.formats), "statuses": _count_words(examined)}
 
 
-def _summarise(examined: Examined, count: int) -> str:
+def _summarise(examined: admin.Examined, count: int) -> str:
     looked = f"{pluralise(examined.runs, 'run')}, {pluralise(examined.records, 'record')}, {examined.bytes:,} bytes"
-    where = ", ".join(f"{number} {status_word(status)}" for status, number in sorted(examined.statuses.items()))
+    where = ", ".join(f"{number} {word}" for word, number in sorted(_count_words(examined).items()))
     verdict = "healthy" if not count else pluralise(count, "finding")
     return f"{verdict}: {looked}" + (f" ({where})" if where else "")
+
+
+def _count_words(examined: admin.Examined) -> dict[str, int]:
+    """Count the runs by the word for their status; several statuses share a word."""
+    counts: Counter[str] = Counter()
+    for status, number in examined.statuses.items():
+        counts[status_word(status)] += number
+    return dict(counts)

@@ -1,4 +1,4 @@
-"""`stepwell events`: what a run has told, from its history."""
+"""`stepwell events`: print the events of a run from its history."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stepwell import admin
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.views.output import print_json_line, print_lines
@@ -19,16 +20,16 @@ if TYPE_CHECKING:
 @json_option
 @common_options
 def command(run: str, json: bool) -> None:
-    """What RUN has told: its durable events, oldest first, as far as its history is kept.
+    """Print the events of a run from its history.
 
-    With --json, one JSON document on each line. `stepwell tail` shows the last ones, and those that come.
+    Prints the durable events of RUN, oldest first, as far back as its commits are stored. With --json, prints JSON
+    Lines. `stepwell tail` prints the latest events and follows the run.
     """
 
     async def work(storage: BuiltInStorage) -> None:
-        from stepwell.admin.lookup import find_run
-        from stepwell.cli.views.events import read_history
+        from stepwell.cli.stores.history import read_history  # lazy: 80 ms
 
-        async for event in read_history(storage, (await find_run(storage, run)).run_id):
+        async for event in read_history(storage, (await admin.find_run(storage, run)).run_id):
             if json:
                 print_json_line(**event.as_dict())
             else:

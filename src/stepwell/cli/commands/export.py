@@ -1,8 +1,7 @@
-"""`stepwell export`: a run as one file, for another store or for a person."""
+"""`stepwell export`: export a run to a file, for another store or for a person."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+import stepwell
+from stepwell import admin
 from stepwell.cli.confirmation import confirm, needs_confirmation
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.settings import common_options, json_option
@@ -25,20 +26,22 @@ STDOUT = "-"
 
 @click.command("export")
 @click.argument("run", metavar="RUN")
-@click.option("-o", "--output", metavar="FILE", help="Where to: default RUN.stepwell or RUN.html; - is stdout.")
+@click.option("-o", "--output", metavar="FILE", help="The file. Default: RUN.stepwell or RUN.html; - is stdout.")
 @click.option("--redact", "paths", multiple=True, metavar="PATH", help="Leave out a value, such as state.token.")
 @click.option("--redact-all", is_flag=True, help="Leave out all values.")
-@click.option("--html", is_flag=True, help="A page for a person, which shows the run; RUN@N shows it at commit N.")
-@click.option("--unsealed", is_flag=True, help="Write what is sealed so that everybody can read it.")
+@click.option("--html", is_flag=True, help="Write an HTML report for people; RUN@N shows the run at commit N.")
+@click.option("--unsealed", is_flag=True, help="Allow to export an encrypted store: the file is not encrypted.")
 @json_option
 @common_options
 def command(
     run: str, output: str | None, paths: tuple[str, ...], redact_all: bool, html: bool, unsealed: bool, json: bool
 ) -> None:
-    """RUN as one file that holds everything it needs to go on elsewhere: `stepwell import` puts it into another store.
+    """Export a run to a file.
 
-    PATH begins with state, executors, messages, questions, outputs, failures, steps, metadata or tags; after dots it
-    says what in it, and * stands for any one name. A run that was redacted can be looked at, and not resumed.
+    The file holds everything that RUN needs to be resumed elsewhere: `stepwell import` puts it into another store.
+
+    PATH starts with state, executors, messages, questions, outputs, failures, steps, metadata or tags, followed by
+    names separated by dots; * matches any name. A redacted run can be inspected, but not resumed.
     """
     if json and output == STDOUT:
         raise CommandFailed("stdout cannot hold both the file and --json", "give -o FILE", USAGE)
@@ -48,6 +51,7 @@ def command(
         _check_open(storage, unsealed)
         return await _find(storage, run, html)
 
+    # The store is opened twice: between the two, a person may be asked, which must not happen in an event loop.
     run_id, number = run_on_store(find)
     target = output or f"{_file_name(run_id)}.{'html' if html else 'stepwell'}"
     if target != STDOUT:
@@ -56,8 +60,8 @@ def command(
     async def write(storage: BuiltInStorage) -> dict[str, object]:
         try:
             return await (_write_report if html else _write_file)(storage, run_id, number, target, without)
-        except (ValueError, TypeError) as error:
-            raise CommandFailed(str(error), "stepwell show RUN --json shows what there is", USAGE) from None
+        except (ValueError, TypeError) as error:  # a path of --redact that matches nothing
+            raise CommandFailed(str(error), "stepwell show RUN --json shows the values", USAGE) from None
 
     facts = run_on_store(write)
     if json:
@@ -67,73 +71,61 @@ def command(
 
 
 async def _find(storage: BuiltInStorage, run: str, html: bool) -> tuple[str, int | None]:
-    from stepwell.admin.lookup import find_checkpoint, find_run
-
     if not html:
-        return (await find_run(storage, run)).run_id, None
-    at = await find_checkpoint(storage, run)
+        return (await admin.find_run(storage, run)).run_id, None
+    at = await admin.find_checkpoint(storage, run)
     return at.run_id, at.number
 
 
 def _check_open(storage: BuiltInStorage, unsealed: bool) -> None:
     if getattr(storage._store, "is_sealed", False) and not unsealed:
-        problem = "this store is sealed, and everybody who has an exported file can read it"
-        raise CommandFailed(problem, "--unsealed asks for that", USAGE)
+        problem = "this store is encrypted, and an exported file is not"
+        raise CommandFailed(problem, "--unsealed exports it anyway", USAGE)
 
 
 def _check_target(target: Path) -> None:
     if target.is_dir() or not target.parent.is_dir():
-        raise CommandFailed(f"{target} cannot be written: {_why_not(target)}", "name another file with -o", USAGE)
-    if target.exists() and needs_confirmation(f"{target} is there already"):
-        confirm(f"Replace {target}?", f"{target} was left as it is")
-
-
-def _why_not(target: Path) -> str:
-    return "it is a directory" if target.is_dir() else f"there is no directory {target.parent}"
+        reason = "it is a directory" if target.is_dir() else f"there is no directory {target.parent}"
+        raise CommandFailed(f"cannot write {target}: {reason}", "name another file with -o", USAGE)
+    if target.exists() and needs_confirmation(f"{target} already exists"):
+        confirm(f"Replace {target}?", f"{target} was not changed")
 
 
 async def _write_file(
     storage: BuiltInStorage, run_id: str, number: int | None, target: str, without: tuple[str, ...]
 ) -> dict[str, object]:
-    from stepwell.admin.transfer.exporter import export_run, export_to
-
     if target == STDOUT:
-        data = await export_run(storage, run_id, without=without, unsealed=True)
+        data = await admin.export_run(storage, run_id, without=without, unsealed=True)
         sys.stdout.buffer.write(data)
         return {}
-    exported = await export_to(target, storage, run_id, without=without, unsealed=True)
+    exported = await admin.export_to(target, storage, run_id, without=without, unsealed=True)
     return {"runs": list(exported.runs), "records": exported.records, "missing": list(exported.missing)}
 
 
 async def _write_report(
     storage: BuiltInStorage, run_id: str, number: int | None, target: str, without: tuple[str, ...]
 ) -> dict[str, object]:
-    from stepwell.admin.report.page import report_run, write_page
-
-    page = await report_run(await _redact(storage, run_id, without), run_id, number=number)
+    redacted = await _redact(storage, run_id, without)
     if target == STDOUT:
-        click.echo(page, nl=False)
+        click.echo(await admin.report_run(redacted, run_id, number=number), nl=False)
     else:
-        await asyncio.to_thread(write_page, target, page)
+        await admin.report_to(target, redacted, run_id, number=number)
     return {"number": number}
 
 
 async def _redact(storage: BuiltInStorage, run_id: str, without: tuple[str, ...]) -> BuiltInStorage:
-    """A storage with the run in it, from which everything private was removed."""
+    """Return a storage with a redacted copy of the run; without paths, the storage itself."""
     if not without:
         return storage
-    from stepwell.admin.transfer.exporter import export_run
-    from stepwell.admin.transfer.importer import import_run
-    from stepwell.stores.memory.store import InMemoryCheckpointStorage
-
-    copy = InMemoryCheckpointStorage()
-    data = await export_run(storage, run_id, without=without, unsealed=True)
-    await import_run(copy, data, to_look_at=True, max_memory=None)
+    # Through an exported file, because exporting is the one place that knows how to redact.
+    copy = stepwell.InMemoryCheckpointStorage()
+    data = await admin.export_run(storage, run_id, without=without, unsealed=True)
+    await admin.import_run(copy, data, to_look_at=True, max_memory=None)
     return copy
 
 
 def _file_name(run_id: str) -> str:
-    """A name for any id: never hidden, never a path."""
+    """Return a file name for any run id: never hidden, never a path."""
     return re.sub(r"[^\w.-]+|^\.", "_", run_id)[:100]
 
 
@@ -144,5 +136,5 @@ def _describe(run_id: str, target: str, facts: dict[str, object]) -> str:
     assert isinstance(runs, list)
     assert isinstance(missing, list)
     more = f" and {pluralise(len(runs) - 1, 'run')} it needs" if len(runs) > 1 else ""
-    gone = f"; not stored any more: {', '.join(missing)}" if missing else ""
+    gone = f"; no longer stored: {', '.join(missing)}" if missing else ""
     return f"{target} holds run {run_id}{more}, {pluralise(int(str(facts['records'])), 'commit')}{gone}"

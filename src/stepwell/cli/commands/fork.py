@@ -1,4 +1,4 @@
-"""`stepwell fork`: a new run that goes on from a checkpoint of another, with changes."""
+"""`stepwell fork`: start a new run from a checkpoint of another, with changes."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import stepwell
+from stepwell import admin
+from stepwell.cli.failures import refusals
+from stepwell.cli.forms.value_parsers import read_anything
 from stepwell.cli.hints import command_line
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.views.changes import difference_to_dict, format_difference
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import leaf, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stepwell.admin.diffs.checkpoints import Difference
-    from stepwell.model.event import CheckpointInfo
     from stepwell.storage.built_in_storage import BuiltInStorage
 
-_WORDS = {str: "text", bool: "yes or no", int: "number", float: "number", list: "list", dict: "mapping"}
+_TYPE_NAMES = {str: "text", bool: "boolean", int: "number", float: "number", list: "list", dict: "mapping"}
 
 
 def _parse_pairs(context: click.Context, option: click.Parameter, arguments: tuple[str, ...]) -> dict[str, str]:
-    """NAME=VALUE, several times, by name."""
+    """Callback of a repeatable option NAME=VALUE."""
     pairs: dict[str, str] = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -36,27 +39,35 @@ def _parse_pairs(context: click.Context, option: click.Parameter, arguments: tup
 
 
 def _parse_values(context: click.Context, option: click.Parameter, arguments: tuple[str, ...]) -> dict[str, Any]:
-    """PATH=VALUE, several times, with values that are JSON or else texts."""
-    from stepwell.cli.forms.value_parsers import read_anything
-
+    """Callback of a repeatable option PATH=VALUE, where VALUE is JSON or else text."""
     return {name: read_anything(text) for name, text in _parse_pairs(context, option, arguments).items()}
 
 
 @click.command("fork")
 @click.argument("checkpoint", metavar="RUN[@N]")
-@click.option("--as", "run_id", metavar="NEW", help="The id of the new run. Default: one that is made up.")
+@click.option("--as", "run_id", metavar="NEW", help="The id of the new run. Default: a generated one.")
 @click.option(
-    "--set", "set_", multiple=True, metavar="PATH=VALUE", callback=_parse_values, help="Change what is there."
+    "--set", "set_", multiple=True, metavar="PATH=VALUE", callback=_parse_values, help="Replace a value of the state."
 )
-@click.option("--add", multiple=True, metavar="PATH=VALUE", callback=_parse_values, help="Put in what is not there.")
-@click.option("--delete", multiple=True, metavar="PATH", help="Take out what is there.")
+@click.option("--add", multiple=True, metavar="PATH=VALUE", callback=_parse_values, help="Add a value to the state.")
+@click.option("--delete", multiple=True, metavar="PATH", help="Delete a value of the state.")
 @click.option(
-    "--answer", "answers", multiple=True, metavar="REQUEST=VALUE", callback=_parse_values, help="Answer a question."
+    "--answer",
+    "answers",
+    multiple=True,
+    metavar="REQUEST=VALUE",
+    callback=_parse_values,
+    help="Respond to an open request.",
 )
 @click.option(
-    "--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=_parse_pairs, help="Instead of its parent's tags."
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_parse_pairs,
+    help="Tag the new run. Default: the tags of the original run.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be changed, and make nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and create nothing.")
 @json_option
 @common_options
 def command(
@@ -70,24 +81,25 @@ def command(
     dry_run: bool,
     json: bool,
 ) -> None:
-    """Begin a new run where another was, with changes to its state. Prints the id of the new run.
+    """Start a new run from a checkpoint of another.
 
-    A path leads into the state, like order.price or lines.0, or /a.b/0 if a name has dots in it. A value is JSON, or
-    else a text. These options may be given several times. The other run stays as it is, nothing that led to
-    the checkpoint is done again, and nothing is run: `stepwell resume` goes on with the new run.
+    Prints the id of the new run. The original run is not changed, and what led to the checkpoint is not executed again.
+    The new run is only stored: `stepwell resume` drives it.
+
+    A PATH leads into the state, such as order.price or lines.0, or /a.b/0 if a name contains dots. A VALUE is JSON, or
+    else text. The options that change something are repeatable.
     """
     wanted: dict[str, Any] = {"set": set_, "add": add, "delete": delete, "responses": answers, "tags": tags or None}
 
     async def work(storage: BuiltInStorage) -> None:
-        from stepwell.admin.forks.fork import fork, preview_fork
-        from stepwell.cli.forms.answers import refusals
-        from stepwell.model.event import CheckpointInfo
-
         with refusals():
-            await _check_answers(storage, checkpoint, answers)
-            result = await (preview_fork if dry_run else fork)(storage, checkpoint, run_id=run_id, **wanted)
+            if answers:
+                from stepwell.cli.forms.answers import check_answers  # lazy: 100 ms, and few forks have an --answer
+
+                await check_answers(storage, checkpoint, answers)
+            result = await (admin.preview_fork if dry_run else admin.fork)(storage, checkpoint, run_id=run_id, **wanted)
         _note_values({**set_, **add}, answers)
-        if isinstance(result, CheckpointInfo):
+        if isinstance(result, stepwell.CheckpointInfo):
             _report(result, json)
         else:
             _print_preview(result, json)
@@ -95,41 +107,22 @@ def command(
     run_on_store(work)
 
 
-def _print_preview(difference: Difference, json: bool) -> None:
-    from stepwell.cli.views.changes import difference_to_dict, format_difference
-
+def _print_preview(difference: admin.Difference, json: bool) -> None:
     if json:
         print_document(**difference_to_dict(difference))
     else:
         print_lines(format_difference(difference))
 
 
-def _report(forked: CheckpointInfo, json: bool) -> None:
+def _report(forked: stepwell.CheckpointInfo, json: bool) -> None:
     if json:
         print_document(run_id=forked.run_id, number=forked.number, checkpoint_id=forked.checkpoint_id)
     else:
         print_lines([printable(forked.run_id)])
-        print_note(f"to go on with it: {command_line('resume', forked.run_id, 'MODULE:WORKFLOW')}")
-
-
-async def _check_answers(storage: BuiltInStorage, checkpoint: str, answers: Mapping[str, Any]) -> None:
-    """Raises CommandFailed for what is no answer to a question that is open there."""
-    from stepwell.admin.lookup import find_checkpoint
-    from stepwell.admin.requests import load_questions
-    from stepwell.cli.forms.answers import check_answer
-
-    if not answers:
-        return
-    questions = {
-        question.request_id: question
-        for question in await load_questions(storage, await find_checkpoint(storage, checkpoint))
-    }
-    for id, value in answers.items():
-        if id in questions:  # of any other, fork says what is open
-            check_answer(questions[id], value)
+        print_note(f"to resume it: {command_line('resume', forked.run_id, 'MODULE:WORKFLOW')}")
 
 
 def _note_values(state: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
-    """What was understood: whether a value is a number or a text is not to be seen on the command line."""
+    """Print how each value was understood: `--set n=12` does not show whether 12 is a number or a text."""
     for name, value in (*state.items(), *answers.items()):
-        print_note(f"{name} = {leaf(value)} ({_WORDS.get(type(value), 'nothing')})")
+        print_note(f"{name} = {leaf(value)} ({_TYPE_NAMES.get(type(value), 'null')})")

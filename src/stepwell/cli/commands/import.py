@@ -1,6 +1,6 @@
-"""`stepwell import`: an exported run put into a store."""
+"""`stepwell import`: import an exported run into a store."""
 
-# ruff: noqa: N999 - the file is named after the command, and found by that name
+# ruff: noqa: N999 - the module has the name of its command, by which `app` finds it
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stepwell import admin
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
@@ -18,39 +19,36 @@ from stepwell.cli.views.text import pluralise, printable
 from stepwell.errors import CannotUnseal, CheckpointCorrupt, CodecError
 
 if TYPE_CHECKING:
-    from stepwell.admin.transfer.importer import Imported
     from stepwell.storage.built_in_storage import BuiltInStorage
 
 STDIN = "-"
 HINTS = {
-    "redacted": "--to-look-at imports it all the same; give it a store of its own",
-    "there": "--as NEW gives the imported run another name, --store names another store",
-    "busy": "import it without --as, and then stepwell fork it",
-    "large": "if you trust where it comes from, allow more with --max-memory",
+    "redacted": "--to-look-at imports it anyway; use a separate store for it",
+    "there": "--as NEW imports the run under another id, --store names another store",
+    "busy": "import it without --as, then use stepwell fork",
+    "large": "if you trust the file, raise the limit with --max-memory",
 }
 
 
 @click.command("import")
 @click.argument("file", metavar="FILE")
-@click.option("--as", "name", metavar="NEW", help="Under this id, instead of its own.")
-@click.option("--to-look-at", is_flag=True, help="Also a run that was redacted, and so cannot be resumed.")
+@click.option("--as", "name", metavar="NEW", help="Import the run under this id.")
+@click.option("--to-look-at", is_flag=True, help="Allow a redacted run, which cannot be resumed.")
 @click.option(
     "--max-memory",
     metavar="MIB",
     type=click.IntRange(1),
     default=1024,
     show_default=True,
-    help="Refuse a file that takes more memory to read.",
+    help="Refuse a file that needs more memory to read.",
 )
 @json_option
 @common_options
 def command(file: str, name: str | None, to_look_at: bool, max_memory: int, json: bool) -> None:
-    """Put the run of FILE, which `stepwell export` wrote, into a store, where it goes on exactly where it was.
+    """Import an exported run into a store.
 
-    - reads from stdin.
-
-    Nothing is written before all of FILE was checked, and nothing that is there is overwritten. A store that is not
-    there is made.
+    FILE was written by `stepwell export`; - reads from stdin. The run continues exactly where it was. The whole file is
+    checked before anything is written, and no stored run is overwritten. A missing store is created.
     """
     data = _read_if_stdin(file)
 
@@ -69,9 +67,10 @@ def command(file: str, name: str | None, to_look_at: bool, max_memory: int, json
 
 
 def _read_if_stdin(file: str) -> bytes | None:
-    """What comes from stdin; None for a file, which is read a piece at a time."""
+    """Return what stdin holds; None for a file, which is read piece by piece later."""
     if file == STDIN:
         return sys.stdin.buffer.read()
+    # Checked before the store is opened, so that a wrong file name does not create an empty store.
     if not Path(file).exists():
         raise CommandFailed(f"there is no file {file}", code=NOT_FOUND)
     if Path(file).is_dir():
@@ -79,25 +78,22 @@ def _read_if_stdin(file: str) -> bytes | None:
     return None
 
 
-async def _import(storage: BuiltInStorage, file: str, data: bytes | None, **options: Any) -> Imported:
-    from stepwell.admin.transfer.import_errors import ImportRefused
-    from stepwell.admin.transfer.importer import import_from, import_run
-
+async def _import(storage: BuiltInStorage, file: str, data: bytes | None, **options: Any) -> admin.Imported:
     try:
         if data is not None:
-            return await import_run(storage, data, **options)
-        return await import_from(file, storage, **options)
-    except CannotUnseal:
+            return await admin.import_run(storage, data, **options)
+        return await admin.import_from(file, storage, **options)
+    except CannotUnseal:  # a CheckpointCorrupt, but about the keys of the store, not about the file
         raise
     except (CheckpointCorrupt, CodecError) as error:
         raise CommandFailed(str(error), "nothing was imported", USAGE) from error
-    except ImportRefused as refused:
+    except admin.ImportRefused as refused:
         raise CommandFailed(refused.what, HINTS[refused.reason], USAGE) from refused
 
 
-def _describe(imported: Imported) -> str:
+def _describe(imported: admin.Imported) -> str:
     if not imported.runs:
-        return f"run {imported.run_id} is here already, as it is in the file"
+        return f"run {imported.run_id} is already in the store, with the same content"
     more = f" and {pluralise(len(imported.runs) - 1, 'run')} it needs" if len(imported.runs) > 1 else ""
     gone = f"; not in the file: {', '.join(imported.missing)}" if imported.missing else ""
     return f"imported run {imported.run_id}{more}, {pluralise(imported.records, 'commit')}{gone}"

@@ -1,16 +1,19 @@
-"""`stepwell list`: which runs there are."""
+"""`stepwell list`: list runs."""
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from stepwell import admin
 from stepwell.cli.settings import common_options, json_option, tag_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_moment_option
 from stepwell.cli.views.output import print_document, print_note, print_table
-from stepwell.cli.views.text import STATUS, format_moment, status_word
+from stepwell.cli.views.text import format_moment
+from stepwell.model.status_words import STATUSES_BY_WORD, status_word
 
 if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage
@@ -19,23 +22,28 @@ if TYPE_CHECKING:
 
 @click.command("list")
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
-@click.option("--status", type=click.Choice([*STATUS, *STATUS.values()], case_sensitive=False), metavar="WORD")
-@tag_option("May be given several times.")
-@click.option("--prefix", metavar="TEXT", help="Only runs whose id begins so.")
-@click.option("--text", metavar="TEXT", help="Only runs with this in their id, their workflow, or their tags.")
 @click.option(
-    "--holds", metavar="TEXT", help="Only runs that hold this: in state, questions or outputs. Reads each run."
+    "--status",
+    type=click.Choice(list(STATUSES_BY_WORD), case_sensitive=False),
+    metavar="STATUS",
+    help="Only runs with this status: running (which includes sleeping), waiting, completed, failed or cancelled.",
 )
-@click.option("--since", callback=parse_moment_option, metavar="TIME", help="Only runs that began then or later.")
-@click.option("--until", callback=parse_moment_option, metavar="TIME", help="Only runs that began before.")
+@tag_option("Only runs with this tag. Repeatable.")
+@click.option("--prefix", metavar="TEXT", help="Only runs whose id starts with TEXT.")
+@click.option("--text", metavar="TEXT", help="Only runs with TEXT in their id, their workflow name, or their tags.")
 @click.option(
-    "--changed-since", callback=parse_moment_option, metavar="TIME", help="Only runs with a commit of then or later."
+    "--holds", metavar="TEXT", help="Only runs with TEXT in their state, requests or outputs. Reads every run."
+)
+@click.option("--since", callback=parse_moment_option, metavar="TIME", help="Only runs started at TIME or later.")
+@click.option("--until", callback=parse_moment_option, metavar="TIME", help="Only runs started before TIME.")
+@click.option(
+    "--changed-since", callback=parse_moment_option, metavar="TIME", help="Only runs with a commit at TIME or later."
 )
 @click.option(
-    "--changed-until", callback=parse_moment_option, metavar="TIME", help="Only runs without a commit since then."
+    "--changed-until", callback=parse_moment_option, metavar="TIME", help="Only runs without a commit since TIME."
 )
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
-@click.option("--after", metavar="RUN", help="Only those that come after this one in the list: the next page.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Maximum number of runs.")
+@click.option("--after", metavar="RUN", help="Start after this run: the next page.")
 @json_option
 @common_options
 def command(
@@ -48,58 +56,51 @@ def command(
     json: bool,
     **other_filters: Any,
 ) -> None:
-    """Which runs there are, those that began last first.
+    """List runs, newest first.
 
-    --status takes running, waiting, done, failed or cancelled. A TIME is 2026-11-16, 2026-11-16T10:00 (UTC), or how
-    long ago: 30d, 12h, 90min.
+    A TIME is 2026-11-16, 2026-11-16T10:00 (UTC), or a duration ago: 30d, 12h, 90min.
     """
 
     async def work(storage: BuiltInStorage) -> None:
-        last = None if after is None else await _find(storage, after)
-        wanted_status = None if status is None else STATUS.get(status.lower(), status.upper())
-        filters = {
-            "workflow_name": workflow,
-            "status": wanted_status,
-            "tags": tags or None,
-            "after": last,
-            **other_filters,
-        }
-        if holds is None:
-            runs = await storage.list_runs(**filters, limit=limit + 1)
-        else:
-            runs = await _search(storage, holds, filters, limit + 1)
+        last = None if after is None else await admin.find_run(storage, after)
+        filters = {"workflow_name": workflow, "tags": tags or None, "after": last, **other_filters}
+        # One run more than is shown, to know whether there is another page.
+        runs = await _find_runs(storage, status, holds, filters, limit=limit + 1)
         page, more = runs[:limit], len(runs) > limit
         if json:
             print_document(runs=[_to_dict(run) for run in page], next=page[-1].run_id if more else None)
             return
         if page:
             print_table(
-                ["run", "workflow", "status", "commits", "began", "changed", "tags"], [_make_row(run) for run in page]
+                ["run", "workflow", "status", "commits", "started", "changed", "tags"], [_make_row(run) for run in page]
             )
         else:
             criteria = (workflow, status, tags or None, after, holds, *other_filters.values())
-            print_note(
-                "no run is stored here" if all(criterion is None for criterion in criteria) else "no run matches"
-            )
+            print_note("the store has no runs" if all(value is None for value in criteria) else "no run matches")
         if more:
-            from shlex import quote
-
-            print_note(f"there are more: --after {quote(page[-1].run_id)}")
+            print_note(f"more runs: --after {quote(page[-1].run_id)}")
 
     run_on_store(work, waits_for_nothing_else=holds is None)
 
 
-async def _find(storage: BuiltInStorage, name: str) -> RunInfo:
-    from stepwell.admin.lookup import find_run
-
-    return await find_run(storage, name)
+async def _find_runs(
+    storage: BuiltInStorage, status: str | None, holds: str | None, filters: dict[str, Any], *, limit: int
+) -> list[RunInfo]:
+    """Return at most `limit` runs, newest first."""
+    runs: list[RunInfo] = []
+    # `running` stands for several stored statuses, and a store filters by one: ask for each, and merge.
+    for stored in (None,) if status is None else STATUSES_BY_WORD[status.lower()]:
+        if holds is None:
+            runs += await storage.list_runs(**filters, status=stored, limit=limit)
+        else:
+            runs += await _search(storage, holds, {**filters, "status": stored}, limit)
+    runs.sort(key=lambda run: (run.began_at, run.run_id), reverse=True)
+    return runs[:limit]
 
 
 async def _search(storage: BuiltInStorage, text: str, filters: dict[str, Any], limit: int) -> list[RunInfo]:
-    from stepwell.admin.run_search import search
-
     runs: list[RunInfo] = []
-    async for match in search(storage, text, **filters):
+    async for match in admin.search(storage, text, **filters):
         runs.append(match.run)
         if len(runs) == limit:
             break
@@ -110,7 +111,7 @@ def _to_dict(run: RunInfo) -> dict[str, Any]:
     return {
         "run_id": run.run_id,
         "workflow": run.workflow_name,
-        "status": run.status.value,
+        "status": status_word(run.status),
         "number": run.number,
         "checkpoint_id": run.checkpoint_id,
         "iteration": run.iteration_count,
@@ -122,5 +123,5 @@ def _to_dict(run: RunInfo) -> dict[str, Any]:
 
 def _make_row(run: RunInfo) -> list[str]:
     tags = " ".join(f"{name}={value}" for name, value in sorted(run.tags.items()))
-    cells = [run.run_id, run.workflow_name, status_word(run.status.value), str(run.number + 1)]
+    cells = [run.run_id, run.workflow_name, status_word(run.status), str(run.number + 1)]
     return [*cells, format_moment(run.began_at), format_moment(run.changed_at), tags]

@@ -1,4 +1,4 @@
-"""`stepwell migrate`: a store is created, or one of an older format is brought up to date."""
+"""`stepwell migrate`: create a store, or upgrade one of an older format."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from stepwell.cli.views.text import pluralise
 @json_option
 @common_options
 def command(dry_run: bool, json: bool) -> None:
-    """Create a store, or bring one that an older Stepwell made up to date. What is in it stays as it is.
+    """Create a store, or upgrade its format.
 
-    A Stepwell that knows only the older format cannot open the store afterwards.
+    The runs in the store are not changed. An older version of Stepwell cannot open the store afterwards.
     """
     location = find_location(click.get_current_context().ensure_object(Settings))
     location.check(make=True)
     before = location.read_format()
     needed = before is not None and before.stored < before.supported
     records = location.count_records() if before is not None and needed and before.stored else 0
+    # Also if nothing is to be done: opening raises the right error for a store that is newer or not ours.
     if not (needed and dry_run):
-        asyncio.run(location.upgrade())  # also says what is wrong with one that is newer, or not ours
+        asyncio.run(location.upgrade())
     after = location.read_format()
     if before is None or after is None or (needed and not dry_run and after.stored != after.supported):
-        raise CommandFailed("the store could not be brought up to date, and was left as it is")
+        raise CommandFailed("the store could not be upgraded and was not changed")
     if json:
         formats = {"from": before.stored or None, "to": before.supported, "commits": records if needed else None}
         print_document(**formats, needed=needed, dry_run=dry_run)
@@ -42,9 +43,9 @@ def command(dry_run: bool, json: bool) -> None:
 
 def _describe(before: Format, records: int, *, needed: bool, dry_run: bool) -> str:
     if not needed:
-        return f"nothing to do: the store is of format {before.stored}, the newest that this Stepwell knows"
+        return f"nothing to do: the store has format {before.stored}, the newest that this Stepwell supports"
     verb = "would be" if dry_run else "was"
     if not before.stored:
-        return f"the store {verb} created, of format {before.supported}"
+        return f"the store {verb} created with format {before.supported}"
     commits = pluralise(records, "commit")
-    return f"the store {verb} brought from format {before.stored} to {before.supported}; it holds {commits}"
+    return f"the store {verb} upgraded from format {before.stored} to {before.supported}; it holds {commits}"

@@ -1,4 +1,4 @@
-"""`stepwell prune`: old checkpoints and runs go, and the disk space is given back."""
+"""`stepwell prune`: delete old checkpoints and runs, and free their disk space."""
 
 from __future__ import annotations
 
@@ -9,38 +9,40 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import stepwell
+from stepwell import admin
 from stepwell.cli.confirmation import confirm, needs_confirmation
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_span_option
 from stepwell.cli.views.output import print_document, print_lines, print_note
-from stepwell.cli.views.text import STATUS, pluralise, printable
+from stepwell.cli.views.text import pluralise, printable
+from stepwell.errors import DurabilityError
+from stepwell.model.status_words import STATUSES_BY_WORD
 
 if TYPE_CHECKING:
-    from stepwell.admin.retention.policy import Keep
-    from stepwell.admin.retention.pruner import PruneReport
     from stepwell.storage.built_in_storage import BuiltInStorage
 
-SHOWN = 20  # runs of a list; JSON has them all
-_HOW = "--dry-run says what would go, --yes takes it away"
+SHOWN = 20  # runs per list; JSON holds all of them
+_HOW = "--dry-run shows what would be deleted, --yes deletes it"
 
 
 @click.command("prune")
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @click.option("--keep-last", type=click.IntRange(min=0), metavar="N", help="Keep the last N checkpoints of each run.")
-@click.option("--keep-for", callback=parse_span_option, metavar="SPAN", help="Keep what is younger, such as 30d.")
+@click.option("--keep-for", callback=parse_span_option, metavar="SPAN", help="Keep checkpoints younger than SPAN.")
 @click.option(
     "--status",
     "statuses",
     multiple=True,
-    type=click.Choice(list(STATUS), case_sensitive=False),
-    metavar="WORD",
-    help="Only runs of this status. May be given several times.",
+    type=click.Choice(list(STATUSES_BY_WORD), case_sensitive=False),
+    metavar="STATUS",
+    help="Only runs with this status. Repeatable.",
 )
-@click.option("--all", "whole", is_flag=True, help="Delete the named runs whole, whatever they are.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
-@click.option("--no-compact", is_flag=True, help="Leave the disk space to the store, for what is written next.")
+@click.option("--all", "whole", is_flag=True, help="Delete each RUN entirely, even if it is waiting or damaged.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@click.option("--no-compact", is_flag=True, help="Do not return disk space: the store reuses it.")
 @json_option
 @common_options
 def command(
@@ -53,29 +55,31 @@ def command(
     no_compact: bool,
     json: bool,
 ) -> None:
-    """Take away old checkpoints of all runs, or of each RUN, and runs of which nothing is kept, if they are over.
+    """Delete old checkpoints and runs.
 
-    Say what to keep with --keep-last or --keep-for, or both; a SPAN is 30d, 12h, 90min, 45s or 1h30min. Failed runs go
-    whole only with --status failed. Runs that wait for answers are touched only if they are named.
+    Looks at all runs, or at each RUN. --keep-last, --keep-for or both say what to keep; a SPAN is 30d, 12h, 90min, 45s
+    or 1h30min. A completed or cancelled run of which nothing is kept is deleted entirely; a failed one only with
+    --status failed. A run that waits for a response is pruned only if it is named.
 
-    With --all, each RUN goes whole, also if it waits, failed or is damaged.
+    With --all, each RUN is deleted entirely, even if it is waiting, failed or damaged.
     """
     policy = _policy(runs, keep_last, keep_for, statuses, whole)
-    asks_first = not dry_run and needs_confirmation("nobody is there to be asked, so nothing was taken away", _HOW)
+    asks_first = not dry_run and needs_confirmation("nothing was deleted, because nobody can confirm it", _HOW)
 
-    async def look(storage: BuiltInStorage) -> PruneReport:
+    async def look(storage: BuiltInStorage) -> admin.PruneReport:
         return await _prune(storage, policy, runs, dry_run=True)
 
-    async def act(storage: BuiltInStorage) -> tuple[PruneReport, int]:
+    async def act(storage: BuiltInStorage) -> tuple[admin.PruneReport, int]:
         report = await _prune(storage, policy, runs, dry_run=False)
         wanted = (report.runs or report.checkpoints) and not no_compact
         return report, await _compact(storage) if wanted else 0
 
+    # A person is shown what would be deleted and asked outside the event loop, then the store is opened again.
     report, freed = (run_on_store(look), 0) if dry_run or asks_first else run_on_store(act)
     if asks_first and (report.runs or report.checkpoints):
         for line in _describe(report):
             print_note(line)
-        confirm("Take that away for good?", "nothing was taken away")
+        confirm("Delete this permanently?", "nothing was deleted")
         report, freed = run_on_store(act)
     if json:
         print_document(**_to_dict(report, dry_run), given_back=max(freed, 0))
@@ -84,52 +88,54 @@ def command(
         _describe(report) if report.runs or report.checkpoints else ["nothing to prune", *_explain_kept(report)]
     )
     if freed > 0:
-        print_note(f"the store takes {freed:,} bytes less")
+        print_note(f"the store is {freed:,} bytes smaller")
 
 
 def _policy(
     runs: Sequence[str], last: int | None, age: timedelta | None, statuses: Sequence[str], whole: bool
-) -> Keep | None:
-    """What is kept; None: nothing of the named runs."""
-    from stepwell.admin.retention.policy import Keep
-
+) -> admin.Keep | None:
+    """Return what to keep; None to delete the named runs entirely."""
     if whole:
         if not runs or last is not None or age is not None or statuses:
-            raise CommandFailed("--all deletes each RUN that is named, and is said alone", code=USAGE)
+            raise CommandFailed(
+                "--all needs at least one RUN, and no other option that selects runs or checkpoints", code=USAGE
+            )
         return None
     if last is None and age is None:
-        raise CommandFailed("say what to keep", "--keep-last 10, --keep-for 30d, or both; --all to delete a RUN", USAGE)
-    chosen = {STATUS[word.lower()] for word in statuses} or set()
-    keep = Keep(last, age)
-    by_status = {status: keep if status in chosen else None for status in STATUS.values()} if chosen else {}
-    return Keep(last, age, by_status)
+        raise CommandFailed(
+            "give --keep-last or --keep-for", "--keep-last 10, --keep-for 30d, or both; --all deletes a RUN", USAGE
+        )
+    chosen = {status for word in statuses for status in STATUSES_BY_WORD[word.lower()]}
+    keep = admin.Keep(last, age)
+    # A status that maps to None keeps everything.
+    by_status: dict[stepwell.WorkflowRunState | str, admin.Keep | None] = (
+        {status: keep if status in chosen else None for status in stepwell.WorkflowRunState} if chosen else {}
+    )
+    return admin.Keep(last, age, by_status)
 
 
-async def _prune(storage: BuiltInStorage, policy: Keep | None, runs: Sequence[str], *, dry_run: bool) -> PruneReport:
-    from stepwell.admin.lookup import find_run
-    from stepwell.admin.retention.pruner import delete_runs, prune
-
-    run_ids = [(await find_run(storage, run)).run_id for run in runs]
+async def _prune(
+    storage: BuiltInStorage, policy: admin.Keep | None, runs: Sequence[str], *, dry_run: bool
+) -> admin.PruneReport:
+    run_ids = [(await admin.find_run(storage, run)).run_id for run in runs]
     if policy is None:
-        return await delete_runs(storage, run_ids, dry_run=dry_run)
-    return await prune(storage, policy, named=run_ids, only=run_ids or None, dry_run=dry_run)
+        return await admin.delete_runs(storage, run_ids, dry_run=dry_run)
+    return await admin.prune(storage, policy, named=run_ids, only=run_ids or None, dry_run=dry_run)
 
 
 async def _compact(storage: BuiltInStorage) -> int:
-    from stepwell.errors import DurabilityError
-
     try:
         return await storage.compact()
     except DurabilityError as error:
-        problem = f"what was to go is gone, but its disk space could not be given back: {error}"
-        raise CommandFailed(problem, "the store uses it for what is written next") from error
+        problem = f"the runs and checkpoints are deleted, but their disk space could not be freed: {error}"
+        raise CommandFailed(problem, "the store reuses the space") from error
 
 
-def _describe(report: PruneReport) -> Iterator[str]:
+def _describe(report: admin.PruneReport) -> Iterator[str]:
     fewer = Counter(checkpoint.run_id for checkpoint in report.checkpoints)
     what = _join(pluralise(len(report.runs), "run") if report.runs else "", _describe_checkpoints(fewer))
-    yield f"{'would go' if report.dry_run else 'gone'}: {what}, {report.bytes:,} bytes"
-    gone = [f"{id}: the whole run" for id in report.runs]
+    yield f"{'would delete' if report.dry_run else 'deleted'}: {what}, {report.bytes:,} bytes"
+    gone = [f"{id}: the entire run" for id in report.runs]
     yield from _format_rows([*gone, *(f"{id}: {pluralise(number, 'checkpoint')}" for id, number in fewer.items())])
     yield from _explain_kept(report)
 
@@ -144,14 +150,14 @@ def _join(first: str, second: str) -> str:
     return f"{first} and {second}" if first and second else first or second
 
 
-def _explain_kept(report: PruneReport) -> Iterator[str]:
-    """Why what stays does so, those that stay for the same reason together."""
+def _explain_kept(report: admin.PruneReport) -> Iterator[str]:
+    """Yield why runs are kept, those with the same reason together."""
     reasons: dict[str, list[str]] = {}
     for id, why in {**report.stays, **report.skipped}.items():
         reasons.setdefault(why, []).append(id)
     if not reasons:
         return
-    yield f"does not go whole: {pluralise(sum(map(len, reasons.values())), 'run')}"
+    yield f"not deleted entirely: {pluralise(sum(map(len, reasons.values())), 'run')}"
     for why, ids in reasons.items():
         more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
         yield f"  {printable(why)}: {printable(', '.join(ids[:SHOWN]))}{more}"
@@ -163,7 +169,7 @@ def _format_rows(rows: Sequence[str]) -> Iterator[str]:
         yield f"  ... and {pluralise(len(rows) - SHOWN, 'more run')}"
 
 
-def _to_dict(report: PruneReport, dry_run: bool) -> dict[str, Any]:
+def _to_dict(report: admin.PruneReport, dry_run: bool) -> dict[str, Any]:
     numbers: dict[str, list[int]] = {}
     for checkpoint in report.checkpoints:
         numbers.setdefault(checkpoint.run_id, []).append(checkpoint.number)

@@ -1,18 +1,21 @@
-"""`stepwell requests`: what people are asked, over all runs."""
+"""`stepwell requests`: list the open requests of all runs."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from stepwell import admin
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_span_option
 from stepwell.cli.views.output import print_document, print_note, print_table
 from stepwell.cli.views.text import format_deadline, format_span
+from stepwell.storage import clock
 
 if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage
@@ -20,20 +23,18 @@ if TYPE_CHECKING:
 
 
 @click.command("requests")
-@click.option("--workflow", metavar="NAME", help="Only of runs of this workflow.")
-@click.option("--run", metavar="RUN", help="Only of this run.")
-@click.option(
-    "--older-than", callback=parse_span_option, metavar="SPAN", help="Only those that have waited for longer."
-)
-@click.option("--overdue", is_flag=True, help="Only those whose deadline has passed; the first to pass first.")
+@click.option("--workflow", metavar="NAME", help="Only requests of runs of this workflow.")
+@click.option("--run", metavar="RUN", help="Only requests of this run.")
+@click.option("--older-than", callback=parse_span_option, metavar="SPAN", help="Only requests older than SPAN.")
+@click.option("--overdue", is_flag=True, help="Only requests past their deadline, the earliest deadline first.")
 @click.option(
     "--due-within",
     callback=parse_span_option,
     metavar="SPAN",
-    help="The same, with those whose deadline passes by then.",
+    help="Only requests with a deadline within SPAN, including overdue ones.",
 )
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
-@click.option("--after", metavar="RUN/REQUEST", help="Only those that come after this one: the next page.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Maximum number of requests.")
+@click.option("--after", metavar="RUN/REQUEST", help="Start after this request: the next page.")
 @json_option
 @common_options
 def command(
@@ -46,20 +47,18 @@ def command(
     after: str | None,
     json: bool,
 ) -> None:
-    """The questions that wait for an answer, over all runs, the oldest first.
+    """List the requests that wait for a response.
 
-    A SPAN is 30d, 12h, 90min, 45s or 1h30min.
+    Lists the open requests of all runs, the oldest first. A SPAN is 30d, 12h, 90min, 45s or 1h30min.
     """
     if overdue and due_within is not None:
-        raise click.UsageError("say --overdue or --due-within, not both: what is overdue is due within any span")
+        raise click.UsageError("give --overdue or --due-within, not both: overdue requests are due within any span")
 
     async def work(storage: BuiltInStorage) -> None:
-        from stepwell.storage import clock
-
         now = clock.now()
         requests = await storage.pending_requests(
             workflow_name=workflow,
-            run_id=None if run is None else await _find_run_id(storage, run),
+            run_id=None if run is None else (await admin.find_run(storage, run)).run_id,
             asked_by=None if older_than is None else now - older_than,
             due_by=now if overdue else None if due_within is None else now + due_within,
             after=None if after is None else await _find_last(storage, after),
@@ -71,45 +70,38 @@ def command(
         if json:
             print_document(requests=[_to_dict(request, now, answered) for request in page], next=following)
         elif page:
-            columns = ["request", "run", "workflow", "asked by", "question", "answer", "age", "deadline"]
+            columns = ["request", "run", "workflow", "executor", "request type", "response type", "age", "deadline"]
             print_table(columns, [_make_row(request, now, answered) for request in page])
         else:
             filtered = workflow or run or older_than or overdue or due_within or after
-            print_note("no question matches" if filtered else "nobody is asked anything")
+            print_note("no request matches" if filtered else "there are no open requests")
         if following is not None and not json:
-            from shlex import quote
-
-            print_note(f"there are more: --after {quote(following)}")
+            print_note(f"more requests: --after {quote(following)}")
 
     run_on_store(work)
 
 
 async def _find_answered(storage: BuiltInStorage, page: list[PendingRequest]) -> set[tuple[str, str]]:
-    """Those whose answer has come and was not taken in yet. What it takes to know that is loaded if there is mail."""
+    """Return the requests whose response has arrived and is not applied yet."""
     runs = list({request.run_id for request in page})
     if not runs or not await asyncio.to_thread(storage._store.runs_with_signals, runs):
         return set()
-    from stepwell.admin.requests import find_pending_answers
+    from stepwell.admin.requests import find_pending_answers  # lazy: 100 ms, and few runs have pending signals
 
     return await find_pending_answers(storage, page)
 
 
-async def _find_run_id(storage: BuiltInStorage, name: str) -> str:
-    from stepwell.admin.lookup import find_run
-
-    return (await find_run(storage, name)).run_id
-
-
 async def _find_last(storage: BuiltInStorage, name: str) -> PendingRequest:
-    """The last one of the page before. Raises NotFound if it is not open any more."""
-    from stepwell.admin.lookup import NotFound
-
-    for n in range(len(name)):  # both may have a slash in them
+    """Return the last request of the previous page. Raises NotFound if it is no longer open."""
+    # Both ids may contain slashes, so every slash may be the one between them.
+    for n in range(len(name)):
         if name[n] == "/":
             for request in await storage.pending_requests(run_id=name[:n]):
                 if request.request_id == name[n + 1 :]:
                     return request
-    raise NotFound(f"no question {name!r} is open any more, so nobody knows what comes after it; begin without --after")
+    raise admin.NotFound(
+        f"request {name!r} is no longer open, so the next page is unknown; start again without --after"
+    )
 
 
 def _to_dict(request: PendingRequest, now: datetime, answered: set[tuple[str, str]]) -> dict[str, Any]:
@@ -129,7 +121,7 @@ def _to_dict(request: PendingRequest, now: datetime, answered: set[tuple[str, st
 
 
 def _make_row(request: PendingRequest, now: datetime, answered: set[tuple[str, str]]) -> list[str]:
-    there = " (is there)" if (request.run_id, request.request_id) in answered else ""
-    question = [request.executor_id, request.request_type, f"{request.response_type}{there}"]
-    waits = [format_span(now - request.asked_at), format_deadline(request.deadline, now)]
-    return [request.request_id, request.run_id, request.workflow_name, *question, *waits]
+    received = " (received)" if (request.run_id, request.request_id) in answered else ""
+    types = [request.executor_id, request.request_type, f"{request.response_type}{received}"]
+    times = [format_span(now - request.asked_at), format_deadline(request.deadline, now)]
+    return [request.request_id, request.run_id, request.workflow_name, *types, *times]

@@ -1,208 +1,38 @@
-"""`stepwell respond`: answer a question of a run."""
+"""`stepwell respond`: respond to a request of a run."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
-
 import click
 
-from stepwell.cli.failures import INTERRUPTED, NOT_FOUND, USAGE, CommandFailed
 from stepwell.cli.hints import command_line
-from stepwell.cli.settings import Settings, common_options
-from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.settings import common_options
 from stepwell.cli.views.output import print_lines, print_note
-from stepwell.cli.views.text import format_deadline, format_span, printable, status_word, tree
-
-if TYPE_CHECKING:
-    from stepwell.admin.requests import Question
-    from stepwell.storage.built_in_storage import BuiltInStorage
-
-_GIVE = "give the answer with --json VALUE, --json @FILE or --json -"
-_PAGE = 500  # questions of the inbox
-_CHOICES = 20  # questions to choose from
-_LOOK_BACK = 500  # commits, for what became of a question
+from stepwell.cli.views.text import printable
 
 
 @click.command("respond")
 @click.argument("run", metavar="[RUN]", required=False)
 @click.argument("request", metavar="[REQUEST]", required=False)
 @click.option(
-    "--json", "argument", metavar="VALUE", help="The answer: JSON, @FILE, or - for stdin. Nothing is asked then."
+    "--json",
+    "argument",
+    metavar="VALUE",
+    help="The response: JSON, @FILE, or - for stdin. Without it, a form asks for the response.",
 )
 @common_options
 def command(run: str | None, request: str | None, argument: str | None) -> None:
-    """Answer a question that RUN asks. Without --json, a form is filled in.
+    """Respond to a request of a run.
 
-    RUN may be left out if only one run asks something, REQUEST if only one question is open; both may be shortened to
-    4 characters while they stay unique. REQUEST alone will do, if no run is called so.
+    RUN may be left out if only one run has an open request, REQUEST if RUN has only one. Both may be shortened to 4
+    characters as long as they are unique. REQUEST may stand alone if no run has that id.
 
-    The answer is held against the schema of what is asked for, and left for the run. Whoever drives the run takes it
-    in: a process that does so now, or else `stepwell resume`. Ends with 3 if the question is not open, or answered
-    already.
+    The response is checked against the schema of the request and stored as a signal. The process that drives the run
+    applies it; if there is none, `stepwell resume` does. Exits with 3 if the request is not open or already has a
+    response.
     """
-    from stepwell.cli.forms.answers import check_answer, check_unanswered, read_json
+    from stepwell.cli.forms.responses import respond  # lazy: 130 ms
 
-    value = None if argument is None else read_json(_read_argument(argument), "the answer")
-    question = _choose(run_on_store(lambda storage: _find_questions(storage, run, request)))
-    check_unanswered(question)
-    if argument is None:
-        value = _fill_in(question)
-    check_answer(question, value)
-    run_on_store(lambda storage: _send(storage, question, value))
-    print_lines([f"answered {printable(question.request_id)} of {printable(question.run_id)}"])
+    question = respond(run, request, argument)
+    print_lines([f"responded to {printable(question.request_id)} of {printable(question.run_id)}"])
     resume = command_line("resume", question.run_id, "MODULE:WORKFLOW")
-    print_note(f"a process that drives the run takes it in; if none does: {resume}")
-
-
-def _read_argument(argument: str) -> str:
-    from stepwell.cli.input_option import read_input
-
-    try:
-        return read_input("@-" if argument == "-" else argument)
-    except CommandFailed as error:
-        raise CommandFailed(str(error), _GIVE, error.code) from error
-
-
-async def _find_questions(storage: BuiltInStorage, run: str | None, request: str | None) -> list[Question]:
-    """The open questions that may be meant; at least one."""
-    from stepwell.admin.lookup import NotFound, find_run
-    from stepwell.admin.requests import open_questions
-    from stepwell.cli.forms.answers import match_questions, refusals
-
-    if run is None:
-        return await _read_inbox(storage, "")
-    try:
-        info = await find_run(storage, run)
-    except NotFound:
-        # a name that was left empty, by a variable that is not set, is not the same as none: nothing else is answered
-        if request is not None or not run or not (inbox := await _read_inbox(storage, run)):
-            raise
-        return inbox
-    with refusals():
-        questions = await open_questions(storage, info.run_id)
-    if not questions and request is None:
-        problem = f"run {info.run_id!r} asks nothing: it is {status_word(info.status.value)}"
-        raise CommandFailed(problem, command_line("requests"), NOT_FOUND)
-    matching = questions if request is None else match_questions(request, questions)
-    if request is not None and not matching:
-        raise await _explain_gone(storage, info.run_id, request, questions)
-    return matching
-
-
-async def _read_inbox(storage: BuiltInStorage, prefix: str) -> list[Question]:
-    """The open questions of all runs whose ids begin so, as many as a person can choose from."""
-    from stepwell.admin.requests import open_questions
-    from stepwell.cli.forms.answers import match_questions
-
-    runs = [run_id async for run_id in _find_asking_runs(storage, prefix)]
-    if not runs and not prefix:
-        raise CommandFailed("nobody is asked anything", code=NOT_FOUND)
-    questions = [question for run_id in dict.fromkeys(runs) for question in await open_questions(storage, run_id)]
-    return match_questions(prefix, questions) if prefix else questions
-
-
-async def _find_asking_runs(storage: BuiltInStorage, prefix: str) -> AsyncIterator[str]:
-    """The runs with questions whose ids begin so, as many as are shown; in any case those of just that id."""
-    from stepwell.cli.forms.answers import has_prefix
-
-    last, room = None, _CHOICES
-    while page := await storage.pending_requests(after=last, limit=_PAGE if prefix else _CHOICES):
-        for request in page:
-            if request.request_id == prefix or (room and (not prefix or has_prefix(request.request_id, prefix))):
-                room = max(0, room - 1)
-                yield request.run_id
-        if not room and not prefix:
-            return
-        last = page[-1]
-
-
-async def _explain_gone(storage: BuiltInStorage, run_id: str, request: str, questions: list[Question]) -> CommandFailed:
-    """What became of a question that is not open, as far as the last commits say it."""
-    from stepwell.codec.codec import DEFAULT_CODEC
-    from stepwell.storage.wire.format import read_commit
-
-    there = ", ".join(repr(question.request_id) for question in questions) or "none"
-    problem = f"run {run_id!r} does not ask {request!r}; open are: {there}"
-    head = await storage._store.head(run_id)
-    last = -1 if head is None else head.entry.number
-    for record in reversed(await storage._store.history(run_id, after=max(-1, last - _LOOK_BACK))):
-        commit = read_commit(record, DEFAULT_CODEC)[0]
-        if request in commit.closed:
-            how = "answered" if commit.kind.value == "intake" else "withdrawn"
-            problem = f"{request!r} of run {run_id!r} was {how} already, by {run_id}@{commit.number}"
-            break
-    return CommandFailed(problem, command_line("requests"), NOT_FOUND)
-
-
-def _choose(questions: list[Question]) -> Question:
-    """The one that is meant; whoever is there is asked if several may be."""
-    from stepwell.cli.forms.prompts import fill_in, is_interactive
-    from stepwell.cli.forms.schema_form import ask_choice
-
-    waiting = [question for question in questions if not question.answered] or questions
-    if len(waiting) == 1:
-        return waiting[0]
-    labels = [f"{question.request_id} of {question.run_id}" for question in waiting]
-    if not is_interactive():
-        listing = "\n".join(labels[:_CHOICES])
-        raise CommandFailed(f"several questions may be meant:\n{listing}", "give the run and the request", USAGE)
-    return waiting[fill_in(ask_choice("question", labels[:_CHOICES]))]
-
-
-def _fill_in(question: Question) -> Any:
-    """What a person types into the form of the question, and wants to be sent."""
-    from stepwell.cli.forms.agent_forms import schema_for
-    from stepwell.cli.forms.prompts import fill_in, is_interactive
-    from stepwell.cli.forms.schema_form import Unfillable, ask_yes_or_no, build_form
-
-    if not is_interactive():
-        problem = f"{question.request_id!r} wants {question.response_type}, and nobody is there to be asked for it"
-        raise CommandFailed(problem, _GIVE, USAGE)
-    _introduce(question)
-    try:
-        value = fill_in(build_form(schema_for(question.data, question.response_type, question.response_schema)))
-        print_note("answer")
-        for line in tree(value, full=True):
-            print_note(f"  {line}")
-        if _settings().yes or fill_in(ask_yes_or_no("send", enter=True)):
-            return value
-    except Unfillable as error:
-        raise CommandFailed(f"there is no form for this answer: {error}", "give it with --json VALUE", USAGE) from None
-    except click.Abort:
-        pass
-    raise CommandFailed("nothing was sent", code=INTERRUPTED)
-
-
-def _introduce(question: Question) -> None:
-    from stepwell.cli.forms.agent_forms import select_visible
-    from stepwell.storage import clock
-    from stepwell.storage.damage import read_moment
-
-    what = f"the question {question.request_id!r}"
-    asked_at, now = read_moment(question.asked_at, what), clock.now()
-    print_note(f"{question.run_id}: {question.executor} asked {question.request_id} {format_span(now - asked_at)} ago")
-    for line in tree(select_visible(question.data, question.response_type), full=True):
-        print_note(f"  {line}")
-    if question.deadline is not None:
-        print_note(f"deadline: {format_deadline(read_moment(question.deadline, what), now)}")
-
-
-async def _send(storage: BuiltInStorage, question: Question, value: Any) -> None:
-    """Leave the answer, if the question is still the one that was read."""
-    from stepwell.admin.requests import open_questions
-    from stepwell.admin.responses import answer
-    from stepwell.cli.forms.answers import check_unanswered, refusals
-
-    with refusals():
-        questions = await open_questions(storage, question.run_id)
-        for current in questions:
-            if current.request_id == question.request_id and current.asked_at == question.asked_at:
-                check_unanswered(current)
-                await answer(storage, question.run_id, question.request_id, value)
-                return
-    raise await _explain_gone(storage, question.run_id, question.request_id, questions)
-
-
-def _settings() -> Settings:
-    return click.get_current_context().ensure_object(Settings)
+    print_note(f"the process that drives the run applies it; if there is none: {resume}")

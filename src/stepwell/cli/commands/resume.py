@@ -1,4 +1,4 @@
-"""`stepwell resume`: go on with a run that stands still."""
+"""`stepwell resume`: resume a run with its code."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepwell.cli.drive import drive
+import stepwell
+from stepwell import admin
+from stepwell.cli.code_loader import get_workflow
+from stepwell.cli.failures import NOT_THIS_CODE, USAGE, CommandFailed
+from stepwell.cli.hints import command_line
 from stepwell.cli.settings import common_options, durability_option, follow_option, json_option
+from stepwell.errors import GraphChanged
+from stepwell.model.status_words import status_word
 
 if TYPE_CHECKING:
     from stepwell.declarative.instance import AgentWorkflowInstance
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--recall-changed-steps",
     is_flag=True,
-    help="Use the stored result of a step even if it is asked for with other arguments now.",
+    help="Use the stored result of a step even if its arguments have changed.",
 )
 @durability_option
 @follow_option
@@ -34,19 +40,19 @@ if TYPE_CHECKING:
 def command(
     run: str, workflow: str, recall_changed_steps: bool, durability: Durability, follow: bool, json: bool
 ) -> None:
-    """Go on with RUN by the code in WORKFLOW until it is done, fails, sleeps or waits for an answer.
+    """Resume a run.
 
-    What was committed is not done again; its outputs are told again. A run that failed or was cancelled is tried
-    again from there. RUN@N must be where the run is now: `stepwell fork` goes on from an older checkpoint.
+    Drives RUN with the code in WORKFLOW until it is completed, fails, sleeps or waits for a response. What was
+    committed is not executed again; its outputs are printed again. A failed or cancelled run is retried from its last
+    commit. RUN@N must be the newest checkpoint: `stepwell fork` starts from an older one.
 
-    Ends with 0 if the run is done, 1 if it failed, 4 if it waits, 5 if this code cannot go on with it.
+    Exits with 0 if the run is completed, 1 if it failed, 4 if it waits or sleeps, 5 if this code cannot continue it.
     """
+    from stepwell.cli.drive import drive  # lazy: 60 ms
 
-    async def begin(
+    async def open_run(
         runnable: Workflow | AgentWorkflowInstance, storage: BuiltInStorage
     ) -> RunStream[WorkflowRunResult]:
-        from stepwell.cli.code_loader import get_workflow
-
         built = get_workflow(runnable)
         head = await _find_head(storage, built, run)
         await _check_code(runnable, head, storage, workflow)
@@ -55,24 +61,21 @@ def command(
             run_id=head.run_id, checkpoint_storage=storage, durability=durability, on_changed_step=changed
         )
 
-    drive(workflow, begin, follow=follow, json=json)
+    drive(workflow, open_run, follow=follow, json=json)
 
 
 async def _find_head(storage: BuiltInStorage, workflow: Workflow, name: str) -> Checkpoint:
-    """Where the run is. Raises CommandFailed if that is not what was named."""
-    from stepwell.admin.lookup import NotFound, find_checkpoint
-    from stepwell.cli.failures import USAGE, CommandFailed
-    from stepwell.cli.hints import command_line
-
-    checkpoint = await find_checkpoint(storage, name)
+    """Return the newest checkpoint of a run. Raises CommandFailed if `name` is an older one."""
+    checkpoint = await admin.find_checkpoint(storage, name)
     head = await workflow._archive_on(storage).head(checkpoint.run_id)
     if head is None:
-        raise NotFound(f"run {checkpoint.run_id!r} has gone meanwhile")
-    if checkpoint.number != head.number and not checkpoint.run_id.startswith(name):  # a run may move on while we look
-        problem = f"{name} is not where run {head.run_id!r} is: that is {head.run_id}@{head.number}"
+        raise admin.NotFound(f"run {checkpoint.run_id!r} was deleted in the meantime")
+    # A name without @N means the head, whichever it is now: another process may have moved it on since the lookup.
+    if checkpoint.number != head.number and not checkpoint.run_id.startswith(name):
+        problem = f"{name} is not the newest checkpoint of run {head.run_id!r}, which is {head.run_id}@{head.number}"
         raise CommandFailed(problem, command_line("fork", f"{head.run_id}@{checkpoint.number}"), USAGE)
     if head.header.caller is not None:
-        problem = f"run {head.run_id!r} works for run {head.header.caller!r}, which moves it on"
+        problem = f"run {head.run_id!r} is the run of a sub-workflow; resume its caller {head.header.caller!r}"
         raise CommandFailed(problem, command_line("resume", head.header.caller, "MODULE:WORKFLOW"), USAGE)
     return head
 
@@ -80,22 +83,18 @@ async def _find_head(storage: BuiltInStorage, workflow: Workflow, name: str) -> 
 async def _check_code(
     runnable: Workflow | AgentWorkflowInstance, head: Checkpoint, storage: BuiltInStorage, name: str
 ) -> None:
-    """Raises CommandFailed if this code cannot go on with the run. One that is done is only told again."""
-    from stepwell.admin.deploy_check import find_incompatibilities
-    from stepwell.cli.code_loader import get_workflow
-    from stepwell.cli.failures import NOT_THIS_CODE, CommandFailed
-    from stepwell.cli.hints import command_line
-    from stepwell.errors import GraphChanged
-    from stepwell.workflows.workflow import Workflow
+    """Raise CommandFailed if this code cannot continue the run."""
+    from stepwell.admin.deploy_check import find_incompatibilities  # lazy: 100 ms
 
-    if head.status.value == "IDLE":
+    # A completed run executes nothing more: any code can print its outputs.
+    if status_word(head.status) == "completed":
         return
     why = await find_incompatibilities(storage._store, head.run_id, get_workflow(runnable))
-    if not why and not isinstance(runnable, Workflow):
+    if not why and not isinstance(runnable, stepwell.Workflow):
         try:
             runnable.check(head)
         except GraphChanged as changed:
             why = changed.differences
     if why:
-        problem = f"{name} cannot go on with run {head.run_id!r}: {'; '.join(why)}"
+        problem = f"{name} cannot continue run {head.run_id!r}: {'; '.join(why)}"
         raise CommandFailed(problem, command_line("check", name), NOT_THIS_CODE)

@@ -1,4 +1,4 @@
-"""`stepwell run`: begin a run, and drive it until it rests."""
+"""`stepwell run`: start a run, and drive it until it stops."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwell.cli.drive import drive
+from stepwell.cli.code_loader import get_workflow
+from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.settings import common_options, durability_option, follow_option, json_option, tag_option
+from stepwell.storage.ids import new_run_id
 
 if TYPE_CHECKING:
     from stepwell.declarative.instance import AgentWorkflowInstance
@@ -20,9 +22,9 @@ if TYPE_CHECKING:
 
 @click.command("run")
 @click.argument("workflow", metavar="MODULE:WORKFLOW")
-@click.option("--input", "argument", metavar="TEXT|@FILE|@-", help="What it begins with: a text, a file, or stdin.")
-@click.option("--run-id", metavar="ID", help="The id of the run. If it began with the same input, it goes on.")
-@tag_option("Runs are found by their tags. May be given several times.")
+@click.option("--input", "argument", metavar="TEXT|@FILE|@-", help="The input: a text, a file, or stdin.")
+@click.option("--run-id", metavar="ID", help="The id of the run. A run with this id and the same input is resumed.")
+@tag_option("Tag the run; `list` finds runs by tag. Repeatable.")
 @durability_option
 @follow_option
 @json_option
@@ -36,44 +38,28 @@ def command(
     follow: bool,
     json: bool,
 ) -> None:
-    """Begin a run of a workflow and drive it until it is done, fails, sleeps or waits for an answer.
+    """Start a run and drive it until it stops.
 
-    WORKFLOW is a workflow, a builder, or a function without arguments, async or not, that gives one. MODULE is looked
-    for in the working directory, too. The input is JSON, or plain text if that is what the workflow begins with.
-    Outputs go to stdout. The store is made if it is not there.
+    A run stops when it is completed, fails, sleeps or waits for a response. WORKFLOW is a workflow, a builder, or a
+    function without arguments, async or not, that returns one. MODULE is also searched in the working directory. The
+    input is JSON, or plain text if the workflow starts with text. Outputs go to stdout. A missing store is created.
 
-    Ends with 0 if the run is done, 1 if it failed, 4 if it waits.
+    Exits with 0 if the run is completed, 1 if it failed, 4 if it waits or sleeps.
     """
-    from stepwell.cli.failures import USAGE, CommandFailed
-    from stepwell.cli.input_option import read_input
+    from stepwell.cli.drive import drive  # lazy: 60 ms
+    from stepwell.cli.input_option import make_message, read_input  # lazy: 60 ms
 
     text = None if argument is None else read_input(argument)
 
-    async def begin(
+    async def open_run(
         runnable: Workflow | AgentWorkflowInstance, storage: BuiltInStorage
     ) -> RunStream[WorkflowRunResult]:
-        from stepwell.cli.code_loader import get_workflow
-        from stepwell.storage.ids import new_run_id
-
         name = run_id if run_id is not None else new_run_id()
-        message = await _make_message(runnable, storage, text, name)
+        message = await make_message(runnable, storage, text, name)
         options: dict[str, Any] = {"run_id": name, "tags": tags or None, "durability": durability}
         try:
             return get_workflow(runnable).run_streaming(message, checkpoint_storage=storage, **options)
-        except ValueError as error:
+        except ValueError as error:  # an id or a tag that cannot be stored
             raise CommandFailed(str(error), code=USAGE) from None
 
-    drive(workflow, begin, follow=follow, json=json, make=True)
-
-
-async def _make_message(
-    runnable: Workflow | AgentWorkflowInstance, storage: BuiltInStorage, text: str | None, run_id: str
-) -> Any:
-    """What the run begins with."""
-    from stepwell.cli.input_option import parse_any_message, parse_message
-    from stepwell.workflows.workflow import Workflow
-
-    if isinstance(runnable, Workflow):
-        return parse_message(text, runnable.input_types, runnable._definition.codec)
-    storage.retention = runnable.definition.retention
-    return await runnable.find_start_message(parse_any_message(text), run_id, storage)
+    drive(workflow, open_run, follow=follow, json=json, make=True)

@@ -1,133 +1,39 @@
-"""`stepwell show`: a run at a checkpoint, whole."""
+"""`stepwell show`: show a run at a checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
-from stepwell.cli.views.output import print_document, print_lines
-from stepwell.cli.views.requests import format_requests
-from stepwell.cli.views.text import format_moment, printable, status_word, tree
 
 if TYPE_CHECKING:
-    from stepwell.model.superstep import Checkpoint, Commit
     from stepwell.storage.built_in_storage import BuiltInStorage
-
-RECENT = 500  # commits in which calls are counted
 
 
 @click.command("show")
 @click.argument("run", metavar="RUN[@N]")
 @click.argument("checkpoint", metavar="[CHECKPOINT]", required=False)
-@click.option("--full", is_flag=True, help="Cut no value, however large, and count all calls.")
+@click.option("--full", is_flag=True, help="Do not shorten large values, and count the calls in all commits.")
 @json_option
 @common_options
 def command(run: str, checkpoint: str | None, full: bool, json: bool) -> None:
-    """Where RUN is and what it holds: its newest checkpoint, or number N of it.
+    """Show where a run is and what it holds.
 
-    RUN is the id of a run or of a checkpoint, which may be shortened to 4 characters while it stays unique. RUN@0 is
-    the input, RUN@-1 the last that is stored. CHECKPOINT, a number or an id, says the same apart. Values are always in
-    full in JSON. Calls are counted in the newest commits, unless in --full: what it costs does not grow with the run.
+    Shows the newest checkpoint of RUN, or checkpoint N. RUN@0 is the input, RUN@-1 the last stored checkpoint.
+    CHECKPOINT, a number or an id, may also be a second argument. RUN is the id of a run or of a checkpoint; it may be
+    shortened to 4 characters as long as it is unique.
+
+    JSON always holds values in full. Without --full, calls are counted in the newest commits only, so that a long run
+    is shown as fast as a short one.
     """
 
     async def work(storage: BuiltInStorage) -> None:
-        from stepwell.admin.diffs.documents import document_of
-        from stepwell.cli.views.progress import compute_progress
+        from stepwell.cli.views.checkpoint import find_inside, print_checkpoint  # lazy: 80 ms
 
-        name = run if checkpoint is None else await _find_inside(storage, run, checkpoint)
-        at, commit, commits = await _read_checkpoint(storage, name, None if full else RECENT)
-        progress = compute_progress(at, commits)
-        document = document_of(at)
-        if json:
-            print_document(**_make_header(at, commit), progress=progress.as_dict(), **document)
-            return
-        print_lines(_format_heading(at, commit))
-        print_lines(["", *progress.describe()])
-        print_lines(_separate(format_requests(at.requests.values(), full=full)))
-        print_lines(_format_section("state", document["state"], full))
-        print_lines(
-            _format_section(
-                "executors", {id: state for id, state in document["executors"].items() if state != {}}, full
-            )
-        )
+        name = run if checkpoint is None else await find_inside(storage, run, checkpoint)
+        await print_checkpoint(storage, name, full=full, json=json)
 
     run_on_store(work)
-
-
-async def _find_inside(storage: BuiltInStorage, run: str, checkpoint: str) -> str:
-    """The name of a checkpoint of a run. Raises NotFound if it is one of another run."""
-    from stepwell.admin.lookup import NotFound, find_checkpoint, find_run
-
-    run_id = (await find_run(storage, run)).run_id
-    if checkpoint.lstrip("-").isdigit():
-        return f"{run_id}@{checkpoint}"
-    info = await find_checkpoint(storage, checkpoint)
-    if info.run_id != run_id:
-        raise NotFound(f"checkpoint {info.checkpoint_id!r} is not one of run {run_id!r}, but of {info.run_id!r}")
-    return info.checkpoint_id
-
-
-async def _read_checkpoint(
-    storage: BuiltInStorage, name: str, recent: int | None
-) -> tuple[Checkpoint, Commit, list[Commit]]:
-    """The checkpoint, the commit that led to it, and the commits up to it that are kept: all, or the last so many."""
-    from stepwell.admin.lookup import entry_of, find_checkpoint
-    from stepwell.codec.codec import DEFAULT_CODEC
-    from stepwell.storage.archive import StoreArchive
-    from stepwell.storage.wire.format import read_commit
-
-    entry = await entry_of(storage._store, await find_checkpoint(storage, name))
-    at, commit = await StoreArchive(storage._store, DEFAULT_CODEC).at(entry)
-    after = -1 if recent is None else max(entry.number - recent, -1)
-    records = await storage._store.history(entry.run_id, after=after, upto=entry.number)
-    return at, commit, [read_commit(record, DEFAULT_CODEC)[0] for record in records]
-
-
-def _make_header(at: Checkpoint, commit: Commit) -> dict[str, Any]:
-    header = at.header
-    failed = [f"{failure.error_type}: {failure.message}" for failure in commit.failures]
-    return {
-        "run_id": header.run_id,
-        "workflow": header.workflow,
-        "number": at.number,
-        "checkpoint_id": at.stamp.checkpoint_id,
-        "at": at.stamp.at,
-        "kind": commit.kind.value,
-        "tags": dict(header.tags),
-        "parent_run": header.parent_run,
-        "parent_number": header.parent_number,
-        "caller": header.caller,
-        "failures": failed,
-    }
-
-
-def _format_heading(at: Checkpoint, commit: Commit) -> Iterator[str]:
-    header = _make_header(at, commit)
-    fields = {
-        "run": f"{header['run_id']}@{at.number}",
-        "workflow": header["workflow"],
-        "status": status_word(at.status.value),
-        "checkpoint": header["checkpoint_id"],
-        "committed": f"{format_moment(header['at'])} UTC ({header['kind']})",
-        "tags": " ".join(f"{name}={value}" for name, value in sorted(header["tags"].items())),
-        "forked from": f"{header['parent_run']}@{header['parent_number']}" if header["parent_run"] else "",
-        "works for": header["caller"] or "",
-        "sleeps until": "" if at.wake is None else f"{format_moment(at.wake)} UTC",
-    }
-    yield from (f"{name:<12}  {printable(value)}" for name, value in fields.items() if value)
-    yield from (f"{'failed':<12}  {printable(failure)}" for failure in header["failures"])
-
-
-def _separate(section: Iterable[str]) -> list[str]:
-    """With an empty line before it, if there is anything in it."""
-    inside = list(section)
-    return ["", *inside] if inside else []
-
-
-def _format_section(title: str, values: dict[str, Any], full: bool) -> Iterator[str]:
-    if values:
-        yield from ["", title, *(f"  {line}" for line in tree(values, full=full))]

@@ -1,4 +1,4 @@
-"""`stepwell viz`: the picture of a workflow."""
+"""`stepwell viz`: draw the graph of a workflow."""
 
 from __future__ import annotations
 
@@ -6,28 +6,35 @@ import asyncio
 
 import click
 
+import stepwell
 from stepwell.cli.code_loader import load_code
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.views.output import print_document, print_lines
 
+# Methods of `WorkflowViz`, by name so that the class is loaded only when the command runs.
 FORMS = {"mermaid": "to_mermaid", "dot": "to_digraph", "text": "to_text"}
 
 
 @click.command("viz")
 @click.argument("workflow", metavar="MODULE:WORKFLOW")
-@click.option("--format", "form", type=click.Choice(list(FORMS)), default="mermaid", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(FORMS)),
+    default="mermaid",
+    show_default=True,
+    help="Mermaid, DOT, or one line of text per edge.",
+)
 @json_option
 @common_options
 def command(workflow: str, form: str, json: bool) -> None:
-    """The picture of a workflow: Mermaid, DOT, or one line in words for each edge.
+    """Draw the graph of a workflow.
 
-    WORKFLOW is a workflow, a builder, or a function without arguments that gives one. MODULE is looked for in the
-    working directory, too. Importing it runs its code.
+    WORKFLOW is a workflow, a builder, or a function without arguments that returns one. MODULE is also searched in the
+    working directory. Importing it runs its code.
     """
-    from stepwell.viz.picture import WorkflowViz
-
     built = asyncio.run(load_code(workflow).build_workflow())
-    picture = getattr(WorkflowViz(built), FORMS[form])()
+    picture = getattr(stepwell.WorkflowViz(built), FORMS[form])()
     if json:
         print_document(workflow=built.name, format=form, picture=picture)
     else:

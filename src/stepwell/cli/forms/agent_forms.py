@@ -1,7 +1,7 @@
-"""The questions of agents and their teams: what can be said to each, and no more. Pure.
+"""Forms for the requests of agents and teams: only the responses that make sense for each. Pure functions.
 
-The type of such an answer has a field for everything that might be said. What belongs together is known only here, and
-what an edited call or an agent's own question wants is said in the question.
+The response type of such a request has a field for every possible response. Which fields belong together is known only
+here; what an edited tool call or an agent's own request expects is part of the request.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Any
 
 from stepwell.cli.forms.json_schema import fields_of, needed_in
 
-_FOR_FORMS = ("parameters", "response_schema")  # parts of a question that are schemas: a person is shown the form
+_FOR_FORMS = ("parameters", "response_schema")  # schemas inside a request: a person sees the form instead
 
 
 def schema_for(question: Any, response_type: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema to make a form of: that of the answer, or a closer one if it is known what is asked."""
+    """Return the schema of the form: a narrower one for known requests, else that of the response."""
     build = _find_schema_builder(question, response_type)
     return schema if build is None else build(question["v"])
 
 
 def select_visible(question: Any, response_type: str) -> Any:
-    """What a person is to see of a question."""
+    """Return the part of a request that a person should see."""
     if _find_schema_builder(question, response_type) is None:
         return question
     return {name: value for name, value in question["v"].items() if name not in _FOR_FORMS}
@@ -34,8 +34,8 @@ def _find_schema_builder(question: Any, response_type: str) -> Callable[[Mapping
 
 
 def _approval(question: Mapping[str, Any]) -> dict[str, Any]:
-    text = {"type": "string", "default": "", "description": "The agent is told this."}
-    result = {"description": "The agent is told that the tool gave this."}
+    text = {"type": "string", "default": "", "description": "Passed on to the agent."}
+    result = {"description": "Passed on to the agent as the result of the tool."}
     return {
         "oneOf": [
             _object("approve", {"decision": {"const": "approve"}}),
@@ -48,7 +48,7 @@ def _approval(question: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _outcome(question: Mapping[str, Any]) -> dict[str, Any]:
-    result = {"description": "What it gave.", "default": None}
+    result = {"description": "The result of the tool.", "default": None}
     return {
         "oneOf": [
             _object("ran", {"happened": {"const": "ran"}, "result": result}),
@@ -71,7 +71,7 @@ def _input(question: Mapping[str, Any]) -> dict[str, Any]:
 
 def _node(question: Mapping[str, Any]) -> dict[str, Any]:
     reason = {"type": "string", "default": ""}
-    output = {"description": "What is used instead of what the node gave."}
+    output = {"description": "Used instead of the output of the node."}
     return {
         "oneOf": [
             _object("approve", {"decision": {"const": "approve"}}),
@@ -103,7 +103,7 @@ _SCHEMA_BUILDERS: dict[tuple[str, str], Callable[[Mapping[str, Any]], dict[str, 
     ("stepwell:HandoffAgentUserRequest", "list[Message]"): _user,
     ("stepwell:MagenticPlanReviewRequest", "MagenticPlanReviewResponse"): _plan,
 }
-"""By what is asked and what is wanted for it."""
+"""By request type and response type."""
 
 
 def _object(title: str, fields: dict[str, Any], *needed: str) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _object(title: str, fields: dict[str, Any], *needed: str) -> dict[str, Any]:
 
 
 def _arguments(question: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a tool, each as it was asked about unless it is typed anew."""
+    """Return the schema of a tool's arguments, with the proposed ones as defaults."""
     arguments, parameters = question.get("arguments"), question.get("parameters")
     arguments = dict(arguments) if isinstance(arguments, Mapping) else {}
     parameters = dict(parameters) if isinstance(parameters, Mapping) else {}
@@ -123,7 +123,7 @@ def _arguments(question: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _find_definitions(schema: Any) -> dict[str, Any]:
-    """What references inside a schema lead to, when it is part of another."""
+    """Return the definitions that references inside a schema point to, to be moved to its new root."""
     definitions = schema.get("$defs") if isinstance(schema, Mapping) else None
     return dict(definitions) if isinstance(definitions, Mapping) else {}
 
@@ -132,9 +132,9 @@ def _as_dict(schema: Any) -> dict[str, Any]:
     return dict(schema) if isinstance(schema, Mapping) else {}
 
 
-def _one_message() -> dict[str, Any]:
+def _message_schema() -> dict[str, Any]:
     text = {"type": "string", "minLength": 1}
     return _object("Message", {"role": {"const": "user"}, "text": text}, "text")
 
 
-_MESSAGES = {"type": "array", "prefixItems": [_one_message()], "items": False, "minItems": 1, "maxItems": 1}
+_MESSAGES = {"type": "array", "prefixItems": [_message_schema()], "items": False, "minItems": 1, "maxItems": 1}

@@ -1,50 +1,60 @@
-"""Answers that are given on the command line: which question is meant, and whether it can have that answer."""
+"""Responses given on the command line: which request is meant, and whether it accepts that response."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
+from stepwell import admin
+from stepwell.admin.requests import load_questions
+from stepwell.admin.state_edits import check_plain
+from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed, refusals
+from stepwell.cli.forms.json_schema import problems
 from stepwell.cli.hints import command_line
-from stepwell.errors import RequestError, RunError, StepwellError
 
 if TYPE_CHECKING:
-    from stepwell.admin.requests import Question
+    from stepwell.admin import Question
+    from stepwell.storage.built_in_storage import BuiltInStorage
 
 SHORTEST = 4  # characters of a shortened id
-_SHOWN = 5
+_SHOWN = 5  # problems of one response
 
 
 def read_json(text: str, what: str) -> Any:
-    """What a text says as JSON."""
+    """Parse JSON. Raises CommandFailed."""
     try:
         return json.loads(text)
     except RecursionError:
         raise CommandFailed(f"{what} is nested too deeply", code=USAGE) from None
     except ValueError as error:
-        hint = """a text is written in quotes, also for the shell: '"like this"'"""
-        raise CommandFailed(f"{what} is no JSON: {error}", hint, USAGE) from None
+        hint = """quote a text for JSON and for the shell: '"like this"'"""
+        raise CommandFailed(f"{what} is not valid JSON: {error}", hint, USAGE) from None
 
 
 def check_answer(question: Question, value: Any) -> None:
-    """Raises CommandFailed, saying where, if a value cannot be stored, or is not what the question wants."""
-    from stepwell.admin.state_edits import check_plain
-    from stepwell.cli.forms.json_schema import problems
-
+    """Raise CommandFailed if a value cannot be stored, or does not match the schema of the request."""
     with refusals():
-        check_plain(value, f"the answer to {question.request_id!r}")
+        check_plain(value, f"the response to {question.request_id!r}")
     flaws = list(islice(problems(question.response_schema, value), _SHOWN))
     if flaws:
-        problem = f"that is no answer to {question.request_id!r}, which wants {question.response_type}"
-        raise CommandFailed("\n".join([problem, *flaws]), "`stepwell requests --json` has the schema", USAGE)
+        problem = f"this is not a valid response to {question.request_id!r}, which expects {question.response_type}"
+        raise CommandFailed("\n".join([problem, *flaws]), "`stepwell requests --json` prints the schema", USAGE)
+
+
+async def check_answers(storage: BuiltInStorage, checkpoint: str, answers: Mapping[str, Any]) -> None:
+    """Raise CommandFailed unless each value matches the schema of its request at the checkpoint."""
+    at = await admin.find_checkpoint(storage, checkpoint)
+    questions = {question.request_id: question for question in await load_questions(storage, at)}
+    for id, value in answers.items():
+        # An unknown request is left to `admin.fork`, which lists the open ones in its error.
+        if id in questions:
+            check_answer(questions[id], value)
 
 
 def match_questions(prefix: str, questions: Sequence[Question]) -> list[Question]:
-    """Those that may be meant: the one of that id, or else all whose ids begin so."""
+    """Return the request with this id, or else all whose ids start with it."""
     exact = [question for question in questions if question.request_id == prefix]
     return exact or [question for question in questions if has_prefix(question.request_id, prefix)]
 
@@ -54,25 +64,8 @@ def has_prefix(id: str, prefix: str) -> bool:
 
 
 def check_unanswered(question: Question) -> None:
-    """Raises CommandFailed if an answer is there already."""
+    """Raise CommandFailed if the request already has a response."""
     if question.answered:
-        problem = (
-            f"{question.request_id!r} of run {question.run_id!r} is answered already; the answer was not taken in yet"
-        )
+        problem = f"{question.request_id!r} of run {question.run_id!r} already has a response, which is not applied yet"
         resume = command_line("resume", question.run_id, "MODULE:WORKFLOW")
-        raise CommandFailed(problem, f"to go on with it: {resume}", NOT_FOUND)
-
-
-@contextmanager
-def refusals() -> Iterator[None]:
-    """What `admin` refuses, told as the command line does: as wrong usage, or as not to be found."""
-    try:
-        yield
-    except RequestError as error:
-        raise CommandFailed(str(error), command_line("requests"), NOT_FOUND) from error
-    except ValueError as error:  # a change, an answer, an id or a tag
-        if isinstance(error, StepwellError) or type(error) is ValueError:
-            raise CommandFailed(str(error), code=USAGE) from error
-        raise
-    except RunError as error:
-        raise CommandFailed(str(error), code=USAGE) from error
+        raise CommandFailed(problem, f"to apply it: {resume}", NOT_FOUND)

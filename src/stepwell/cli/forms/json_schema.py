@@ -1,7 +1,7 @@
-"""Whether a JSON value is what a JSON schema describes, and if not, why: pure.
+"""Check a JSON value against a JSON schema, and say what does not match. Pure functions.
 
-What the schemas of answers say is looked at: types, enums, fields, items, unions, limits, patterns and the common
-formats. A keyword that is not known is passed over, because whoever drives the run looks at the answer again.
+Covers the keywords that response schemas use: types, enums, fields, items, unions, limits, patterns and the common
+formats. Unknown keywords are ignored, because the process that drives the run validates the response again.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from uuid import UUID
 
 from stepwell.admin.diffs.json_diff import Path, format_path
 
-HOPS = 50  # from one schema to the next, without a step into the value: more is a circle
-_SHOWN = 60
+HOPS = 50  # references followed without a step into the value: more is a cycle
+_SHOWN = 60  # characters of a value in a message
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "null": lambda value: value is None,
@@ -29,15 +29,15 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
 }
 KINDS = {
-    "null": "nothing",
-    "boolean": "yes or no",
-    "integer": "whole number",
+    "null": "null",
+    "boolean": "boolean",
+    "integer": "integer",
     "number": "number",
     "string": "text",
     "array": "list",
-    "object": "fields",
+    "object": "object",
 }
-"""A word for each type."""
+"""The name of each type in messages."""
 
 _FORMATS: dict[str, tuple[str, Callable[[str], object]]] = {
     "date-time": ("date and time like 2027-01-31T12:00:00Z", lambda text: datetime.fromisoformat(text.upper())),
@@ -48,7 +48,7 @@ _FORMATS: dict[str, tuple[str, Callable[[str], object]]] = {
 
 
 def resolved(root: Any, schema: Any) -> dict[str, Any]:
-    """A schema itself where it only refers to another, with what is said beside the reference. {} takes anything."""
+    """Follow references, and merge what stands beside them. Returns {}, which accepts anything, for a cycle."""
     known: dict[str, Any] = dict(schema) if isinstance(schema, Mapping) else {}
     for _ in range(HOPS):
         parts = known.get("allOf")
@@ -63,13 +63,13 @@ def resolved(root: Any, schema: Any) -> dict[str, Any]:
 
 
 def kinds_of(schema: Mapping[str, Any]) -> list[str]:
-    """The types that a schema names; none if it leaves them open."""
+    """Return the types that a schema names; none if it accepts any."""
     said = schema.get("type")
     return [kind for kind in (said if isinstance(said, list) else [said]) if isinstance(kind, str) and kind in KINDS]
 
 
 def members_of(root: Any, schema: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The schemas of which a value must fit one; none if the schema is no union."""
+    """Return the members of a union; none if the schema is not a union."""
     for name in ("anyOf", "oneOf"):
         members = schema.get(name)
         if isinstance(members, list) and members:
@@ -79,7 +79,7 @@ def members_of(root: Any, schema: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def choices_of(schema: Mapping[str, Any]) -> list[Any] | None:
-    """The values that a schema lists, if it does."""
+    """Return the values that a schema lists; None if it lists none."""
     if "const" in schema:
         return [schema["const"]]
     listed = schema.get("enum")
@@ -87,7 +87,7 @@ def choices_of(schema: Mapping[str, Any]) -> list[Any] | None:
 
 
 def closed(schema: Mapping[str, Any]) -> bool:
-    """Whether other names than the listed ones are a slip: where fields are listed and more are not asked for."""
+    """Return whether unlisted fields are an error: fields are listed, and others are not explicitly allowed."""
     more = schema.get("additionalProperties", schema.get("patternProperties"))
     return more is False or (more is None and isinstance(schema.get("properties"), Mapping))
 
@@ -98,13 +98,13 @@ def fields_of(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def needed_in(schema: Mapping[str, Any]) -> list[str]:
-    """The fields that must be there."""
+    """Return the required fields."""
     needed = schema.get("required")
     return [name for name in needed if isinstance(name, str)] if isinstance(needed, list) else []
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal: true is not 1, and 1 is 1.0."""
+    """Return whether two JSON values are equal: true is not 1, but 1 is 1.0."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, list) and isinstance(other, list):
@@ -115,13 +115,13 @@ def same(one: Any, other: Any) -> bool:
 
 
 def problems(root: Any, value: Any, schema: Any = None, path: Path = ()) -> Iterator[str]:
-    """Why a value is not what a schema describes, a sentence each; none if it is. Without `schema`: the whole of it."""
+    """Yield one message per mismatch between a value and a schema, by default the root schema."""
     return _problems(root, root if schema is None else schema, value, path, HOPS)
 
 
 def _problems(root: Any, schema: Any, value: Any, path: Path, hops: int) -> Iterator[str]:
     if schema is False:
-        yield _said(path, f"{_brief(value)} is one too many")
+        yield _said(path, f"{_brief(value)} is not allowed here")
         return
     schema = resolved(root, schema)
     if not hops or not schema:
@@ -133,11 +133,11 @@ def _problems(root: Any, schema: Any, value: Any, path: Path, hops: int) -> Iter
         yield from _problems(root, part, value, path, hops - 1)
     kinds = kinds_of(schema)
     if kinds and not any(_KINDS[kind](value) for kind in kinds):
-        yield _said(path, f"{_brief(value)} is no {' or '.join(KINDS[kind] for kind in kinds)}")
+        yield _said(path, f"{_brief(value)} is not {' or '.join(map(_with_article, kinds))}")
         return
     choices = choices_of(schema)
     if choices is not None and not any(same(value, one) for one in choices):
-        yield _said(path, f"{_brief(value)} is none of {', '.join(map(_brief, choices))}")
+        yield _said(path, f"{_brief(value)} is not one of {', '.join(map(_brief, choices))}")
     yield from (_said(path, problem) for problem in _limits(schema, value))
     if isinstance(value, dict):
         yield from _in_fields(root, schema, value, path)
@@ -146,7 +146,7 @@ def _problems(root: Any, schema: Any, value: Any, path: Path, hops: int) -> Iter
 
 
 def _in_none(root: Any, members: list[dict[str, Any]], value: Any, path: Path, hops: int) -> Iterator[str]:
-    """Why a value fits no member of a union; of the only one that is not null, its own reasons."""
+    """Yield why a value matches no member of a union; if only one member is not null, its own reasons."""
     found = [list(_problems(root, member, value, path, hops - 1)) for member in members]
     if not all(found):
         return
@@ -154,11 +154,11 @@ def _in_none(root: Any, members: list[dict[str, Any]], value: Any, path: Path, h
     if len(real) == 1:
         yield from real[0]
     else:
-        yield _said(path, f"{_brief(value)} fits none of: {', '.join(named(member) for member in members)}")
+        yield _said(path, f"{_brief(value)} matches none of: {', '.join(named(member) for member in members)}")
 
 
 def named(schema: Mapping[str, Any]) -> str:
-    """What a schema is called."""
+    """Return a name for a schema."""
     title = schema.get("title")
     if isinstance(title, str) and title:
         return title
@@ -184,7 +184,7 @@ def _in_fields(root: Any, schema: Mapping[str, Any], value: dict[str, Any], path
 
 
 def _unlisted(root: Any, schema: Mapping[str, Any], name: str, value: Any, path: Path) -> Iterator[str]:
-    """What is wrong with a field that is not listed."""
+    """Yield what is wrong with a field that is not listed."""
     patterns = schema.get("patternProperties")
     fitting = [
         inner
@@ -197,7 +197,7 @@ def _unlisted(root: Any, schema: Mapping[str, Any], name: str, value: Any, path:
         return
     if closed(schema):
         there = ", ".join(map(repr, fields_of(schema))) or "none"
-        yield _said((*path, name), f"there is no such field; the fields are {there}")
+        yield _said((*path, name), f"unknown field; the fields are {there}")
     else:
         yield from _problems(root, schema.get("additionalProperties", {}), value, (*path, name), HOPS)
 
@@ -210,11 +210,11 @@ def _in_items(root: Any, schema: Mapping[str, Any], value: list[Any], path: Path
     if schema.get("uniqueItems") is True:
         for at, item in enumerate(value):
             if any(same(item, before) for before in value[:at]):
-                yield _said((*path, at), f"{_brief(item)} is there twice")
+                yield _said((*path, at), f"{_brief(item)} appears twice")
 
 
 def first_items(schema: Mapping[str, Any]) -> list[Any]:
-    """The schemas of the first items of a list, where each has its own."""
+    """Return the schemas of the first items of a list, if each has its own."""
     listed = schema.get("prefixItems")
     return listed if isinstance(listed, list) else []
 
@@ -243,13 +243,13 @@ def _of_number(schema: Mapping[str, Any], value: Any) -> Iterator[str]:
             yield f"{_brief(value)} is not {words} {bound}"
     step = schema.get("multipleOf")
     if _is_number(step) and step > 0 and not _is_multiple(value, step):
-        yield f"{_brief(value)} is no multiple of {step}"
+        yield f"{_brief(value)} is not a multiple of {step}"
 
 
 def _is_multiple(value: Any, step: Any) -> bool:
     try:
         return not Decimal(repr(value)) % Decimal(repr(step))
-    except InvalidOperation:  # too far apart to be known
+    except InvalidOperation:  # too many digits to compute the remainder
         return True
 
 
@@ -264,26 +264,26 @@ _BOUNDS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
 def _of_size(schema: Mapping[str, Any], size: int, what: str, one: str) -> Iterator[str]:
     least, most = schema.get(f"min{what}"), schema.get(f"max{what}")
     if _is_number(least) and size < least:
-        yield f"has {size} {one}{'' if size == 1 else 's'}, and at least {least} are wanted"
+        yield f"has {size} {one}{'' if size == 1 else 's'}, expected at least {least}"
     if _is_number(most) and size > most:
-        yield f"has {size} {one}{'' if size == 1 else 's'}, and at most {most} are wanted"
+        yield f"has {size} {one}{'' if size == 1 else 's'}, expected at most {most}"
 
 
 def _of_text(schema: Mapping[str, Any], value: str) -> Iterator[str]:
     pattern = schema.get("pattern")
     if isinstance(pattern, str) and not _matches(pattern, value):
-        yield f"{_brief(value)} is not of the form {pattern}"
+        yield f"{_brief(value)} does not match the pattern {pattern}"
     known = _FORMATS.get(str(schema.get("format")))
     if known is not None:
         words, read = known
         try:
             read(value)
         except (ValueError, InvalidOperation):
-            yield f"{_brief(value)} is no {words}"
+            yield f"{_brief(value)} is not a {words}"
 
 
 def wanted_text(schema: Mapping[str, Any]) -> str:
-    """What kind of text a schema wants, in words."""
+    """Describe the kind of text that a schema expects."""
     known = _FORMATS.get(str(schema.get("format")))
     if known is not None:
         return known[0]
@@ -293,7 +293,7 @@ def wanted_text(schema: Mapping[str, Any]) -> str:
 
 
 def bounds_of(schema: Mapping[str, Any]) -> str:
-    """The limits of a number in words; empty if it has none."""
+    """Describe the limits of a number; empty if it has none."""
     said = [f"{words} {schema[keyword]}" for keyword, _, words in _BOUNDS if _is_number(schema.get(keyword))]
     return " and ".join(said)
 
@@ -301,12 +301,12 @@ def bounds_of(schema: Mapping[str, Any]) -> str:
 def _matches(pattern: str, text: str) -> bool:
     try:
         return re.search(pattern, text) is not None
-    except re.error:  # of another dialect: whoever drives the run knows it
+    except re.error:  # another dialect of regular expressions: the process that drives the run checks it
         return True
 
 
 def _target(root: Any, reference: str) -> Any:
-    """What a reference inside the schema leads to; {} if nowhere."""
+    """Return the target of a reference inside the schema; {} if there is none."""
     if reference == "#":
         return root
     found = root
@@ -322,6 +322,11 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 
 def _said(path: Path, problem: str) -> str:
     return f"{format_path(path)}: {problem}" if path else problem
+
+
+def _with_article(kind: str) -> str:
+    name = KINDS[kind]
+    return name if kind == "null" else f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
 def _brief(value: Any) -> str:

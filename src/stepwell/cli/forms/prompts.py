@@ -1,4 +1,4 @@
-"""Forms on a terminal: prompts on stderr, a line typed for each."""
+"""Fill in a form on a terminal: prompts go to stderr, and each answer is one line."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import click
 
+from stepwell.admin.diffs.json_diff import format_path
 from stepwell.cli.forms.schema_form import Form, Prompt
 from stepwell.cli.forms.value_parsers import are_numbered
 from stepwell.cli.settings import Settings
@@ -18,13 +19,13 @@ T = TypeVar("T")
 
 
 def is_interactive() -> bool:
-    """Whether a person can be asked: at a terminal, and unless --no-input was said."""
+    """Return whether a person can be asked: on a terminal, without --no-input."""
     settings = click.get_current_context().ensure_object(Settings)
     return not settings.no_input and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def fill_in(form: Form[T]) -> T:
-    """What a person types into a form. Raises Abort at Ctrl-C and Ctrl-D."""
+    """Ask a person for each field, and return the value of the form. Raises Abort on Ctrl-C and Ctrl-D."""
     try:
         prompt = next(form)
         while True:
@@ -40,12 +41,12 @@ def _read_answer(prompt: Prompt) -> str:
     try:
         return _read_line(f"{printable(_describe_place(prompt))} ({printable(_describe_wanted(prompt))}): ")
     except (EOFError, KeyboardInterrupt):
-        click.echo(err=True)  # the cursor is behind the prompt
+        click.echo(err=True)  # end the line of the prompt
         raise click.Abort from None
 
 
 def _introduce(prompt: Prompt) -> list[str]:
-    """What is told before the line to type in."""
+    """Return the lines to show above the prompt."""
     lines = [f"  ! {prompt.problem}"] if prompt.problem else []
     if prompt.about and not prompt.problem:
         lines += [f"  {line}" for line in prompt.about.splitlines()]
@@ -56,9 +57,7 @@ def _introduce(prompt: Prompt) -> list[str]:
 
 
 def _describe_place(prompt: Prompt) -> str:
-    from stepwell.admin.diffs.json_diff import format_path
-
-    return format_path(prompt.path) if prompt.path else "answer"
+    return format_path(prompt.path) if prompt.path else "response"
 
 
 def _describe_wanted(prompt: Prompt) -> str:
@@ -66,10 +65,11 @@ def _describe_wanted(prompt: Prompt) -> str:
 
 
 def _read_line(prompt: str) -> str:
-    """A line that is typed. With the keys for editing it, where they cannot get into what is printed."""
+    """Read a line, with editing keys if possible."""
+    # readline writes to stdout. If that is a pipe, its control characters would end up in the data.
     if sys.stdout.isatty():
-        with suppress(ImportError):  # it is not on every machine
-            import readline  # noqa: F401 - to be loaded is all it takes
+        with suppress(ImportError):  # not built into every Python
+            import readline  # noqa: F401 - lazy: loading it changes how `input` edits a line
         return input(prompt)
     click.echo(prompt, nl=False, err=True)
     line = sys.stdin.readline()

@@ -1,7 +1,7 @@
-"""A form made of a JSON schema: what is asked, one thing after the other, and what the answers come to. Pure.
+"""Build a form from a JSON schema: a sequence of prompts, and the value that the answers add up to. Pure.
 
-A form is a generator: it gives prompts, is sent the texts that were typed, and returns the value. It asks again until
-a text will do, so what it returns fits the schema.
+A form is a generator: it yields prompts, is sent the texts that were typed, and returns the value. It repeats a prompt
+until the text is accepted, so the value always matches the schema.
 """
 
 from __future__ import annotations
@@ -30,48 +30,49 @@ from stepwell.cli.forms.json_schema import (
 )
 from stepwell.cli.forms.value_parsers import READERS, Unfit, make_labels, read_choice, read_yes
 
-DEEPEST = 32  # fields in fields in lists
-_SHOWN = 60
+DEEPEST = 32  # levels: a recursive schema would never end
+_SHOWN = 60  # characters of a default
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a person is asked now."""
+    """One prompt."""
 
-    path: Path  # where in the answer
-    wants: str  # in words
-    asks: Literal["value", "name", "whether", "which"] = "value"  # itself, a name for it, if it is given, its type
+    path: Path  # of the value in the response
+    wants: str  # what is expected, for people
+    # What to enter: the value, the name of a field, whether to give the value, or which type it has.
+    asks: Literal["value", "name", "whether", "which"] = "value"
     choices: tuple[str, ...] = ()
-    enter: str | None = None  # what nothing but Enter means; None: something must be typed
+    enter: str | None = None  # what an empty line means; None: it is not accepted
     about: str = ""
-    problem: str = ""  # why what was typed before will not do
+    problem: str = ""  # why the previous text was not accepted
 
 
 Form = Generator[Prompt, str, T]
 
 
 class Unfillable(ValueError):
-    """There is no form for the schema. The message says why."""
+    """No form can be built from the schema. The message says why."""
 
 
 class Nothing:
-    """What stands for no value at all."""
+    """A marker for the absence of a value: None is a JSON value."""
 
 
-LEFT_OUT, END = Nothing(), Nothing()  # the field is left out; the list ends here
+LEFT_OUT, END = Nothing(), Nothing()  # omit the field; end the list
 
 
 @dataclass(frozen=True, slots=True)
 class Enter:
-    """What nothing but Enter means: in words, and as a value."""
+    """What an empty line means: for people, and as a value."""
 
     words: str
     value: Any
 
 
 def build_form(schema: Any) -> Form[Any]:
-    """The form of a schema. Raises Unfillable if it goes too deep, or if it asks nothing and does not fit itself."""
+    """Build the form of a schema. Raises Unfillable if it nests too deeply, or if no answer can match it."""
     filler = _Filler(schema)
     while True:
         questions_before = filler.questions
@@ -79,32 +80,33 @@ def build_form(schema: Any) -> Form[Any]:
         flaw = next(problems(schema, value), None)
         if flaw is None:
             return value
+        # Without a prompt in this round, the next one would end the same way, forever.
         if filler.questions == questions_before:
-            raise Unfillable(f"nothing that could be typed fits the schema: {flaw}")
+            raise Unfillable(f"no input can match the schema: {flaw}")
         filler.complaint = flaw
 
 
 def ask_yes_or_no(question: str, *, enter: bool) -> Form[bool]:
-    """One question by itself."""
+    """Build a form of one yes-or-no question."""
     words = Enter("yes" if enter else "no", enter)
     return bool((yield from _Filler({}).ask(Prompt((question,), "yes or no"), read_yes, words)))
 
 
 def ask_choice(question: str, labels: Sequence[str]) -> Form[int]:
-    """Which of several is meant: its index."""
+    """Build a form that asks for one of several choices and returns its index."""
     return int((yield from _Filler({}).pick((question,), labels, range(len(labels)), None)))
 
 
 class _Filler:
     def __init__(self, root: Any) -> None:
         self._root = root
-        self.questions = 0  # so many questions so far
-        self.complaint = ""  # about what was typed before, told with the next prompt
+        self.questions = 0  # prompts so far
+        self.complaint = ""  # a problem to show with the next prompt
 
     def fill(self, schema: Any, path: Path, enter: Enter | None) -> Form[Any]:
-        """The value at a place. `enter` is what nothing at all means there."""
+        """Ask for the value at a path. `enter` is what an empty line means there."""
         if len(path) > DEEPEST:
-            raise Unfillable(f"the schema leads deeper than {DEEPEST} levels")
+            raise Unfillable(f"the schema nests more than {DEEPEST} levels deep")
         schema = resolved(self._root, schema)
         members = members_of(self._root, schema)
         real = [member for member in members if kinds_of(member) != ["null"]]
@@ -120,7 +122,7 @@ class _Filler:
         return (yield from self._ask_whether("one of several", lambda: self._member(real, path), path, enter, nullable))
 
     def _fill_single(self, schema: dict[str, Any], path: Path, enter: Enter | None, *, nullable: bool) -> Form[Any]:
-        """The value of a schema that is no union, unless it has one inside."""
+        """Ask for the value of a schema that is not a union itself, but may have one inside."""
         inside: Callable[[], Form[Any]]
         choices, kind = choices_of(schema), _kind(schema)
         if members_of(self._root, schema):
@@ -131,7 +133,8 @@ class _Filler:
         elif choices is not None or kind == "null":
             what, inside = named(schema), lambda: _constant(None if choices is None else choices[0])
             if enter is not None and enter.value is LEFT_OUT and not nullable:
-                enter = None  # it is put in, where it might be left out: it tells members of a union apart
+                # A constant is never left out, even where it may be: it tells the members of a union apart.
+                enter = None
         elif kind == "object":
             what, inside = "fields", lambda: self._fields(schema, path)
         elif kind == "array":
@@ -157,18 +160,18 @@ class _Filler:
     def _ask_whether(
         self, what: str, inside: Callable[[], Form[Any]], path: Path, enter: Enter | None, nullable: bool
     ) -> Form[Any]:
-        """What has several parts, or none that is asked for: where it need not be given, that is asked first."""
+        """Ask whether to give an optional value first, if it has several parts or none that is asked for."""
         if enter is None:
             return (yield from inside())
-        refused = enter.value
+        omitted = enter.value
 
         def parse(text: str) -> tuple[bool, Any]:
             if nullable and text.strip() == "null":
                 return False, None
-            return read_yes(text), refused
+            return read_yes(text), omitted
 
         choice = yield from self.ask(
-            Prompt(path, f"{what}: give it? yes or no", "whether"), parse, Enter(enter.words, (False, refused))
+            Prompt(path, f"{what}: give it? yes or no", "whether"), parse, Enter(enter.words, (False, omitted))
         )
         return (yield from inside()) if choice[0] else choice[1]
 
@@ -192,12 +195,12 @@ class _Filler:
         return fields
 
     def _ask_named_fields(self, fields: dict[str, Any], schema: Any, path: Path) -> Form[None]:
-        """Fields with names that are made up, until there are no more."""
+        """Ask for fields with free names, until an empty line."""
 
         def parse_name(text: str) -> str:
             name = str(READERS["string"](text))
             if name in fields:
-                raise Unfit(f"{name!r} is there already")
+                raise Unfit(f"{name!r} already exists")
             return name
 
         while True:
@@ -219,9 +222,9 @@ class _Filler:
             if item is END:
                 break
             if schema.get("uniqueItems") is True and any(same(item, other) for other in items):
-                self.complaint = f"{_brief(item)} is there already"
+                self.complaint = f"{_brief(item)} is already in the list"
                 if self.questions == questions_before:
-                    raise Unfillable("the list is to have different items, and they can only be the same")
+                    raise Unfillable("the items of the list must differ, and only one value is possible")
             else:
                 items.append(item)
         return items
@@ -239,7 +242,7 @@ class _Filler:
         return (yield from self.ask(prompt, lambda text: values[read_choice(text, labels)], enter))
 
     def ask(self, prompt: Prompt, parse: Callable[[str], Any], enter: Enter | None) -> Form[Any]:
-        """One question, again and again until the text will do."""
+        """Ask one question until the text is accepted."""
         self.questions += 1
         prompt = replace(prompt, enter=None if enter is None else enter.words, problem=self.complaint)
         self.complaint = ""
@@ -249,16 +252,16 @@ class _Filler:
                 return enter.value
             try:
                 if not text.strip():
-                    raise Unfit('something must be typed; an empty text is typed as ""')
+                    raise Unfit('a value is required; for an empty text, type ""')
                 return parse(text)
             except Unfit as unfit:
                 prompt = replace(prompt, problem=str(unfit))
 
 
 def _constant(value: Any) -> Form[Any]:
-    """What need not be asked."""
+    """Return a value without asking."""
     return value
-    yield  # a form, too
+    yield  # never reached: makes this function a generator
 
 
 def _enter_for_field(schema: Mapping[str, Any], needed: bool) -> Enter | None:
@@ -273,7 +276,7 @@ def _annotations(union: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
-    """The type of a schema that is no union; empty if anything will do."""
+    """Return the type of a schema that is not a union; empty if it accepts anything."""
     if kinds := kinds_of(schema):
         return kinds[0]
     if fields_of(schema):
@@ -284,6 +287,8 @@ def _kind(schema: Mapping[str, Any]) -> str:
 def _describe_wanted(schema: Mapping[str, Any], kind: str) -> str:
     if kind == "string":
         return wanted_text(schema)
+    if kind == "boolean":
+        return "yes or no"
     limits = bounds_of(schema)
     return f"{KINDS.get(kind, 'JSON, or text')}{' ' if limits else ''}{limits}"
 

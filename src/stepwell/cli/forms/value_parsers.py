@@ -1,4 +1,4 @@
-"""What a typed text comes to: yes or no, a number, a text, one of several, or anything. Pure."""
+"""Parse what a person types: a boolean, a number, a text, a choice, or any JSON value. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ YES = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": F
 
 
 class Unfit(ValueError):
-    """What was typed will not do. The message says why."""
+    """The typed text is not accepted. The message says why."""
 
 
 def read_yes(text: str) -> bool:
     try:
         return YES[text.strip().lower()]
     except KeyError:
-        raise Unfit(f"{text.strip()!r} is neither yes nor no") from None
+        raise Unfit(f"{text.strip()!r} is not yes or no") from None
 
 
 def read_number(text: str) -> int | float:
     value = _json(text)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise Unfit(f"{text.strip()!r} is no number")
+        raise Unfit(f"{text.strip()!r} is not a number")
     return value
 
 
 def read_text(text: str) -> str:
-    """The text as it was typed; a text in quotes as JSON reads it, so that it may be empty or have lines."""
+    """Return the text as typed; a quoted text is read as JSON, so that it can be empty or have several lines."""
     value = _json(text) if text.strip().startswith('"') else None
     return value if isinstance(value, str) else text
 
 
 def read_anything(text: str) -> Any:
-    """What it is as JSON, or else the text as it was typed."""
+    """Parse the text as JSON; return it as typed if it is not JSON."""
     value = _json(text)
     return text if value is NO_JSON else value
 
@@ -47,21 +47,21 @@ READERS: dict[str, Callable[[str], Any]] = {
     "string": read_text,
     "": read_anything,
 }
-"""By the type that is wanted; without a name: any."""
+"""By JSON schema type; the empty name accepts anything."""
 
 
 def make_labels(values: Sequence[Any]) -> list[str]:
-    """A word for each of several values: a text as it is, if it cannot be taken for something else."""
+    """Return a label for each value: a text as it is, unless it could be mistaken for another JSON value."""
     return [value if isinstance(value, str) and _is_plain(value) else json.dumps(value) for value in values]
 
 
 def are_numbered(labels: Sequence[str]) -> bool:
-    """Whether a number says which one is meant: not if it might be the value itself."""
+    """Return whether choices can be picked by position: not if a number could be one of the values."""
     return not any(_json(label) is not NO_JSON and _is_number(_json(label)) for label in labels)
 
 
 def read_choice(text: str, labels: Sequence[str]) -> int:
-    """Which one is meant: by its word, its number, or the beginning of its word if no other begins so."""
+    """Return the index of a choice, picked by its label, its position, or a unique prefix of its label."""
     word = text.strip()
     if word in labels:
         return labels.index(word)
@@ -71,11 +71,11 @@ def read_choice(text: str, labels: Sequence[str]) -> int:
     exact = [at for at in starting if len(labels[at]) == len(word)]
     if word and len(exact or starting) == 1:
         return (exact or starting)[0]
-    raise Unfit(f"{word!r} {'may be several' if word and starting else 'is none'} of them")
+    raise Unfit(f"{word!r} {'matches several choices' if word and starting else 'is not one of the choices'}")
 
 
 class _NoJson:
-    """What is no JSON comes to this."""
+    """Stands for a text that is not JSON: None is a JSON value."""
 
 
 NO_JSON = _NoJson()

@@ -1,1 +1,1 @@
-"""Which store a command works on, how it is opened, and with which keys."""
+"""Stores as the command line sees them: find the one that is meant, open it, read the history of a run."""

@@ -1,4 +1,4 @@
-"""Which store is meant, and opening it. Only a command that begins something makes one where there is none."""
+"""Find and open the store that a command works on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.project import find_project_setting
 from stepwell.cli.secrets import hide_address
 from stepwell.cli.settings import Settings
-from stepwell.cli.stores.locations import FORMS, Directory, Schema, SQLiteFile, StoreLocation
+from stepwell.cli.stores.locations import FORMS, StoreLocation
+from stepwell.defaults import default_path
 
 if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage
@@ -26,7 +27,7 @@ SQLITE, POSTGRES = ("sqlite",), ("postgresql", "postgres")
 async def open_store(
     location: StoreLocation, *, make: bool = False, patient: bool = False
 ) -> AsyncIterator[BuiltInStorage]:
-    """A store, open. Raises CommandFailed if there is none, unless it is to be made when it is used."""
+    """Open a store. Raises CommandFailed if it does not exist, unless `make` allows to create it."""
     storage = location.open_storage(patient=patient)
     location.check(make=make)
     try:
@@ -36,7 +37,7 @@ async def open_store(
 
 
 def find_address(settings: Settings) -> str | None:
-    """What was said of the store: by option, environment, or project; None if nothing was."""
+    """Return the address from the option, the environment or the project; None if none of them has one."""
     address = settings.store or os.environ.get(VARIABLE) or _find_project_address()
     if address is not None:
         hide_address(address)
@@ -44,7 +45,7 @@ def find_address(settings: Settings) -> str | None:
 
 
 def _find_project_address() -> str | None:
-    """`store` of the project. A path in it is relative to the file that says it."""
+    """Return `store` of the project. A path in it is relative to pyproject.toml, not to the working directory."""
     setting = find_project_setting("store")
     if setting is None:
         return None
@@ -57,37 +58,41 @@ def _find_project_address() -> str | None:
 
 
 def find_location(settings: Settings) -> StoreLocation:
-    """The store that is meant, whether or not it is there."""
+    """Return the store that is meant, whether or not it exists."""
     address = find_address(settings)
-    if address is None:
-        from stepwell.defaults import default_path
+    scheme, divider, rest = (address or "").partition("://")
+    if address is None or scheme in SQLITE:
+        from stepwell.cli.stores.sqlite_file import SQLiteFile  # lazy: 60 ms, and a command needs one kind
 
-        return SQLiteFile(default_path(), f"name another with --store, or in ${VARIABLE}; {FORMS}")
-    scheme, divider, rest = address.partition("://")
+        if address is not None:
+            return SQLiteFile(_parse_path(rest))
+        return SQLiteFile(default_path(), f"name another with --store or ${VARIABLE}; {FORMS}")
     if not divider:
+        from stepwell.cli.stores.directory import Directory  # lazy: 60 ms, and a command needs one kind
+
         return Directory(Path(address))
-    if scheme in SQLITE:
-        return SQLiteFile(_parse_path(rest))
     if scheme in POSTGRES:
-        return _parse_schema(address)
-    raise CommandFailed("there is no kind of store for that address", FORMS, USAGE)
+        from stepwell.cli.stores.postgres_schema import Schema  # lazy: 60 ms, and a command needs one kind
+
+        # The driver would cut the password at the first @ and print the rest of it as a host name.
+        if rest.count("@") > 1:
+            hint = "write an @ in a password as %40"
+            raise CommandFailed("the address of the store has more than one @", hint, USAGE)
+        return Schema(*_split_schema(address))
+    # The address is not quoted: it may hold a password in a form that we do not recognise.
+    raise CommandFailed("the address of the store has an unknown scheme", FORMS, USAGE)
 
 
 def _parse_path(rest: str) -> Path:
-    """`sqlite:///runs.db` is in the working directory, `sqlite:////var/runs.db` is not."""
+    """Return the path of `sqlite:///runs.db` (relative) or `sqlite:////var/runs.db` (absolute)."""
     if not rest.startswith("/") or len(rest) == 1:
-        raise CommandFailed("the address of a SQLite store has three strokes and a path: sqlite:///runs.db", code=USAGE)
+        problem = "the address of a SQLite store has three slashes and a path: sqlite:///runs.db"
+        raise CommandFailed(problem, code=USAGE)
     return Path(unquote(rest[1:]))
 
 
-def _parse_schema(address: str) -> Schema:
-    if address.partition("://")[2].count("@") > 1:
-        raise CommandFailed("the address of the store has more than one @", "write an @ in a password as %40", USAGE)
-    return Schema(*_split_schema(address))
-
-
 def _split_schema(address: str) -> tuple[str, str]:
-    """The address as the driver takes it, and the schema: `?schema=NAME` is ours alone."""
+    """Split an address into what the driver accepts and the schema: `?schema=NAME` is our own parameter."""
     plain, _, query = address.partition("?")
     parameters = [part for part in query.split("&") if part]
     ours = [part for part in parameters if part.startswith("schema=")]

@@ -1,1 +1,1 @@
-"""What commands print: tables, events, values and the picture of a run under way."""
+"""What commands print: tables, events, values, and the live view of a run."""

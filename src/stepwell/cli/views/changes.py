@@ -1,4 +1,4 @@
-"""Differences of checkpoints, for a person and for a program."""
+"""Format the difference between two checkpoints, as lines and as JSON."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ _COLOURS = {"+": "green", "-": "red", "~": "yellow"}
 
 
 def format_difference(difference: Difference, *, full: bool = False) -> Iterator[str]:
-    """A line for which two there are, and one for each change; in colours on a terminal that wants them."""
+    """Yield a line that names the two checkpoints, then one line per change; coloured on a terminal."""
     first, *changes = difference.lines(full=full)
     yield printable(first)
+    # https://no-color.org: any value that is not empty turns colours off.
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     for line in changes:
         yield click.style(printable(line), fg=_COLOURS.get(line[0])) if coloured else printable(line)
 
 
 def difference_to_dict(difference: Difference) -> dict[str, Any]:
-    """The same as data. Paths are JSON Pointers."""
+    """Return the difference as JSON. Paths are JSON Pointers."""
     return {
         "one": _where(difference.before),
         "other": _where(difference.after),

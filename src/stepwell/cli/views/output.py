@@ -1,4 +1,4 @@
-"""Data on stdout: a table for a terminal, aligned lines for a pipe, JSON for a program. Notes on stderr."""
+"""Print data to stdout (a table on a terminal, aligned lines in a pipe, JSON for programs) and notes to stderr."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from stepwell.cli.secrets import without_secrets
 from stepwell.cli.views.text import leaf, printable
 from stepwell.model.visible_text import visible_json
 
-SCHEMA = 1  # of the JSON documents: it changes when a field goes or means something else
-_COLOURS = {"failed": "red", "waiting": "yellow", "asking": "yellow", "running": "cyan", "cancelled": "magenta"}
-_ANY_WIDTH = 1_000_000
+# The version of the JSON documents: raised when a field is removed or changes its meaning.
+# 2: statuses are the words that people read, such as `completed`.
+SCHEMA = 2
 
-
-_reserved: list[TextIO] = []  # stdout as it was before code of others got another
+# The real stdout while the user's code runs with another one. Global, because `sys.stdout` is.
+_reserved: list[TextIO] = []
 
 
 @contextmanager
 def reserve_stdout() -> Iterator[None]:
-    """While code of others runs, stdout is ours alone: what that code prints goes to stderr."""
+    """Keep stdout for our own data while the user's code runs: what that code prints goes to stderr."""
     _reserved.append(sys.stdout)
     try:
         with redirect_stdout(sys.stderr):
@@ -38,17 +38,17 @@ def _write(data: str | bytes) -> None:
 
 
 def print_document(**data: Any) -> None:
-    """One JSON document."""
+    """Print a JSON document."""
     print_json({"schema": SCHEMA, **data})
 
 
 def print_json_line(**data: Any) -> None:
-    """One of a stream of JSON documents."""
+    """Print one line of JSON Lines."""
     _write(visible_json(msgspec.json.encode({"schema": SCHEMA, **data}).decode()).encode())
 
 
 def print_json(value: Any) -> None:
-    """A value as JSON, in lines."""
+    """Print a value as indented JSON."""
     _write(visible_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()).encode())
 
 
@@ -58,7 +58,7 @@ def print_lines(rows: Iterable[str]) -> None:
 
 
 def print_value(output: Any) -> None:
-    """What a run came to: a text as it is, but for what a terminal would obey; anything else as a line of JSON."""
+    """Print an output of a run: a text as it is, without control characters; anything else as one line of JSON."""
     if isinstance(output, str):
         print_lines("\t".join(map(printable, line.split("\t"))) for line in output.split("\n"))
     else:
@@ -66,12 +66,12 @@ def print_value(output: Any) -> None:
 
 
 def print_note(text: str) -> None:
-    """Something beside the data."""
+    """Print a note for people, without secrets."""
     click.echo(without_secrets(printable(text)), err=True)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Rows under the names of their columns. On a terminal nothing that was stored is obeyed or cut."""
+    """Print rows under the names of their columns. Control characters in cells are escaped, and nothing is cut."""
     cells = [[printable(cell) for cell in row] for row in rows]
     if not (sys.stdout.isatty() and _draw(columns, cells)):
         print_lines(_align([[column.upper() for column in columns], *cells]))
@@ -84,21 +84,9 @@ def _align(rows: Sequence[Sequence[str]]) -> Iterable[str]:
 
 
 def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Whether it can be drawn: rich may not be here, and ids that people copy must not be broken into pieces."""
+    """Draw the table with rich; return False if that is not possible."""
     try:
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+        from stepwell.cli.views.rich_table import draw_table  # lazy: rich takes 40 ms and may be missing
     except ModuleNotFoundError:
         return False
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in zip(columns, *rows, strict=True):
-        table.add_column(column[0], overflow="fold", no_wrap=" " not in max(column, key=len))
-    for row in rows:
-        table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
-    console = Console(file=sys.stdout, highlight=False)
-    if console.measure(table, options=console.options.update(width=_ANY_WIDTH)).minimum > console.width:
-        return False
-    console.print(table)
-    return True
+    return draw_table(columns, rows)

@@ -1,4 +1,4 @@
-"""How far a run has come in its graph. Pure."""
+"""How far a run has come in its graph. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from stepwell.model.superstep import Checkpoint, Commit
 
 @dataclass(frozen=True)
 class RunProgress:
-    """What was called how often, what is called next, what was never called."""
+    """How often each executor was called, which ones are next, and which were never called."""
 
     iteration: int
     called: dict[str, int]
     next: tuple[str, ...]
     asking: tuple[str, ...]
     untouched: tuple[str, ...]
-    whole: bool  # whether the history is there from its beginning
-    since: int  # the first commit that was looked at
+    whole: bool  # whether the history is complete from the start of the run
+    since: int  # the first commit that was counted
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -36,16 +36,16 @@ class RunProgress:
         }
 
     def describe(self) -> Iterator[str]:
-        """The same in sentences, a line each."""
+        """Yield the progress as lines for a person."""
         yield f"progress: {pluralise(self.iteration, 'superstep')}"
         if self.called:
             times = [f"{id} ({pluralise(n, 'time')})" for id, n in self.called.items()]
-            scope = "" if self.whole else f", counted from commit {self.since} on, as far as its history is kept"
+            scope = "" if self.whole else f" since commit {self.since}, in the commits that are stored"
             yield f"  called: {_join(times)}{scope}"
         if self.next:
             yield f"  next: {_join(self.next)}"
         if self.asking:
-            yield f"  waits for an answer: {_join(self.asking)}"
+            yield f"  waiting for a response: {_join(self.asking)}"
         if self.untouched and self.whole:
             yield f"  not called: {_join(self.untouched)}"
 
@@ -55,13 +55,14 @@ def _join(names: Sequence[str]) -> str:
 
 
 def compute_progress(at: Checkpoint, commits: Sequence[Commit]) -> RunProgress:
-    """How far a run is at a checkpoint, from the commits up to it that were read."""
+    """Compute the progress at a checkpoint from the commits that lead to it."""
     called = Counter(delivery.executor for commit in drop_undone(commits) for delivery in commit.done)
     following = dict.fromkeys(taker for message in at.messages for taker in message.takers)
     asking = dict.fromkeys(request.executor for request in at.requests.values())
     executors = [str(id) for id in at.header.signature.get("executors", ())]
     all_kept = [commit.number for commit in commits] == list(range(at.number + 1))
-    whole = all_kept and at.header.parent_run is None  # what a fork did before it was one is told of its parent
+    # The calls before a fork are in the history of its parent, which is not read here.
+    whole = all_kept and at.header.parent_run is None
     untouched = tuple(id for id in executors if id not in called and id not in following and id not in asking)
     since = commits[0].number if commits else at.number
     return RunProgress(at.iteration, dict(called), tuple(following), tuple(asking), untouched, whole, since)

@@ -1,4 +1,4 @@
-"""The open questions of a run, in words and as data. Pure."""
+"""Format the open requests of a run, as lines and as JSON. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stepwell.cli.views.text import format_moment, pluralise, printable, tree
+from stepwell.storage.json_text import json_of
 
 if TYPE_CHECKING:
     from stepwell.model.request import Request
 
 
 def format_requests(requests: Iterable[Request], *, full: bool = False) -> Iterator[str]:
-    """A line with how many there are, and then each with what it asks; nothing if there are none."""
+    """Yield a line with their number, then each request with its payload; nothing if there are none."""
     requests = list(requests)
     if requests:
-        yield pluralise(len(requests), "open question")
+        yield pluralise(len(requests), "open request")
     for request in requests:
-        wanted = f"asked by {request.executor} at {format_moment(request.at)} UTC, wants {request.response_type}"
-        until = f", until {format_moment(request.deadline)} UTC" if request.deadline else ""
+        wanted = f"from {request.executor} at {format_moment(request.at)} UTC, expects {request.response_type}"
+        until = f", deadline {format_moment(request.deadline)} UTC" if request.deadline else ""
         yield f"  {printable(request.id)}: {printable(wanted)}{until}"
-        yield from (f"    {line}" for line in tree(_decode_question(request), full=full))
+        yield from (f"    {line}" for line in tree(_decode_payload(request), full=full))
 
 
 def request_to_dict(request: Request) -> dict[str, Any]:
-    """For a program."""
+    """Return the request as JSON."""
     return {
         "request_id": request.id,
         "executor": request.executor,
@@ -35,11 +36,9 @@ def request_to_dict(request: Request) -> dict[str, Any]:
         "response_schema": msgspec.json.decode(request.schema),
         "asked_at": request.at,
         "deadline": request.deadline,
-        "question": _decode_question(request),
+        "question": _decode_payload(request),
     }
 
 
-def _decode_question(request: Request) -> Any:
-    from stepwell.storage.json_text import json_of
-
+def _decode_payload(request: Request) -> Any:
     return msgspec.json.decode(json_of(request.payload))

@@ -1,4 +1,4 @@
-"""What a run came to, or where it rests, in words and as data. Pure."""
+"""The result of driving a run, as JSON and as text. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,29 +6,36 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from stepwell.cli.views.requests import request_to_dict
+from stepwell.model.status_words import status_word
 
 if TYPE_CHECKING:
     from stepwell.model.superstep import Checkpoint
 
-_ANSWERS = ("stepwell:AgentResponse",)
+# Stored names of classes. Outputs are shown as they are stored, without loading the classes.
+_RESPONSES = ("stepwell:AgentResponse",)
 _OUTCOMES = ("stepwell:NodeOutcome",)
 
 
 @dataclass
 class Result:
-    """What a drive of a run came to: where the run is now, what it gave, and what it failed with."""
+    """Where a run is after a drive: its checkpoint, its outputs, and the error it failed with."""
 
     at: Checkpoint
-    outputs: list[Any] = field(default_factory=list)  # as they are stored
+    outputs: list[Any] = field(default_factory=list)  # in their stored form
     error: str | None = None
 
+    @property
+    def status(self) -> str:
+        """The word for the status of the run."""
+        return status_word(self.at.status, wake=self.at.wake)
+
     def as_dict(self) -> dict[str, Any]:
-        """For a program."""
+        """Return the result as JSON."""
         at = self.at
         return {
             "run_id": at.run_id,
             "workflow": at.header.workflow,
-            "status": at.status.value,
+            "status": self.status,
             "number": at.number,
             "checkpoint_id": at.stamp.checkpoint_id,
             "iteration": at.iteration,
@@ -40,21 +47,21 @@ class Result:
 
 
 def to_plain(output: Any) -> Any:
-    """What a person wants of an output that is given as it is stored: of an agent's answer the text."""
+    """Return what a person wants to read of a stored output: of an agent's response, its text."""
     tag = output.get("$") if isinstance(output, dict) else None
-    fields = output.get("v") if tag in (*_ANSWERS, *_OUTCOMES) else None
+    fields = output.get("v") if tag in (*_RESPONSES, *_OUTCOMES) else None
     if not isinstance(fields, dict):
         return output
     if tag in _OUTCOMES:
         return to_plain(fields.get("output"))
-    texts = [_text(message) for message in _inside(fields.get("messages"))]
+    texts = [_text(message) for message in _items(fields.get("messages"))]
     return "\n".join(text for text in texts if text)
 
 
-def _inside(stored: Any) -> list[Any]:
-    """The items of a stored list or tuple."""
-    inside = stored.get("v") if isinstance(stored, dict) else stored
-    return inside if isinstance(inside, list) else []
+def _items(stored: Any) -> list[Any]:
+    """Return the items of a stored list or tuple."""
+    items = stored.get("v") if isinstance(stored, dict) else stored
+    return items if isinstance(items, list) else []
 
 
 def _text(message: Any) -> str:

@@ -1,4 +1,4 @@
-"""A run as one who follows it sees it: each executor, what it does and since when. Pure."""
+"""The state of a live view: each executor, what it does, and since when. Pure: it neither draws nor reads a clock."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stepwell.cli.views.text import pluralise, printable, status_word
+from stepwell.cli.views.text import pluralise, printable
+from stepwell.model.status_words import status_word
 
 if TYPE_CHECKING:
     from stepwell.cli.views.events import TimedEvent
     from stepwell.model.event import WorkflowEvent
 
+# The states of an executor
 UNTOUCHED, NEXT, RUNNING, RETRYING, STOPPED = "-", "next", "running", "retrying", "stopped"
-ASKING, FAILED, DONE = "asking", "failed", "done"
+WAITING, FAILED, COMPLETED = "waiting", "failed", "completed"
 AT_WORK = (RUNNING, RETRYING)
-LIVELY = (FAILED, RUNNING, RETRYING, STOPPED, ASKING, NEXT)  # what is worth a line if there is not room for all
-_HIDDEN = frozenset({"started", "checkpoint", "update", "withdrawn"})
+BUSY = (FAILED, RUNNING, RETRYING, STOPPED, WAITING, NEXT)  # in the order in which they get one of few lines
+
+CHATTER = frozenset({"checkpoint", "update", "withdrawn"})  # events that come too often for a line each
+_HIDDEN = CHATTER | {"started"}
 
 
 @dataclass
@@ -25,19 +29,19 @@ class ExecutorView:
 
     state: str = UNTOUCHED
     calls: int = 0
-    since: float = 0.0  # when it began what it does
-    took: float | None = None  # seconds, if that is over
-    asked_in: int | None = None  # the commit with its last question
+    since: float = 0.0  # when the current call began
+    took: float | None = None  # seconds, once the call is over
+    asked_in: int | None = None  # the commit of its last request
 
     def stop(self, now: float) -> None:
-        """What it did is over."""
+        """End the current call."""
         if self.state in AT_WORK:
             self.took = now - self.since
 
 
 @dataclass(frozen=True)
 class SceneRow:
-    """One line of the picture."""
+    """One line of the view."""
 
     name: str
     state: str
@@ -47,13 +51,13 @@ class SceneRow:
 
 @dataclass
 class Scene:
-    """What was heard so far. `began` and every `now` are seconds of one clock."""
+    """What the events so far say about a run. `began` and every `now` are seconds of one clock."""
 
     run_id: str
     workflow: str
     executors: Iterable[str]
     began: float
-    status: str = "IN_PROGRESS"
+    status: str = "running"
     superstep: int = 0
     last: str = ""
     ended: float | None = None
@@ -63,7 +67,7 @@ class Scene:
         self.views = {name: ExecutorView() for name in self.executors}
 
     def apply(self, timed: TimedEvent, now: float) -> None:
-        """Something was told."""
+        """Apply the next event."""
         event = timed.event
         if event.type not in _HIDDEN:
             self.last = timed.describe()
@@ -71,33 +75,38 @@ class Scene:
             self.run_id = event.run_id
         if event.executor_id is not None:
             self._apply_to(self._view_of(event.path, event.executor_id), event, now)
-        elif event.path:
+        elif event.path:  # of a sub-workflow: neither its superstep nor its status is that of this run
             return
         elif event.type in ("superstep_started", "superstep_completed") and event.iteration is not None:
             self.superstep = event.iteration
         elif event.type == "status" and event.state is not None:
-            self.status = event.state.value
+            self.status = status_word(event.state)
+
+    def add(self, names: Iterable[str]) -> None:
+        """Add executors of the graph, whether or not they are ever called."""
+        for name in names:
+            self.views.setdefault(name, ExecutorView())
 
     def expect(self, names: Iterable[str]) -> None:
-        """These are to be called next, as far as it is known from the store alone."""
+        """Mark the executors that are called next. A reader of the store sees no event when they start."""
         for name in names:
             self.views.setdefault(name, ExecutorView()).state = NEXT
 
     def end(self, status: str, now: float) -> None:
-        """It rests. Whoever was still at work then is called again when it goes on."""
+        """End the view. Executors still at work are marked as stopped: they are called again on resume."""
         self.status, self.ended = status, now
         for view in self.views.values():
             if view.state in AT_WORK:
                 view.state = STOPPED
 
     def heading(self, now: float) -> str:
-        parts = [self.run_id, self.workflow, status_word(self.status), f"superstep {self.superstep}"]
+        parts = [self.run_id, self.workflow, self.status, f"superstep {self.superstep}"]
         return printable("  ".join([*parts, format_seconds((self.ended or now) - self.began)]))
 
     def rows(self, now: float, room: int) -> Iterator[SceneRow]:
-        """A row for each executor; those that do nothing are left out where there is not room for all."""
-        views = list(self.views.items())  # at once: it is drawn from another thread than it is heard in
-        shown = views if len(views) <= room else _foremost(views, max(room - 1, 1))
+        """Yield a row per executor; if there is not room for all, idle ones are left out."""
+        views = list(self.views.items())  # a copy: the view is drawn in a thread while events are applied
+        shown = views if len(views) <= room else _busiest(views, max(room - 1, 1))
         for name, view in shown:
             calls = pluralise(view.calls, "call") if view.calls else ""
             yield SceneRow(printable(name), view.state, calls, self._time(view, now))
@@ -105,14 +114,15 @@ class Scene:
             yield SceneRow(f"... and {pluralise(len(views) - len(shown), 'other')}", "", "", "")
 
     def _view_of(self, path: Sequence[str], executor: str) -> ExecutorView:
-        """That of an executor; one inside another gets its place after it."""
-        name, above = "/".join([*path, executor]), "/".join(path)
+        """Return the view of an executor. One inside a sub-workflow is inserted after its parent."""
+        name, parent = "/".join([*path, executor]), "/".join(path)
         if name not in self.views:
             names = list(self.views)
             inside = [
-                at for at, entry in enumerate(names, 1) if path and (entry == above or entry.startswith(f"{above}/"))
+                at for at, entry in enumerate(names, 1) if path and (entry == parent or entry.startswith(f"{parent}/"))
             ]
             names.insert(inside[-1] if inside else len(names), name)
+            # A new dict, because the order is its order, and the drawing thread may be reading the old one.
             self.views = {entry: self.views.get(entry) or ExecutorView() for entry in names}
         return self.views[name]
 
@@ -126,12 +136,13 @@ class Scene:
                 view.state = RETRYING
             case "request_info":
                 view.stop(now)
-                view.state, view.asked_in = ASKING, event.commit
+                view.state, view.asked_in = WAITING, event.commit
             case "executor_completed" | "executor_failed":
                 view.stop(now)
                 view.calls += 1
-                asks = view.asked_in == event.commit  # in this very call, so that it is still open
-                view.state = FAILED if event.type == "executor_failed" else ASKING if asks else DONE
+                # A request of this very call is still open; the call that asked earlier ones was answered.
+                asked = view.asked_in == event.commit
+                view.state = FAILED if event.type == "executor_failed" else WAITING if asked else COMPLETED
 
     def _time(self, view: ExecutorView, now: float) -> str:
         if view.state in AT_WORK:
@@ -139,20 +150,18 @@ class Scene:
         return "" if view.took is None else format_seconds(view.took)
 
 
-def _foremost(views: list[tuple[str, ExecutorView]], room: int) -> list[tuple[str, ExecutorView]]:
-    """As many as there is room for, in the order they have, those that do something before the others."""
-    by_weight = sorted(
-        views, key=lambda entry: LIVELY.index(entry[1].state) if entry[1].state in LIVELY else len(LIVELY)
-    )
+def _busiest(views: list[tuple[str, ExecutorView]], room: int) -> list[tuple[str, ExecutorView]]:
+    """Choose as many views as there is room for, busy ones first, and keep their order."""
+    by_weight = sorted(views, key=lambda entry: BUSY.index(entry[1].state) if entry[1].state in BUSY else len(BUSY))
     chosen = {name for name, _ in by_weight[:room]}
     return [entry for entry in views if entry[0] in chosen]
 
 
 def format_seconds(span: float) -> str:
-    """A time as it passes: `3.2 s`, `4:05`."""
+    """Format a duration as it passes: `3.2 s`, `4:05`."""
     span = max(span, 0.0)
     if span < 60:
         return f"{span:.1f} s"
-    whole = int(span)
-    hours, rest = divmod(whole, 3600)
-    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{whole // 60}:{whole % 60:02}"
+    seconds = int(span)
+    hours, rest = divmod(seconds, 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{seconds // 60}:{seconds % 60:02}"

@@ -1,4 +1,4 @@
-"""What is stored, in words that a person reads: statuses, times, values as a tree. Pure."""
+"""Format stored values for people: times, durations, and JSON values as a tree. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,41 +6,27 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from stepwell.model.visible_text import visible
 
-STATUS = {
-    "running": "IN_PROGRESS",
-    "waiting": "IDLE_WITH_PENDING_REQUESTS",
-    "done": "IDLE",
-    "failed": "FAILED",
-    "cancelled": "CANCELLED",
-    "asking": "IN_PROGRESS_PENDING_REQUESTS",
-    "started": "STARTED",
-}
-"""A word for each status. `asking`: it moves, and has asked something."""
-
-_WORDS = {status: word for word, status in STATUS.items()}
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
-TEXT, ITEMS = 200, 20  # what is longer is cut
-
-
-def status_word(status: str) -> str:
-    return _WORDS.get(status, status)
+TEXT, ITEMS = 200, 20  # longer texts and lists are cut
 
 
 def printable(text: str) -> str:
-    """The text with what a terminal would obey, or nobody would see, written out."""
+    """Escape control characters and invisible characters."""
     return visible(text)
 
 
 def format_moment(stored: str) -> str:
-    """A stored time, to the second, in UTC."""
+    """Format a stored time to the second, in UTC."""
     return stored[:19].replace("T", " ")
 
 
 def format_span(span: timedelta) -> str:
-    """How long that is, in its largest unit: `3 min`."""
+    """Format a duration in its largest unit: `3 min`."""
     seconds = int(abs(span.total_seconds()))
     unit, name = next(((unit, name) for unit, name in _UNITS if seconds >= unit), _UNITS[-1])
     return f"{seconds // unit} {name}"
@@ -52,12 +38,12 @@ def format_deadline(at: datetime | None, now: datetime) -> str:
     return f"in {format_span(at - now)}" if at > now else f"passed {format_span(now - at)} ago"
 
 
-def pluralise(number: int, one: str, many: str | None = None) -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+def pluralise(number: int, singular: str, plural: str | None = None) -> str:
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
 def tree(value: Any, *, full: bool = False) -> Iterator[str]:
-    """The lines of a JSON value: what is inside another is indented. Large values are cut, unless in full."""
+    """Yield the lines of a JSON value, nested values indented. Large values are cut unless `full`."""
     value = _remove_tag(value)
     if isinstance(value, dict) and value:
         for key, inner in _some(list(value.items()), full):
@@ -72,9 +58,7 @@ def tree(value: Any, *, full: bool = False) -> Iterator[str]:
 
 
 def leaf(value: Any, *, full: bool = False) -> str:
-    """A value on one line: texts as they are, everything else as JSON says it."""
-    import msgspec
-
+    """Format a value on one line: texts as they are, everything else as JSON."""
     value = _remove_tags(value)
     text = value if isinstance(value, str) and value else msgspec.json.encode(value).decode()
     if full or len(text) <= TEXT:
@@ -94,13 +78,13 @@ def _under(name: str, value: Any, full: bool) -> Iterator[str]:
 
 
 def _remove_tag(value: Any) -> Any:
-    """The value inside a tag that names its class."""
+    """Return the value inside the tag that names its class: `{"$": class, "v": value}` is how objects are stored."""
     is_tagged = isinstance(value, dict) and set(value) == {"$", "v"} and isinstance(value["$"], str)
     return value["v"] if is_tagged else value
 
 
 def _remove_tags(value: Any) -> Any:
-    """The value without the tags of classes, also inside."""
+    """Remove the tags of classes at every level."""
     value = _remove_tag(value)
     if isinstance(value, dict):
         return {key: _remove_tags(inner) for key, inner in value.items()}

@@ -1,0 +1,84 @@
+"""Show the latest events of a run, and follow it while another process drives it."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from stepwell.cli.stores.history import events_of, follow_commits, read_head, read_latest
+from stepwell.cli.views.follow import Follower, JsonLines, Lines, draw_on
+from stepwell.cli.views.output import print_note
+from stepwell.cli.views.scene import Scene
+from stepwell.model.status_words import status_word
+
+if TYPE_CHECKING:
+    from stepwell.cli.views.events import TimedEvent
+    from stepwell.model.superstep import RoutedMessage
+    from stepwell.storage.built_in_storage import BuiltInStorage
+    from stepwell.storage.run_list import RunInfo
+
+SILENCE = 15.0  # seconds without a commit after which one note says that nothing happens
+
+
+async def show_latest(storage: BuiltInStorage, run: RunInfo, count: int, *, json: bool) -> None:
+    """Print the latest events of a run."""
+    _show_events(await read_latest(storage, run.run_id, run.number, count), _make_plain(json))
+
+
+async def follow_run(storage: BuiltInStorage, run: RunInfo, count: int, *, wait: bool, json: bool) -> str:
+    """Print the latest events of a run and those that follow until it stops; return the word for its status then.
+
+    With `wait`, a run that waits for a response has not stopped.
+    """
+    follower, upcoming = await _make_follower(storage, run, json)
+    with follower:
+        _show_events(await read_latest(storage, run.run_id, run.number, count), follower)
+        follower.expect(upcoming)
+        return await _follow_run(storage, run, wait, follower)
+
+
+def _show_events(events: list[TimedEvent], follower: Follower) -> None:
+    for event in events:
+        follower.show(event)
+
+
+def _make_plain(json: bool) -> Follower:
+    # To stdout, unlike with `run --follow`: here the events are the data of the command.
+    return JsonLines() if json else Lines(sys.stdout)
+
+
+async def _make_follower(storage: BuiltInStorage, run: RunInfo, json: bool) -> tuple[Follower, list[str]]:
+    """Return a follower, and the executors that are called next."""
+    scene = Scene(run.run_id, run.workflow_name, (), monotonic(), status_word(run.status), run.iteration_count)
+    picture = None if json else draw_on(sys.stdout, scene, lines=True)
+    # Only a picture shows the graph, so only a picture needs the checkpoint, which may be large.
+    if picture is None:
+        return _make_plain(json), []
+    at = await read_head(storage, run.run_id)
+    scene.add(str(id) for id in at.header.signature.get("executors", ()))
+    return picture, _find_takers(at.messages)
+
+
+async def _follow_run(storage: BuiltInStorage, run: RunInfo, wait: bool, follower: Follower) -> str:
+    word, latest = status_word(run.status), monotonic()
+    async for commit in follow_commits(storage, run.run_id, run.number):
+        if commit is not None:
+            word, latest = status_word(commit.status), monotonic()
+            for event in events_of(run.run_id, commit):
+                follower.show(event)
+            follower.expect(_find_takers(commit.messages or ()))
+        # Checked only when no commit is left to read: a stored status may be superseded already.
+        elif word in ("completed", "failed", "cancelled") or (word == "waiting" and not wait):
+            follower.end(word)
+            break
+        elif monotonic() - latest > SILENCE and word != "waiting":
+            print_note(f"no new commit for {SILENCE:.0f} s; if no process drives the run, `stepwell resume` resumes it")
+            latest = math.inf  # the note is printed once
+    return word
+
+
+def _find_takers(messages: Sequence[RoutedMessage]) -> list[str]:
+    return [taker for message in messages for taker in message.takers]

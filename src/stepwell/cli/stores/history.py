@@ -1,0 +1,82 @@
+"""Read the history of a run from its store: checkpoints, commits and events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from stepwell.admin.lookup import NotFound
+from stepwell.cli.views.events import TimedEvent
+from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.kernel.commit_events import events
+from stepwell.storage.archive import StoreArchive
+from stepwell.storage.wire.format import read_commit
+
+if TYPE_CHECKING:
+    from stepwell.model.superstep import Checkpoint, Commit
+    from stepwell.storage.built_in_storage import BuiltInStorage
+
+PAGE = 100  # records in memory at a time
+# Seconds between two looks at a run that another process drives; the last one is repeated.
+LOOK_EVERY = (0.05, 0.1, 0.25)
+
+
+async def read_head(storage: BuiltInStorage, run_id: str) -> Checkpoint:
+    """Read the newest checkpoint of a run. Raises NotFound if the run was deleted in the meantime."""
+    at = await StoreArchive(storage._store, DEFAULT_CODEC).head(run_id)
+    if at is None:
+        raise NotFound(f"run {run_id!r} was deleted in the meantime")
+    return at
+
+
+async def read_history(storage: BuiltInStorage, run_id: str) -> AsyncIterator[TimedEvent]:
+    """Yield the events of a run, oldest first. Reads one page of commits at a time."""
+    # From the list of commits, not by counting: numbers are missing where commits were pruned.
+    numbers = sorted(entry.number for entry in await storage._store.entries(run_id=run_id))
+    for begin in range(0, len(numbers), PAGE):
+        page = numbers[begin : begin + PAGE]
+        for commit in await read_commits(storage, run_id, page[0] - 1, page[-1]):
+            for event in events_of(run_id, commit):
+                yield event
+
+
+async def read_latest(storage: BuiltInStorage, run_id: str, upto: int, count: int) -> list[TimedEvent]:
+    """Return the last `count` events up to a commit. Reads only as many commits as they are in."""
+    events: deque[TimedEvent] = deque()
+    width, last = PAGE, upto
+    while last >= 0 and len(events) < count:
+        page = await read_commits(storage, run_id, last - width, last)
+        for commit in reversed(page):
+            events.extendleft(reversed(events_of(run_id, commit)))
+            if len(events) >= count:
+                break
+        # Each page is twice as wide as the one before, so that a pruned stretch is crossed in few reads.
+        last, width = last - width, width * 2
+    return list(events)[-count:] if count else []
+
+
+async def follow_commits(storage: BuiltInStorage, run_id: str, after: int) -> AsyncIterator[Commit | None]:
+    """Yield the commits of a run after a number, as they are made; None whenever there is nothing new."""
+    quiet = 0
+    while True:
+        page = await read_commits(storage, run_id, after, None)
+        for commit in page:
+            after = commit.number
+            yield commit
+        if not page:
+            yield None
+            await asyncio.sleep(LOOK_EVERY[min(quiet, len(LOOK_EVERY) - 1)])
+        quiet = 0 if page else quiet + 1
+
+
+async def read_commits(storage: BuiltInStorage, run_id: str, after: int, upto: int | None) -> list[Commit]:
+    """Return the stored commits with numbers above `after`, up to and including `upto`."""
+    records = await storage._store.history(run_id, after=max(after, -1), upto=upto)
+    return [read_commit(record, DEFAULT_CODEC)[0] for record in records]
+
+
+def events_of(run_id: str, commit: Commit) -> list[TimedEvent]:
+    """Return the durable events of a commit."""
+    return [TimedEvent(event, commit.stamp.at) for event in events(run_id, commit, stored=True, replayed=True)]

@@ -1,0 +1,73 @@
+"""A store in a SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from stepwell.cli.failures import USAGE, CommandFailed
+from stepwell.cli.stores.keys import load_seal
+from stepwell.cli.stores.locations import FORMS, Format, check_name, missing_store, open_once
+from stepwell.stores.sqlite import schema
+from stepwell.stores.sqlite.store import SQLiteCheckpointStorage
+
+if TYPE_CHECKING:
+    from stepwell.storage.built_in_storage import BuiltInStorage
+
+
+class SQLiteFile(msgspec.Struct, frozen=True):
+    """A SQLite file that was named; `hint` helps if it does not exist."""
+
+    path: Path
+    hint: str = FORMS
+
+    reads_older = False
+    needs_loop = False
+
+    def check(self, *, make: bool) -> None:
+        check_name(self.path)
+        if self.path.is_dir():
+            raise CommandFailed(f"{self.path} is a directory, and a SQLite store is a file", FORMS, USAGE)
+        if make:
+            return
+        if not self.path.is_file():
+            raise missing_store(f"{self.path} does not exist", self.hint)
+        if self._query("SELECT count(*) FROM sqlite_schema") == 0:
+            raise missing_store(f"{self.path} is empty", self.hint)
+
+    def open_storage(self, *, patient: bool = False) -> BuiltInStorage:
+        try:
+            return SQLiteCheckpointStorage(self.path, seal=load_seal())
+        except ValueError as error:  # a name that SQLite treats specially, such as `:memory:`
+            raise CommandFailed(str(error), FORMS, USAGE) from None
+
+    def read_format(self) -> Format | None:
+        if not self.path.exists() or self._query("SELECT count(*) FROM sqlite_schema") == 0:
+            return Format(0, schema.FORMAT)
+        if self._query("PRAGMA application_id") != schema.APPLICATION:
+            return None
+        stored = self._query("PRAGMA user_version")
+        return None if stored is None else Format(stored, schema.FORMAT)
+
+    def count_records(self) -> int:
+        return self._query("SELECT count(*) FROM commits") or 0
+
+    async def upgrade(self) -> None:
+        await open_once(self.open_storage())
+
+    def _query(self, query: str) -> Any:
+        """Return the single value of a query; None on any error: opening the store explains what is wrong."""
+        # Read-only, because our own storage would upgrade the file or create it.
+        try:
+            db = sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)
+        except sqlite3.Error:
+            return None
+        try:
+            return db.execute(query).fetchone()[0]
+        except sqlite3.Error:
+            return None
+        finally:
+            db.close()
