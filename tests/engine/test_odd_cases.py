@@ -153,7 +153,7 @@ async def test_names_that_cannot_be_stored_are_refused_where_they_are_given(stor
     @executor(id="bad\ud800")
     async def bad(n: int, ctx: WorkflowContext) -> None: ...
 
-    with pytest.raises(DefinitionError, match="half a character"):
+    with pytest.raises(DefinitionError, match="lone surrogate"):
         WorkflowBuilder(start_executor=bad).build()
 
     @executor(id="key")
