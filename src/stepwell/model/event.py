@@ -51,6 +51,7 @@ WorkflowEventType = Literal[
     "update",
     "withdrawn",
 ]
+"""The type of an event, a string."""
 
 RESERVED_EVENT_TYPES: frozenset[str] = frozenset(get_args(WorkflowEventType)) - {"warning", "error", "data"}
 """Types that only the engine may emit. A handler that could emit `output` itself could announce

@@ -213,7 +213,11 @@ class Retention(StrEnum):
     LatestOnly = "latest-only"
 
 
-FullHistory, LatestOnly = Retention.FullHistory, Retention.LatestOnly
+FullHistory = Retention.FullHistory
+"""Keep every checkpoint of a run."""
+
+LatestOnly = Retention.LatestOnly
+"""Keep only the newest checkpoint of a run."""
 
 
 class CommitKind(StrEnum):

@@ -33,6 +33,7 @@ from stepwell.workflows.storage_options import StorageLike, storage_of
 from stepwell.workflows.workflow import Workflow
 
 DEFAULT_MAX_ITERATIONS = 100
+"""Supersteps that a run may take since the last message from outside, unless the builder sets another limit."""
 
 OutputsFrom: TypeAlias = "Sequence[ExecutorLike] | Literal['all'] | None"
 OthersFrom: TypeAlias = "Sequence[ExecutorLike] | Literal['all', 'all_other'] | None"
