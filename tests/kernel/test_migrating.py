@@ -281,7 +281,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"version": 0}, "a version of a workflow is a whole number from 1 on, not 0"),
     ({"version": True}, "a version of a workflow is a whole number from 1 on, not True"),
     ({"migrations": ["rename"]}, "migrations are a list of Migration"),
-    ({"migrations": Migration(2)}, "migrations are a list of Migration"),
+    ({"migrations": Migration(2)}, "migrations must be a list of Migration"),
     ({"migrations": [Migration(1)]}, "nothing becomes version 1"),
     ({"migrations": [Migration(2), Migration(4)]}, "after the one to 2 comes 4"),
     ({"migrations": [Migration(2)], "version": 3}, "the last migration leads to version 2, and the workflow is of 3"),
