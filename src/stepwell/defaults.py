@@ -1,11 +1,15 @@
-"""The one place that picks a store when none was named. Each is loaded when it is made."""
+"""The one place that picks a store when the program names none.
+
+Stores are imported when one is created: a program pays only for the back end it uses.
+"""
 
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from stepwell.workflows.storage_options import BY_NAME, OF_KIND
+from stepwell.workflows.storage_options import STORAGE_FACTORIES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,23 +18,24 @@ if TYPE_CHECKING:
 
 
 def default_path() -> Path:
-    """`$STEPWELL_HOME/runs.db`; without the variable, in `.stepwell` of the working directory."""
+    """Return `$STEPWELL_HOME/runs.db`; without the variable, `.stepwell/runs.db` in the working directory."""
+    # Here: most programs name their storage and never need it.
     from pathlib import Path
 
     return Path(os.environ.get("STEPWELL_HOME", ".stepwell")).resolve() / "runs.db"
 
 
-_OPEN: dict[Path, CheckpointStorage] = {}
-
-
 def default_storage() -> CheckpointStorage:
-    """What `checkpoint_storage="default"` means: one SQLite file, one storage object for the whole process."""
+    """Return what `checkpoint_storage="default"` means: one SQLite file, one storage object per process and path."""
+    return _open_sqlite(default_path())
+
+
+# One object per file: two of them in one process would each hold connections and locks of their own.
+@cache
+def _open_sqlite(path: Path) -> CheckpointStorage:
     from stepwell.stores.sqlite.store import SQLiteCheckpointStorage
 
-    path = default_path()
-    if path not in _OPEN:
-        _OPEN[path] = SQLiteCheckpointStorage(path)
-    return _OPEN[path]
+    return SQLiteCheckpointStorage(path)
 
 
 def _memory(**options: Any) -> CheckpointStorage:
@@ -45,7 +50,5 @@ def _files(folder: Path, **options: Any) -> CheckpointStorage:
     return FileCheckpointStorage(folder, **options)
 
 
-BY_NAME["default"] = default_storage
-BY_NAME["memory"] = _memory
-OF_KIND["memory"] = _memory
-OF_KIND["files"] = _files
+# `workflows` may not import a concrete store, so the factories are handed down to it.
+STORAGE_FACTORIES.update(default=default_storage, memory=_memory, files=_files)

@@ -81,7 +81,7 @@ async def test_an_answer_that_does_not_fit_leaves_the_question_open_for_another(
         await judging(storage).run(["gold"], run_id="judged")
         await answer(storage, "judged", "gold", {"good": "perhaps"})
         with pytest.raises(
-            ResponseRejected, match=r"the answer to 'gold' of 'judge' in run 'judged' is not accepted"
+            ResponseRejected, match=r"the response to 'gold' of 'judge' in run 'judged' is not accepted"
         ) as no:
             await judging(storage).run(run_id="judged")
         assert no.value.request_id == "gold"
@@ -102,7 +102,7 @@ async def test_what_does_not_fit_is_a_warning_if_there_is_something_else_to_go_o
         result = await judging(storage).run(run_id="judged")
         assert (result.get_outputs(), result.get_final_state()) == (["silver: True"], WAITING)
         (warning,) = [event.data for event in result if event.type == "warning"]
-        assert "the answer to 'gold'" in warning
+        assert "the response to 'gold'" in warning
         await answer(storage, "judged", "gold", {"good": True})
         assert (await judging(storage).run(run_id="judged")).get_outputs() == ["silver: True", "gold: True"]
 
@@ -161,7 +161,7 @@ async def test_a_question_of_a_run_inside_is_answered_by_its_caller(everywhere: 
         done = await deep(alone(Asker()), 2, storage).run(run_id="forked")
         assert done.get_outputs() == ["saw a", "a: True"]
         (inner,) = [run for run in await storage._store.runs(inner=True) if run.metadata.caller == "outer"]
-        with pytest.raises(RunError, match="works for run 'outer'"):
+        with pytest.raises(RunError, match="is a sub-workflow run of 'outer'"):
             await answer(storage, inner.run_id, id, {"yes": True})
 
 

@@ -108,7 +108,7 @@ async def test_a_run_that_works_for_another_is_left_to_that_one() -> None:
     storage = InMemoryCheckpointStorage()
     await deep(alone(Asker()), 2, storage).run("a", run_id="outer")
     inner = next(run.run_id for run in await storage._store.runs(inner=True) if run.metadata.caller == "outer")
-    with pytest.raises(RunError, match="works for run"):
+    with pytest.raises(RunError, match="is a sub-workflow run of"):
         await cancel(storage, inner)
 
 

@@ -52,7 +52,7 @@ async def test_a_run_that_works_for_another_asks_nothing_itself() -> None:
     await around(alone(Asker()), storage).run("tea", run_id="outer")
     assert len(await open_questions(storage, "outer")) == 1
     inner = next(run.run_id for run in await storage._store.runs(inner=True) if run.run_id != "outer")
-    with pytest.raises(RunError, match="works for run 'outer'"):
+    with pytest.raises(RunError, match="is a sub-workflow run of 'outer'"):
         await open_questions(storage, inner)
     with pytest.raises(NotFound):
         await open_questions(storage, "nobody")

@@ -46,7 +46,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: Budget(calls=5, whole_run=given), r"Budget\(whole_run=...\) is True or False, not \[1\]"),
     (
         lambda: AgentSession.from_dict({"session": "anna"}),
-        r"a session is read from what its to_dict\(\) gave, not from",
+        r"a session is read from the result of its to_dict\(\), not from",
     ),
     (lambda: HandoffAgentUserRequest.create_response(given[0]), "say a text, a Message or a list of both, not a int"),
     (lambda: AgentRequestInfoResponse.from_strings(given), r"takes a list of texts: from_strings\(\[\[1\]\]\)"),
@@ -75,7 +75,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
         lambda: MagenticBuilder(participants=team(), manager_agent=clerk(), task_ledger=given).build(),
         "task_ledger is a MagenticTaskLedger, with facts and a plan",
     ),
-    (lambda: SequentialBuilder(participants=team()).build().as_agent(given), "is a text, not"),
+    (lambda: SequentialBuilder(participants=team()).build().as_agent(given), "must be a string, not"),
 ]
 
 
@@ -88,7 +88,7 @@ def test_what_is_given_wrongly_is_refused_in_words(mistake: Callable[[], Any], w
 
 async def test_a_conversation_is_held_in_a_session_and_by_messages() -> None:
     agent = SequentialBuilder(participants=team()).build().as_agent()
-    with pytest.raises(TypeError, match=r"a session is an AgentSession, as .* give it, not 'anna'"):
+    with pytest.raises(TypeError, match=r"session must be an AgentSession, .*, not 'anna'"):
         await agent.run("hello", session="anna")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="say a text, a Message or a list of both, not a int like 5"):
         await agent.run(5)  # type: ignore[call-overload]

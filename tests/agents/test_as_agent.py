@@ -79,7 +79,7 @@ async def test_what_it_asks_is_carried_through_and_answered() -> None:
     (request,) = response.user_input_requests
     assert request.data.tool == "pay"
     assert not response.messages
-    with pytest.raises(RunError, match="waits for answers"):
+    with pytest.raises(RunError, match="waits for responses"):
         await agent.run("hurry", session=session)
     response = await agent.run(responses={request.request_id: request.data.approve()})
     assert response.messages[0].text == "done"
@@ -170,7 +170,7 @@ async def test_a_workflow_that_takes_no_messages_is_no_agent() -> None:
     async def counter(n: int, ctx: WorkflowContext[None, int]) -> None:
         await ctx.yield_output(n)
 
-    with pytest.raises(DefinitionError, match="'counter' takes neither list"):
+    with pytest.raises(DefinitionError, match="'counter' accepts neither list"):
         WorkflowBuilder(name="count", start_executor=counter).build().as_agent()
 
 
@@ -185,7 +185,7 @@ async def test_other_outputs_are_said_as_text_and_kept_as_data() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"messages": "a", "responses": {}}, {"messages": "a", "checkpoint_id": "x"}])
 async def test_what_is_to_be_done_must_be_clear(options: Any) -> None:
-    with pytest.raises(ValueError, match="say something"):
+    with pytest.raises(ValueError, match="give messages"):
         team().as_agent().run(**options)
 
 

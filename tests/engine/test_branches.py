@@ -29,7 +29,7 @@ from stepwell import (
     handler,
 )
 from stepwell.codec.codec import Codec
-from stepwell.engine.branches import Unplaced
+from stepwell.engine.branches import UnidentifiedBranch
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.step_calls import describe_value
 from stepwell.stores.memory.store import MemoryStore
@@ -240,7 +240,7 @@ async def test_where_nobody_can_say_which_branch_asks_a_step_needs_a_key(how: st
         def run() -> None:
             try:
                 found.append(step())
-            except Unplaced as error:
+            except UnidentifiedBranch as error:
                 found.append(error)
 
         thread = threading.Thread(target=run)
@@ -261,7 +261,7 @@ async def test_where_nobody_can_say_which_branch_asks_a_step_needs_a_key(how: st
 
     with pytest.raises(HandlerFailed) as raised:
         await build(None, body).run("go")
-    assert isinstance(raised.value.__cause__, Unplaced)
+    assert isinstance(raised.value.__cause__, UnidentifiedBranch)
     assert "step(..., key=...)" in str(raised.value.__cause__)
     result = await build(None, lambda ctx: body(ctx, key="k"), ["not the first call"]).run("go")
     assert result.get_outputs() == [1]
@@ -287,7 +287,7 @@ async def test_two_threads_of_one_branch_cannot_ask_at_the_same_time() -> None:
             loop.run_in_executor(None, contextvars.copy_context().run, function) for function in (ask, ask_meanwhile)
         )
         try:
-            with pytest.raises(Unplaced, match="two threads of one branch"):
+            with pytest.raises(UnidentifiedBranch, match="two threads of one branch"):
                 await second
         finally:
             over.set()
@@ -338,7 +338,7 @@ async def test_another_function_is_refused_and_a_changed_body_is_not(storage: An
 
     with pytest.raises(HandlerFailed, match="late"):
         await build(storage, body).run("go", run_id="r")
-    with pytest.raises(StepChanged, match=r"charge\(\), and is now asked for as .*refund\(\)"):
+    with pytest.raises(StepChanged, match=r"charge\(\), and is now called as .*refund\(\)"):
         await build(storage, body, ["again"]).run(run_id="r")
     assert (await build(storage, body, ["again"]).run(run_id="r")).get_outputs() == [1]
 
@@ -386,7 +386,7 @@ async def test_a_key_is_a_text(key: Any) -> None:
 async def test_what_to_do_with_a_changed_step_is_one_of_two() -> None:
     async def body(ctx: WorkflowContext) -> None: ...
 
-    with pytest.raises(ValueError, match="on_changed_step is 'refuse' or 'recall'"):
+    with pytest.raises(ValueError, match="on_changed_step must be 'refuse' or 'recall'"):
         await build(None, body).run("go", on_changed_step="ignore")  # type: ignore[call-overload]
 
 

@@ -157,14 +157,12 @@ async def test_a_run_of_the_second_version_needs_only_the_rest_of_the_chain(stor
 
 async def test_versions_that_no_chain_leads_over_are_refused(storage: Any) -> None:
     await first(storage).run(CUP, run_id="r")
-    with pytest.raises(
-        GraphChanged, match=r"no migration leads from version 1, .* to 2: the first there is leads to 3"
-    ):
+    with pytest.raises(GraphChanged, match=r"no migration leads from 1 to 2: the first one leads to version 3"):
         await later(storage, "cashier", migrations=[THIRD]).run(run_id="r")
     with pytest.raises(GraphChanged, match="to 2: there are none"):
         await later(storage, version=2).run(run_id="r")
     await later(storage, "cashier", migrations=ALL).run(run_id="r")
-    with pytest.raises(GraphChanged, match="a run of version 3 of the workflow, and this code is version 2"):
+    with pytest.raises(GraphChanged, match="stored by version 3 of the workflow, and this code is version 2"):
         await later(storage, "cashier", migrations=[SECOND]).run(run_id="r")
 
 
@@ -277,7 +275,9 @@ async def test_nobody_changes_places_in_a_superstep_that_is_under_way(storage: A
     pair = Pair(storage)
     await pair.begun()
     step = Migration(2).redirect_messages("left", "right")
-    with pytest.raises(GraphChanged, match="in the middle of a superstep, and who gets its messages would be changed"):
+    with pytest.raises(
+        GraphChanged, match="in the middle of a superstep, and the migration changes who receives its messages"
+    ):
         await pair.build(migrations=[step]).run(run_id="r")
     afresh = pair.build(migrations=[Migration(2).drop_messages("left")])
     head = await storage.get_latest(run_id="r")
@@ -337,7 +337,9 @@ async def test_what_may_have_been_tried_keeps_its_keys_or_is_refused(storage: An
     with pytest.raises(HandlerFailed):
         await two().run(1, run_id="r")
     broken = False
-    with pytest.raises(GraphChanged, match="may have been tried before, and would be known by other keys"):
+    with pytest.raises(
+        GraphChanged, match="may have been tried before, and would run again under other idempotency keys"
+    ):
         await two(Migration(2).drop_messages("left")).run(run_id="r")
     await two(Migration(2).drop_messages("right")).run(run_id="r")  # nobody comes after it
     assert len(keys["left"]) == 1

@@ -41,5 +41,5 @@ async def test_checkpointing_is_off_unless_it_is_asked_for(tmp_path: Path, monke
 
 
 def test_a_name_that_means_no_storage_is_refused() -> None:
-    with pytest.raises(DefinitionError, match="no storage is called 'postgres'"):
+    with pytest.raises(DefinitionError, match="there is no storage called 'postgres'"):
         build("postgres")

@@ -99,5 +99,5 @@ async def test_wherever_it_dies_the_run_comes_to_the_same(level: Any) -> None:
 
 
 def test_a_level_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ValueError, match="durability is one of sync, async, exit, not 'maybe'"):
+    with pytest.raises(ValueError, match="durability must be one of sync, async, exit, not 'maybe'"):
         build(None).run(0, durability="maybe")  # type: ignore[call-overload]

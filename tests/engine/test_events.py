@@ -330,7 +330,7 @@ async def test_a_handler_cannot_tell_what_only_the_engine_may() -> None:
 
     workflow = WorkflowBuilder(start_executor=start).build()
     for type in ("output", "status", "checkpoint", "superstep_completed", "failed"):
-        with pytest.raises(HandlerFailed, match=f"'{type}' is told by the engine only"):
+        with pytest.raises(HandlerFailed, match=f"'{type}' are emitted by the engine only"):
             await workflow.run(type)
     for type in ("warning", "error", "anything"):
         assert type in [e.type for e in await workflow.run(type)]

@@ -427,7 +427,7 @@ async def test_what_keeps_a_run_from_moving_on_is_told_to_all_who_wait_and_they_
         store.full = True
         script.let_go()
         assert [type(error) for error in await waiting] == [StoreUnavailable] * 2
-    assert "run 'r' of 'counting' stands still: the disk is full" in caplog.text  # for those who do not wait
+    assert "run 'r' of 'counting' has stopped: the disk is full" in caplog.text  # for those who do not wait
     store.full = False
     assert (await handle.result()).get_outputs() == [1, 2, 3, 4]
     assert script.ran == [1, 2, 2, 3, 4]  # what could not be stored is done again
@@ -467,7 +467,7 @@ async def test_events_begin_after_any_commit_or_checkpoint(place: Any) -> None:
         assert durable(await everything(handle, after=info.number)) == expected
         assert durable(await everything(handle, after=info)) == expected
     assert await everything(handle, after=99) == []
-    with pytest.raises(CheckpointMissing, match="is one of run 'other', not of 'r'"):
+    with pytest.raises(CheckpointMissing, match="belongs to run 'other', not to 'r'"):
         await everything(handle, after=CheckpointInfo("other", "x", 1))
 
 
@@ -727,7 +727,7 @@ async def test_what_is_sent_is_kept_also_if_the_program_ends_at_once(storage: An
 async def test_what_nobody_takes_is_refused_when_it_is_sent(place: Any) -> None:
     handle = counting(place, Script()).start(1, run_id="r")
     await handle.result()
-    with pytest.raises(RoutingFailed, match="'count' does not take the str that was sent"):
+    with pytest.raises(RoutingFailed, match="'count' does not accept a str"):
         await handle.send("text")
     assert len(await handle.checkpoints()) == 5
 
@@ -786,11 +786,11 @@ async def test_an_answer_that_is_not_wanted_is_refused_and_changes_nothing(place
     handle = asking(place, Script()).start("a b", run_id="r")
     await handle.result()
     count = len(await handle.checkpoints())
-    with pytest.raises(UnknownRequest, match="does not ask 'x'"):
+    with pytest.raises(UnknownRequest, match="has no open request 'x'"):
         await handle.respond({"a": True, "x": True})
     with pytest.raises(ResponseRejected, match="is not accepted"):
         await handle.respond({"a": True, "b": "perhaps"})
-    with pytest.raises(TypeError, match="responses is a mapping"):
+    with pytest.raises(TypeError, match="responses must map"):
         await handle.respond(["a"])  # type: ignore[arg-type]
     assert len(await handle.checkpoints()) == count
     await handle.respond({"a": True, "b": True})

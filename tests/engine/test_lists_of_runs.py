@@ -100,10 +100,10 @@ async def test_started_again_a_run_keeps_its_tags(storage: Any) -> None:
 @pytest.mark.parametrize(
     ("tags", "words"),
     [
-        (["a"], "mapping from names to texts, not a list"),
-        ({"a": 1}, "a name and a text, not 'a': 1"),
-        ({"": "x"}, "a name and a text"),
-        ({"a": "\ud800"}, "half a character"),
+        (["a"], "mapping from names to strings, not a list"),
+        ({"a": 1}, "a name and a string, not 'a': 1"),
+        ({"": "x"}, "a name and a string"),
+        ({"a": "\ud800"}, "not valid Unicode"),
     ],
 )
 async def test_what_is_no_tag_is_refused_before_anything_begins(tags: Any, words: str) -> None:
@@ -116,5 +116,5 @@ async def test_what_is_no_tag_is_refused_before_anything_begins(tags: Any, words
 async def test_a_run_that_has_begun_takes_no_tags(storage: Any) -> None:
     workflow = counting(storage, Script())
     await workflow.run(1, run_id="r")
-    with pytest.raises(ValueError, match="from its beginning on"):
+    with pytest.raises(ValueError, match="are set when a run starts"):
         await workflow.run(run_id="r", tags={"a": "b"})

@@ -91,11 +91,11 @@ async def test_an_id_that_is_not_of_this_run_is_refused(place: Any) -> None:
     await handle.result()
     await other.result()
     foreign = (await at(other, 1)).checkpoint_id
-    with pytest.raises(CheckpointMissing, match=f"{foreign!r} is one of run 'other', not of 'r'"):
+    with pytest.raises(CheckpointMissing, match=f"{foreign!r} belongs to run 'other', not to 'r'"):
         await handle.restore(foreign)
     with pytest.raises(CheckpointMissing, match="'nobody' of run 'r' is not stored"):
         await handle.restore("nobody")
-    with pytest.raises(TypeError, match="a CheckpointInfo or its id, not a int"):
+    with pytest.raises(TypeError, match="a CheckpointInfo or an id, not a int"):
         await handle.restore(7)  # type: ignore[arg-type]
     assert len(await handle.checkpoints()) == 5
 
@@ -485,7 +485,7 @@ async def test_a_checkpoint_that_is_not_one_of_the_run_is_refused_and_the_run_go
     gate = script.hold(3)
     handle = workflow.start(1, run_id="r")
     await gate.reached.wait()
-    with pytest.raises(CheckpointMissing, match="is one of run 'other', not of 'r'"):
+    with pytest.raises(CheckpointMissing, match="belongs to run 'other', not to 'r'"):
         await handle.restore(await at(other, 1))
     with pytest.raises(CheckpointMissing, match="'x' of run 'r' is not stored"):
         await handle.restore(CheckpointInfo("r", "x", 1))

@@ -296,9 +296,9 @@ async def test_if_the_function_that_decides_is_broken_the_run_fails_with_what_it
     cause = raised.value.__cause__
     assert cause is not None
     assert str(cause) == "failure 1"
-    assert "retry_on could not decide about it (KeyError: 'status')" in cause.__notes__[0]
+    assert "retry_on raised KeyError: 'status'" in cause.__notes__[0]
     failed = [event for event in await storage.event_history("r") if event.type == "executor_failed"]
-    assert "retry_on could not decide" in (failed[0].details.traceback or "")
+    assert "not retried: retry_on raised" in (failed[0].details.traceback or "")
     broken.clear()
     assert (await build(flaky, storage).run(run_id="r")).get_outputs() == [1]
     assert len(called) == 4
@@ -526,7 +526,7 @@ async def test_an_executor_that_cannot_be_brought_back_fails_the_run_in_words() 
         async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
             raise OSError("the disk is full")
 
-    with pytest.raises(RunError, match=r"'stubborn' could not take back its state .* the disk is full"):
+    with pytest.raises(RunError, match=r"'stubborn' could not restore its state .* the disk is full"):
         await build(Stubborn("stubborn")).run(1)
 
 

@@ -100,7 +100,9 @@ async def test_a_start_executor_that_does_not_take_the_message_says_what_it_take
     async def start(message: int) -> None: ...
 
     workflow = WorkflowBuilder(start_executor=start).build()
-    with pytest.raises(RoutingFailed, match="the start executor 'start' takes int, not the NoneType"):
+    with pytest.raises(
+        RoutingFailed, match=r"the start executor 'start' accepts int, but run\(\) was given a NoneType"
+    ):
         await workflow.run()
 
 
@@ -113,7 +115,7 @@ async def test_a_message_and_a_checkpoint_id_are_one_too_many_and_refused_at_onc
 
 @pytest.mark.parametrize("ids", [{"run_id": ""}, {"run_id": 7}, {"checkpoint_id": ""}])
 async def test_an_id_is_a_non_empty_string(ids: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(ids))} is a non-empty string"):
+    with pytest.raises(ValueError, match=f"{next(iter(ids))} must be a non-empty string"):
         Chain().build().run(**ids)
 
 
@@ -319,7 +321,7 @@ async def test_a_graph_without_what_the_run_needs_is_refused_in_words(by: str) -
         "checkpoint_id": {"checkpoint_id": before[-1].checkpoint_id},
     }
     shorter = Chain(2, chain.storage)
-    with pytest.raises(GraphChanged, match="cannot go on with this code: executor 's3' was removed") as caught:
+    with pytest.raises(GraphChanged, match="cannot continue with this code: executor 's3' was removed") as caught:
         await shorter.build().run(**how.get(by, {"message": "x", "run_id": "r"}))
     assert caught.value.differences == ("executor 's3' was removed, but a message from 's2' is in flight to it",)
     assert shorter.calls == {}
@@ -487,7 +489,7 @@ async def test_a_stream_left_early_stops_at_the_last_commit_and_is_resumed_at_on
         assert chain.calls == {"s1": 1, "s2": 1, "s3": 1}
     assert claims._RELEASES == {}
     if keep:
-        with pytest.raises(RunError, match=r"left before the run ended; go on with run\(run_id='r'\)"):
+        with pytest.raises(RunError, match=r"left before the run ended; resume it with run\(run_id='r'\)"):
             await streams[0]
     await storage.close()
 

@@ -175,7 +175,7 @@ async def test_a_step_that_takes_too_long_is_stopped(storage: Any) -> None:
     async def body(ctx: WorkflowContext, did: list[str]) -> Any:
         return await ctx.step("wait", asyncio.Event().wait, timeout=0.01)
 
-    with pytest.raises(HandlerTimeout, match="the step 'wait' of 'doer'"):
+    with pytest.raises(HandlerTimeout, match="step 'wait' of 'doer'"):
         await build(storage, body, []).run("go")
 
 

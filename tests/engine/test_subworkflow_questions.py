@@ -114,7 +114,7 @@ async def test_answers_of_the_wrong_type_are_refused_outside_and_change_nothing(
     (id,) = ids(result)
     before = await storage.list_checkpoint_ids()
     for wrong in ("yes", {"yes": "perhaps"}, {"no": True}, None):
-        with pytest.raises(ResponseRejected, match=f"the answer to '{id}' of 'sub' in run 'r'"):
+        with pytest.raises(ResponseRejected, match=f"the response to '{id}' of 'sub' in run 'r'"):
             await deep(alone(Asker(book)), 3, storage).run(run_id="r", responses={id: wrong})
     with pytest.raises(UnknownRequest):
         await deep(alone(Asker(book)), 3, storage).run(run_id="r", responses={id: Ok(True), "other": Ok(True)})
@@ -256,7 +256,7 @@ async def test_a_deadline_inside_is_kept_by_the_run_around_it(storage: Any, late
     later(minutes=31)
     assert sorted(due.run_id for due in await storage.due_runs()) == ["with", "without"]
     assert (await build().run(run_id="with")).get_outputs() == ["saw a", "a: True"]
-    with pytest.raises(RequestExpired, match="'sub' was to be answered until"):
+    with pytest.raises(RequestExpired, match="'sub' got no response; the deadline was"):
         await build().run(run_id="without")
     with pytest.raises(RequestExpired, match="too late"):
         await build().run(run_id="without", responses={id: Ok(True)})
@@ -293,7 +293,7 @@ async def test_the_inside_is_not_answered_behind_the_back_of_the_run_around_it(s
     (id,) = ids(result)
     (inside,) = {event.run_id for event in result if event.path}
     assert inside is not None
-    words = f"run '{inside}' works for run 'r', .* answer that one"
+    words = f"run '{inside}' is a sub-workflow run of 'r', .* respond to that run"
     with pytest.raises(RunError, match=words):
         await inner.run(run_id=inside, checkpoint_storage=storage, responses={id: Ok(True)})
     handle = inner.attach(inside, checkpoint_storage=storage)
@@ -471,7 +471,7 @@ async def test_of_several_answers_the_first_counts_and_the_others_are_told(nowhe
     result = await workflow.run("a")
     assert result.get_outputs() == ["saw a", "a: True"]
     warnings = [event.data for event in result if event.type == "warning" and "is not used" in str(event.data)]
-    assert [words.split(" answered")[0] for words in warnings] == ["what 'one'", "what 'two'"]
+    assert [words.split(" to ")[0] for words in warnings] == ["the response of 'one'", "the response of 'two'"]
     assert book.lines == ["ask a", "said a True"]
 
 
@@ -495,7 +495,7 @@ async def test_an_answer_that_comes_too_late_is_told_and_harms_nothing(storage: 
     builder.add_fan_out_edges(sub, [slow, boss, End("end")]).add_edge(boss, sub).add_edge(slow, sub)
     result = await builder.add_edge(slow, slow).build().run("a")
     assert result.get_outputs() == ["saw a", "a: True"]
-    assert [event.data.split(" answered")[0] for event in result if event.type == "warning"] == ["what 'slow'"]
+    assert [event.data.split(" to ")[0] for event in result if event.type == "warning"] == ["the response of 'slow'"]
 
 
 @pytest.mark.long

@@ -285,7 +285,7 @@ async def test_types_of_the_inside_travel_in_and_out(kept: Any) -> None:
 
 async def test_it_takes_what_its_start_takes() -> None:
     outer = alone(WorkflowExecutor(stepping(Book()), "sub", allow_direct_output=True), "outer")
-    with pytest.raises(RoutingFailed, match=r"'sub' takes str \| int"):
+    with pytest.raises(RoutingFailed, match=r"'sub' accepts str \| int"):
         await outer.run(1.5)
     assert str in outer.input_types
 
@@ -327,7 +327,9 @@ async def test_outputs_that_were_not_declared_are_refused_when_they_come(storage
     async def silent(text: str, ctx: WorkflowContext) -> None:
         await ctx.yield_output(text)  # type: ignore[arg-type]
 
-    with pytest.raises(RoutingFailed, match="no edge leaves 'sub': add one, or build it with allow_direct_output=True"):
+    with pytest.raises(
+        RoutingFailed, match="it has no outgoing edge: add one, or build it with allow_direct_output=True"
+    ):
         await alone(WorkflowExecutor(alone(silent), "sub"), "outer", checkpoint_storage=storage).run("a", run_id="r")
     fixed = WorkflowExecutor(alone(silent), "sub", allow_direct_output=True)
     assert (await alone(fixed, "outer", checkpoint_storage=storage).run(run_id="r")).get_outputs() == ["a"]

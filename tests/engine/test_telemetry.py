@@ -15,8 +15,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import stepwell
 from stepwell.engine import telemetry
-from stepwell.engine.telemetry import Observer, observer
-from stepwell.engine.threads import in_thread
+from stepwell.engine.telemetry import Observer, create_observer
+from stepwell.engine.threads import run_in_thread
 from tests.support.observing import Watching, id_of, parent_of, use
 from tests.support.spies import spy
 
@@ -25,7 +25,7 @@ RUN = {"workflow.name": "orders", "workflow.run_id": "run-1"}
 
 
 def a_drive(*, began: str | None = None, resumed: bool = False) -> Observer:
-    watched = observer("orders", "run-1", began, resumed)
+    watched = create_observer("orders", "run-1", began, resumed)
     assert watched is not None
     return watched
 
@@ -33,16 +33,16 @@ def a_drive(*, began: str | None = None, resumed: bool = False) -> Observer:
 class TestWhoWatches:
     def test_nobody_watches_if_the_program_has_not_loaded_opentelemetry(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, "opentelemetry.trace")
-        assert observer("orders", "run-1", None, resumed=False) is None
+        assert create_observer("orders", "run-1", None, resumed=False) is None
         assert "opentelemetry.trace" not in sys.modules
 
     def test_nobody_watches_if_opentelemetry_was_ruled_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
-        assert observer("orders", "run-1", None, resumed=False) is None
+        assert create_observer("orders", "run-1", None, resumed=False) is None
 
     def test_nobody_watches_while_another_thread_is_still_loading_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "opentelemetry.trace", type(sys)("opentelemetry.trace"))
-        assert observer("orders", "run-1", None, resumed=False) is None
+        assert create_observer("orders", "run-1", None, resumed=False) is None
 
     def test_without_the_metrics_module_there_are_spans_only(
         self, watching: Watching, monkeypatch: pytest.MonkeyPatch
@@ -202,7 +202,7 @@ class TestInsideAHandler:
                 pass
 
         with a_drive().superstep(1, 1).handler("pack", "str"):
-            await in_thread(ask_a_model)
+            await run_in_thread(ask_a_model)
         assert parent_of(watching.span("chat")) == id_of(watching.span("executor.process pack"))
 
     async def test_handlers_side_by_side_keep_their_children_apart(self, watching: Watching) -> None:

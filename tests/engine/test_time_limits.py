@@ -84,7 +84,7 @@ async def test_a_coroutine_is_cancelled_when_its_time_is_up_and_may_clean_up(sto
             await asyncio.sleep(0)
             told.append("cleaned up")
 
-    with pytest.raises(HandlerTimeout, match=r"executor 'slow' of run 'r' was not done after 0.01 s") as raised:
+    with pytest.raises(HandlerTimeout, match=r"executor 'slow' of run 'r' timed out after 0.01 s") as raised:
         await build(slow, storage).run(1, run_id="r")
     assert told == ["cleaned up"]
     assert (raised.value.run_id, raised.value.executor_id, raised.value.abandoned) == ("r", "slow", False)
@@ -315,7 +315,7 @@ def test_what_a_handler_does_through_its_context_is_a_sign_of_life(name: str, fr
 
 def test_signs_of_life_do_not_make_the_whole_longer() -> None:
     steps = [work_for(4), SIGNS["set_state"]] * 5
-    with pytest.raises(HandlerTimeout, match="was not done after 19 s"):
+    with pytest.raises(HandlerTimeout, match="timed out after 19 s"):
         hurried(timed(*steps, timeout=19, idle_timeout=5).run(1))
     assert hurried(timed(*steps, timeout=21, idle_timeout=5).run(1)).get_outputs() == ["done"]
 
@@ -488,7 +488,7 @@ async def test_a_thread_that_was_abandoned_can_do_nothing_any_more(storage: Any)
         "add_event",
         "sleep",
     ]
-    assert all("had failed or was given up; nothing it does counts any more" in words for words in told)
+    assert all("had failed or was given up; it has no effect any more" in words for words in told)
     retried = [details_of(event) for event in result if event.type == "executor_retrying"]
     assert {"abandoned": True} in [one.extra for one in retried]
 

@@ -61,7 +61,7 @@ async def test_what_the_second_version_had_finished_is_recalled_and_migrated_by_
 
 
 async def test_the_first_version_does_not_misread_what_the_second_has_changed(golden: Any) -> None:
-    with pytest.raises(GraphChanged, match="a run of version 2 of the workflow, and this code is version 1"):
+    with pytest.raises(GraphChanged, match="stored by version 2 of the workflow, and this code is version 1"):
         await build(golden).run(run_id="migrated", responses={"golden loan": True})
 
 

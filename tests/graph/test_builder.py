@@ -432,7 +432,7 @@ PROBLEMS: dict[str, tuple[Callable[[], WorkflowBuilder], list[str]]] = {
     ),
     "duplicate executors": (
         lambda: start_of().add_edge("a", Step("same")).add_edge("same", End("same")),
-        ["duplicate executor: two different executors are called 'same'"],
+        ["duplicate executor id: two different executors are called 'same'"],
     ),
     "duplicate edges": (
         lambda: start_of().add_edge("a", End("z")).add_edge("a", "z", is_long),
@@ -533,9 +533,9 @@ PROBLEMS: dict[str, tuple[Callable[[], WorkflowBuilder], list[str]]] = {
     "unknown outputs": (
         lambda: start_of(output_from=["ghost", End("other")], intermediate_output_from=[Numbers]),
         [
-            "unknown output in output_from: 'ghost' is no executor of this workflow",
-            "unknown output in output_from: <End 'other'> is no executor of this workflow",
-            f"unknown output in intermediate_output_from: {Numbers!r} is no executor of this workflow",
+            "unknown output in output_from: 'ghost' is not an executor of this workflow",
+            "unknown output in output_from: <End 'other'> is not an executor of this workflow",
+            f"unknown output in intermediate_output_from: {Numbers!r} is not an executor of this workflow",
         ],
     ),
     "overlapping outputs": (
@@ -544,7 +544,7 @@ PROBLEMS: dict[str, tuple[Callable[[], WorkflowBuilder], list[str]]] = {
     ),
     "outputs from nobody": (
         lambda: start_of(output_from=[]),
-        ["output_from and intermediate_output_from name nobody: nothing would ever be told"],
+        ["output_from and intermediate_output_from name no executor: the run would have no outputs"],
     ),
     "outputs that are no list": (
         lambda: start_of(output_from="a", intermediate_output_from="everyone"),
@@ -564,7 +564,7 @@ PROBLEMS: dict[str, tuple[Callable[[], WorkflowBuilder], list[str]]] = {
     ),
     "a reducer that is no function": (
         lambda: start_of(reducers={"total": 3}),
-        ["the reducer of state['total'] is 3, which cannot be called"],
+        ["the reducer of state['total'] is 3, which is not callable"],
     ),
     "another way with the unroutable": (
         lambda: start_of(on_unroutable="ignore"),
@@ -572,7 +572,7 @@ PROBLEMS: dict[str, tuple[Callable[[], WorkflowBuilder], list[str]]] = {
     ),
     "no such storage": (
         lambda: start_of(checkpoint_storage="nowhere"),
-        ["no storage is called 'nowhere'; give a storage object, or one of ['default', 'memory']"],
+        ["there is no storage called 'nowhere'; give a storage object, or one of ['default', 'memory']"],
     ),
 }
 
@@ -586,13 +586,13 @@ def test_each_problem_is_one_sentence(name: str) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (42, "42 is no executor"),
-        (None, "None is no executor"),
+        (42, "42 is not an executor"),
+        (None, "None is not an executor"),
         (forgotten, "'forgotten' is an async function, not an executor: mark it with @executor"),
         (needs_an_argument, "'needs_an_argument' was called to make an executor and failed: TypeError"),
         (lambda: "text", "'<lambda>' was called to make an executor, but it made 'text'"),
         (dict, "'dict' was called to make an executor, but it made {}"),
-        (object(), "is no executor"),
+        (object(), "is not an executor"),
     ],
 )
 def test_what_is_no_executor_is_a_problem_like_any_other(given: Any, words: str) -> None:

@@ -68,7 +68,7 @@ def test_an_id_that_a_subclass_says_itself_is_checked_at_build() -> None:
     class Nameless(Worker):
         id = ""
 
-    with pytest.raises(DefinitionError, match="no non-empty string"):
+    with pytest.raises(DefinitionError, match="not a non-empty string"):
         WorkflowBuilder(start_executor=Nameless()).build()
 
 

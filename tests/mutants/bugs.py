@@ -37,18 +37,18 @@ ENGINE = (
     Bug(
         "outcomes are not remembered before the commit",
         "engine/superstep.py",
-        "        if self._archive is not None and not is_stored:\n            keeping",
+        "        if self._archive is not None and not is_stored:\n            write",
         "        if self._archive is not None and not is_stored and False:\n            keeping",
         ("engine/test_memory.py",),
     ),
     Bug(
         "it is told before it is stored",
         "engine/drive.py",
-        "                    at = await self._commit(step, at, decided.commit)\n",
+        "                    at = await self._commit(step, at, decided)\n",
         "                    early = kernel.apply(at.header, at, decided.commit)\n"
         "                    for event in self._broadcast.emit_commit(decided.commit, early):\n"
         "                        yield event\n"
-        "                    at = await self._commit(step, at, decided.commit)\n",
+        "                    at = await self._commit(step, at, decided)\n",
         ("engine/test_running.py",),
     ),
     Bug(
@@ -92,8 +92,8 @@ ENGINE = (
     Bug(
         "a run may go on with a graph that has not what it needs",
         "engine/compatibility.py",
-        "    if lacking:\n        raise _incompatible_error(at, lacking)",
-        "    if lacking and False:\n        raise _incompatible_error(at, lacking)",
+        "    if missing:\n        raise _incompatible_error(at, missing)",
+        "    if missing and False:\n        raise _incompatible_error(at, missing)",
         ("engine/test_running.py",),
     ),
 )
@@ -140,7 +140,7 @@ TIME = (
     Bug(
         "a step is not remembered",
         "engine/steps.py",
-        "            await place.log.add(step.key, result)\n",
+        "            await context.log.add(step.key, result)\n",
         "",
         ("engine/test_steps.py",),
     ),
@@ -168,8 +168,8 @@ TIME = (
     Bug(
         "a changed call is recalled in silence",
         "engine/steps.py",
-        "entry.call == step.call or place.recall_changed:",
-        "entry.call != step.call or place.recall_changed:",
+        "entry.call == step.call or context.recall_changed:",
+        "entry.call != step.call or context.recall_changed:",
         (BRANCHES,),
     ),
     Bug(
@@ -331,8 +331,8 @@ CHANGES = (
     Bug(
         "a migrated run forgets what had finished before",
         "engine/open_run.py",
-        "    return StoredRun(compatible.at, compatible.log, head if changed else None, compatible.words)\n",
-        "    return StoredRun(compatible.at, EMPTY_LOG, head if changed else None, compatible.words)\n",
+        "    return StoredRun(compatible.at, compatible.log, head if changed else None, compatible.changes)\n",
+        "    return StoredRun(compatible.at, EMPTY_LOG, head if changed else None, compatible.changes)\n",
         ("engine/test_code_changes.py",),
     ),
     Bug(
@@ -376,15 +376,15 @@ EDGES = (
     Bug(
         "a workflow as an agent answers two messages at once",
         "workflows/subworkflow_agent.py",
-        "    _handles_concurrently = False  # its conversation is said in order\n",
+        "    _handles_concurrently = False  # a conversation has an order\n",
         "    _handles_concurrently = True\n",
         ("agents/test_as_agent.py",),
     ),
     Bug(
         "a run that somebody else was about to start is never started",
         "workflows/background_drive.py",
-        "                return position  # it is just about to begin\n",
-        "                return self._onward\n",
+        "                return position  # it is about to be started\n",
+        "                return self._resume_position\n",
         ("engine/test_starting.py",),
     ),
     Bug(

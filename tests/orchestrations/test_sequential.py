@@ -174,12 +174,12 @@ def test_everything_wrong_is_said_at_once() -> None:
     [
         (SequentialBuilder(), "a team needs participants"),
         (SequentialBuilder(participants="abc"), "participants is a list"),
-        (SequentialBuilder(participants=[echo("a")], output_from=["b"]), "'b' is no executor of this workflow"),
+        (SequentialBuilder(participants=[echo("a")], output_from=["b"]), "'b' is not an executor of this workflow"),
         (
             SequentialBuilder(participants=[echo("a")], output_from=["a"], intermediate_output_from=["a"]),
             "stands in output_from and in intermediate_output_from",
         ),
-        (SequentialBuilder(participants=[echo("a")], output_from=[]), "name nobody"),
+        (SequentialBuilder(participants=[echo("a")], output_from=[]), "name no executor"),
         (SequentialBuilder(participants=[echo("a")], max_iterations=0), "max_iterations must be at least 1"),
         (SequentialBuilder(participants=[Executor("bare")]), "'bare', takes nothing: it must take"),
     ],

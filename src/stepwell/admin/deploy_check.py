@@ -168,7 +168,7 @@ class _Check:
         for path, payload in _payloads(compatible.at):
             _check_readable(path, payload, compatible.at.run_id)
         _check_limit(compatible.at, definition)
-        changes = list(compatible.words) if compatible.migrations else []
+        changes = list(compatible.changes) if compatible.migrations else []
         for child in compatible.at.children.values():
             changes += await self._check_child(archive, compatible.at, child, definition)
         return changes + await self._check_called_runs(compatible, definition)

@@ -30,7 +30,7 @@ from stepwell.storage.archive import Archive
 from stepwell.storage.built_in_storage import BuiltInStorage, open_archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.storage.ids import new_run_id
-from stepwell.workflows.storage_options import OF_KIND
+from stepwell.workflows.storage_options import STORAGE_FACTORIES
 from stepwell.workflows.workflow import Workflow
 
 
@@ -260,12 +260,12 @@ def choose_storage(definition: Definition, stores: Stores) -> CheckpointStorage 
         return stores.storage
     if stores.root is not None:
         return run_storage(stores.root, definition.retention)
-    return OF_KIND["memory"](retention=definition.retention)
+    return STORAGE_FACTORIES["memory"](retention=definition.retention)
 
 
 def run_storage(root: Path, retention: Retention = FullHistory) -> CheckpointStorage:
     """Return the storage of the runs in a JSON workflow store."""
-    return OF_KIND["files"](root / "runs", retention=retention)
+    return STORAGE_FACTORIES["files"](root / "runs", retention=retention)
 
 
 def read_definition_text(head: Checkpoint) -> str:

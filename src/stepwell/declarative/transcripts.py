@@ -18,7 +18,7 @@ import msgspec
 from stepwell.agents.messages import Message
 from stepwell.declarative.definition import Conversation
 from stepwell.declarative.files.durable_files import lock_file, safe_name, write_at
-from stepwell.engine.threads import in_thread
+from stepwell.engine.threads import run_in_thread
 from stepwell.errors import CheckpointCorrupt
 from stepwell.storage.system import require_posix
 
@@ -70,14 +70,14 @@ class JsonTranscriptStore:
         require_posix(f"the transcript store {str(self._root)!r}", "file locks", instead="InMemoryTranscriptStore")
 
     async def read(self, thread: str) -> list[Message]:
-        lines: list[_TranscriptLine] = await in_thread(self._lines, thread)
+        lines: list[_TranscriptLine] = await run_in_thread(self._lines, thread)
         return [message for line in lines for message in line.messages]
 
     async def append(self, thread: str, key: str, messages: Sequence[Message]) -> None:
-        await in_thread(self._append, thread, key, list(messages))
+        await run_in_thread(self._append, thread, key, list(messages))
 
     async def threads(self) -> list[str]:
-        names: list[str] = await in_thread(self._names)
+        names: list[str] = await run_in_thread(self._names)
         return names
 
     def _path(self, thread: str) -> Path:

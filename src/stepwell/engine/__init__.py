@@ -1,5 +1,6 @@
-"""The moving parts: tasks, threads and clocks live here and nowhere below."""
+"""The moving parts of a run: tasks, threads and clocks live here and nowhere below."""
 
 import logging
 
-logging.getLogger("stepwell").addHandler(logging.NullHandler())  # quiet unless the program asks
+# A library stays silent until the program configures logging.
+logging.getLogger("stepwell").addHandler(logging.NullHandler())

@@ -1,21 +1,21 @@
-"""How often something was tried: counted in notes, so that a restart goes on counting where it was."""
+"""Counts attempts in the superstep log, so that a restart continues the count."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
 
-from stepwell.engine.superstep_log import SuperstepLog, in_future
+from stepwell.engine.superstep_log import SuperstepLog, time_after
 from stepwell.graph.retry import RetryPolicy
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.superstep import LogEntry, attempt_key
 
 OnRetry = Callable[[int, WorkflowErrorDetails, str], None]
-"""Told of each attempt that failed and is followed by another: its number, what went wrong, when the next is due."""
+"""Called for each failed attempt that is followed by another: its number, the error, when the next is due."""
 
 
 class Attempts:
-    """The attempts at one thing, over all restarts."""
+    """The attempts at one delivery or step, across restarts."""
 
     def __init__(self, log: SuperstepLog, key: str) -> None:
         self._log, self._key = log, key
@@ -25,19 +25,20 @@ class Attempts:
         self._due = before[-1].due if before else None
 
     async def wait_until_due(self) -> None:
-        """Wait until the attempt is due, as it may be after a restart."""
+        """Wait until the next attempt is due, which may be the rest of a delay from before a restart."""
         if self._due is not None:
             await self._log.wait(self._due)
 
     async def record_failure(
         self, policy: RetryPolicy | None, error: Exception, details: WorkflowErrorDetails, on_retry: OnRetry
     ) -> bool:
-        """Note that an attempt failed. True if another is to be made: then the time for it has come."""
+        """Log a failed attempt. Return True if another one is due now, after its delay."""
         if policy is None:
             return False
         self._spent += 1
         again = self._spent < policy.max_attempts and _allows_retry(policy, error)
-        due = in_future(policy.delay(self._spent, random.random()) if again else 0)
+        due = time_after(policy.delay(self._spent, random.random()) if again else 0)
+        # Logged before the delay: a crash during it must neither lose the attempt nor restart the delay.
         await self._log.add(attempt_key(self._key, self.number), LogEntry(due, details, final=not again))
         if again:
             on_retry(self.number, details, due)
@@ -47,14 +48,14 @@ class Attempts:
 
 
 def _count_since_final(failed: list[LogEntry]) -> int:
-    """How many attempts count: whoever resumes on purpose what was given up has all of them again."""
+    """Count the attempts since the last final failure: a resume on purpose starts with all attempts again."""
     return next((n for n, entry in enumerate(reversed(failed)) if entry.final), len(failed))
 
 
 def _allows_retry(policy: RetryPolicy, error: Exception) -> bool:
-    """Whether another attempt is worth it. If the function that decides is broken, what it was asked about is told."""
+    """Return whether the policy allows another attempt. If `retry_on` itself raises, the error is not retried."""
     try:
         return policy.wants(error)
-    except Exception as broken:  # noqa: BLE001 - whatever a user's function raises
-        error.add_note(f"retry_on could not decide about it ({type(broken).__name__}: {broken}): not tried again")
+    except Exception as broken:  # noqa: BLE001 - a user's function may raise anything
+        error.add_note(f"not retried: retry_on raised {type(broken).__name__}: {broken}")
         return False

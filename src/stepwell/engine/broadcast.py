@@ -1,4 +1,4 @@
-"""What a drive tells: to whoever reads its stream, and to whoever in this process watches the run."""
+"""Emits the events of a drive: to the reader of its stream, and to watchers in this process."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from stepwell.storage.checkpoint import WorkflowCheckpoint, view
 
 
 class Broadcast:
-    """Makes the events of one drive. What handlers tell meanwhile waits in `live`, or for `drain` if nobody reads."""
+    """Creates the events of one drive. Live events wait in `live` for a reader, or for `drain` if there is none."""
 
     def __init__(self, archive: Archive | None, streaming: bool) -> None:
         self._archive, self._streaming = archive, streaming
         self._key: Key | None = None
-        self._number = -1  # of the commit that was told last
+        # The number of the latest commit that was emitted.
+        self._number = -1
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.live: asyncio.Queue[WorkflowEvent | None] = asyncio.Queue()
         self._waiting: list[WorkflowEvent] = []
         self._add: Callable[[WorkflowEvent], None] = self.live.put_nowait if streaming else self._waiting.append
 
     def set_run(self, run_id: str) -> None:
-        """From here on it is known which run is told of."""
+        """Set the run that the events belong to."""
         self._key = None if self._archive is None else key_of(self._archive, run_id)
 
     def emit_live(self, event: WorkflowEvent) -> None:
-        """Pass on what a handler tells, also from a plain function's thread."""
+        """Emit an event of a handler, from any thread."""
         self._publish(event)
         if threading.get_ident() == self._thread:
             self._add(event)
@@ -44,17 +45,17 @@ class Broadcast:
             self._loop.call_soon_threadsafe(self._add, event)
 
     def drain(self) -> list[WorkflowEvent]:
-        """What handlers told since it was taken last, for a drive without a reader."""
+        """Return the live events since the last call, for a drive without a reader."""
         events = self._waiting[:]
         self._waiting.clear()
         return events
 
     def emit_superstep_start(self, at: Checkpoint) -> WorkflowEvent:
-        """A superstep begins."""
+        """Emit the start of a superstep."""
         return self.emit("superstep_started", at, iteration=at.iteration + 1, state=WorkflowRunState.IN_PROGRESS)
 
     def emit_commit(self, commit: Commit, at: Checkpoint) -> list[WorkflowEvent]:
-        """Everything that a commit tells; those who watch hear it too."""
+        """Return the events of a commit, and publish them to watchers."""
         stored = self._archive is not None
         seen = _CheckpointView(at, commit) if stored and self._streaming else None
         events = list(kernel.events(at.run_id, commit, stored=stored, seen=seen))
@@ -64,7 +65,7 @@ class Broadcast:
         return events
 
     def emit(self, type: str, at: Checkpoint, **more: Any) -> WorkflowEvent:
-        """Something the engine itself tells, between two commits."""
+        """Create an event of the engine itself, and publish it unless it is part of a commit."""
         attributes = {"run_id": at.run_id, "state": at.status, "origin": WorkflowEventSource.FRAMEWORK, **more}
         event = WorkflowEvent(type, **attributes)
         if not event.durable:
@@ -72,17 +73,17 @@ class Broadcast:
         return event
 
     def emit_store_failure(self, at: Checkpoint, error: DurabilityError) -> list[WorkflowEvent]:
-        """A failure that could not be made part of the history; it is told live only."""
+        """Return the events of a failure that could not be stored: they are live only."""
         details = details_of(None, error)
         return [self.emit(type, at, details=details, state=WorkflowRunState.FAILED) for type in ("failed", "status")]
 
     async def emit_opening(
         self, entered: EnteredRun, plan: Plan, yielded: Sequence[Commit], answered: Iterable[str]
     ) -> list[WorkflowEvent]:
-        """What is told before the first superstep: where the run is, and what was told of it before.
+        """Return the events before the first superstep: where the run is, its outputs so far and its open requests.
 
-        `yielded` are the commits with outputs of a run that is kept nowhere; `answered` the questions whose
-        answer is there already.
+        `yielded` are the commits with outputs of a run without a storage; `answered` are requests whose
+        response has arrived.
         """
         at = entered.at
         self._number = at.number if entered.first is None else at.number - 1
@@ -123,7 +124,7 @@ class Broadcast:
 
 
 class _CheckpointView:
-    """A checkpoint that is made visible only if somebody looks at it."""
+    """A checkpoint that is decoded only if somebody looks at it."""
 
     __slots__ = ("_at", "_commit")
 

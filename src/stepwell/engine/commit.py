@@ -1,4 +1,4 @@
-"""The one place where a run is moved on for good."""
+"""The one place where a commit is stored."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ async def store_commit(
     settled: int | None = None,
     consumed: tuple[str, ...] = (),
 ) -> None:
-    """Commit; what a storage raises comes out as a DurabilityError.
+    """Store a commit; raise what the storage raises as a DurabilityError.
 
-    A commit that was begun is finished, also if the caller is cancelled meanwhile: whoever leaves a run
-    must leave it before a commit or after it.
+    A commit that has started is finished even if the caller is cancelled meanwhile: a run is left
+    either before a commit or after it.
     """
     try:
         work = archive.commit(commit, after, before=before, settled=settled, consumed=consumed)
-        # what goes of the runs inside goes after the commit, in writes of its own
+        # An unbroken store finishes a write by itself, which saves a task. A commit with children is more than
+        # one write: superseded records of theirs are dropped after it.
         await (work if archive.unbroken and not commit.children else finish(work))
     except StepwellError:
         raise
-    except Exception as error:  # a storage of the user's own may raise anything
+    except Exception as error:
+        # A user's own storage may raise anything.
         raise StoreUnavailable(
             f"commit {commit.number} of run {after.run_id!r} could not be stored: {type(error).__name__}: {error}; "
-            f"the run stands where it was, resume it when the storage works again"
+            f"the run is still at its previous commit, resume it when the storage works again"
         ) from error

@@ -1,4 +1,4 @@
-"""Whether this code can go on with a stored run, and the run as it goes on with it."""
+"""Decides whether this code can resume a stored run, and returns the run as this code sees it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from stepwell.graph.migration import ChangeFanIn, Migration, describe_step, foll
 from stepwell.model.superstep import Checkpoint, RecalledLog
 from stepwell.storage.response_types import schema_of, type_words
 
-_HINT = "Go on with the code that has what is missing, or say in a Migration what becomes of it"
+_HINT = "Resume it with code that has what is missing, or declare in a Migration what becomes of it"
 
 
 class CompatibleRun(msgspec.Struct, frozen=True):
-    """A stored run as this code goes on with it."""
+    """A stored run as this code resumes it."""
 
     at: Checkpoint
     log: RecalledLog
-    words: tuple[str, ...] = ()  # what is not as it was stored; empty: everything is
-    migrations: tuple[Migration, ...] = ()  # those that were needed
+    # What differs from the stored run; empty if nothing does.
+    changes: tuple[str, ...] = ()
+    migrations: tuple[Migration, ...] = ()  # those that were applied
 
 
 def is_changed(definition: WorkflowDefinition, at: Checkpoint) -> bool:
-    """Whether a run was stored by another graph, or by another version of the workflow."""
+    """Return whether a run was stored by another graph, or by another version of the workflow."""
     return (at.header.signature, at.header.version) != (definition.signature, definition.version)
 
 
@@ -42,34 +43,37 @@ def make_compatible(
     *,
     afresh: bool = False,
 ) -> CompatibleRun:
-    """The run as this code goes on with it, migrated if need be; nothing is stored.
+    """Return the run as this code resumes it, migrated if necessary; nothing is stored.
 
-    `signals` are what came for it and are not taken in. `afresh`: it goes on from there as another run, or as in
-    another life, so that nothing of it can have been tried.
+    `signals` are those that are not applied yet. `afresh`: the run continues as another run, or in
+    another epoch, so that nothing of its superstep can have been tried before.
 
-    Raises GraphChanged if it cannot, saying for this run why; CodecError for a value that cannot be read;
-    CheckpointCorrupt for a checkpoint that contradicts itself.
+    Raises GraphChanged if this code cannot resume it, with the reasons; CodecError for a value that cannot be
+    decoded; CheckpointCorrupt for a checkpoint that contradicts itself.
     """
     _check_consistent(at)
     migrations = _find_migrations(definition, at)
     migrator = kernel.Migrator(definition.graph, definition.codec.pack, _describe_type)
     after = migrator.run(at, migrations) if migrations else at
     if migrations and not afresh:
+        # A repetition must find the log entries of the superstep under the same names.
         _check_places(at, after, migrations, strictly=bool(log.outcomes or log.entries))
     log = _migrate_log(definition, after, log, migrator)
-    lacking = [
+    missing = [
         *kernel.find_incompatibilities(definition.graph, after, log),
         *([] if afresh else _find_unordered_fan_ins(definition, after)),
     ]
-    lacking = lacking or list(
+    # Signals are judged last: what they are compared with must be sound first.
+    missing = missing or list(
         kernel.find_rejected_signals(definition.graph, after, decode_pending(at, signals, definition.codec))
     )
-    if lacking:
-        raise _incompatible_error(at, lacking)
+    if missing:
+        raise _incompatible_error(at, missing)
     if not is_changed(definition, at):
         return CompatibleRun(at, log)
     check_same_workflow(definition, at)
     header = replace(at.header, signature=definition.signature, version=definition.version)
+    # State of executors that no longer exist is dropped here; `missing` has no objection to that.
     executors = {id: saved for id, saved in after.executors.items() if id in definition.graph.executors}
     return CompatibleRun(
         replace(after, header=header, executors=executors),
@@ -80,7 +84,7 @@ def make_compatible(
 
 
 def check_same_workflow(definition: WorkflowDefinition, at: Checkpoint) -> None:
-    """Raises GraphChanged if a run is plainly one of another workflow: nobody who played in it is here."""
+    """Raise GraphChanged if a run clearly belongs to another workflow: none of its executors exists here."""
     stored = [str(id) for id in at.header.signature.get("executors", ())]
     migrations = [migration for migration in definition.migrations if migration.version > at.header.version]
     if stored and not any(follow_renames(id, migrations) in definition.graph.executors for id in stored):
@@ -88,25 +92,26 @@ def check_same_workflow(definition: WorkflowDefinition, at: Checkpoint) -> None:
 
 
 def _find_migrations(definition: WorkflowDefinition, at: Checkpoint) -> tuple[Migration, ...]:
-    """The migrations that lead from the version of a run to that of the workflow."""
+    """Return the migrations that lead from the version of a run to that of the workflow."""
     stored, present = at.header.version, definition.version
     if stored > present:
         raise _incompatible_error(
-            at, [f"it is a run of version {stored} of the workflow, and this code is version {present}"]
+            at, [f"it was stored by version {stored} of the workflow, and this code is version {present}"]
         )
     ahead = tuple(migration for migration in definition.migrations if migration.version > stored)
     if stored < present and (not ahead or ahead[0].version != stored + 1):
-        available = f"the first there is leads to {ahead[0].version}" if ahead else "there are none"
+        available = f"the first one leads to version {ahead[0].version}" if ahead else "there are none"
         raise _incompatible_error(
-            at, [f"no migration leads from version {stored}, which it is of, to {stored + 1}: {available}"]
+            at, [f"it is at version {stored}, and no migration leads from {stored} to {stored + 1}: {available}"]
         )
     return ahead
 
 
 def _check_consistent(at: Checkpoint) -> None:
-    """Nobody can have meant an executor that the graph a checkpoint was stored with does not have."""
+    """Raise CheckpointCorrupt if a checkpoint names an executor that the graph stored with it does not have."""
     executors = at.header.signature.get("executors")
-    if not executors:  # it was made by hand
+    # A checkpoint made by hand may have no signature.
+    if not executors:
         return
     asking = (request.executor for request in at.requests.values())
     taking = (taker for message in at.messages for taker in message.takers)
@@ -119,32 +124,34 @@ def _check_consistent(at: Checkpoint) -> None:
 
 
 def _check_places(before: Checkpoint, after: Checkpoint, migrations: Sequence[Migration], *, strictly: bool) -> None:
-    """What was begun in the superstep that is under way is known by its place in it: nobody may change places.
+    """Raise GraphChanged if migrations would give a delivery of the superstep under way another place.
 
-    Unless `strictly`, nothing is remembered of it; but it may have been tried, so those that stay keep their places.
+    Outcomes, steps and idempotency keys are named after the place of a delivery. With `strictly`, the
+    superstep log has entries, and nothing may change. Otherwise the superstep may still have been tried,
+    so deliveries that remain must keep their places.
     """
     slots = [(message.id, follow_renames(taker, migrations)) for message in before.messages for taker in message.takers]
     now = [(message.id, taker) for message in after.messages for taker in message.takers]
     if not strictly:
         if not _shifts_places(before, slots, now):
             return
-        words = "what it is doing may have been tried before, and would be known by other keys"
+        why = "its superstep may have been tried before, and would run again under other idempotency keys"
         raise _incompatible_error(
-            before, [f"{words}: let the version before finish that, or fork the run, which does it afresh"]
+            before, [f"{why}: let the earlier version finish the superstep, or fork the run, which executes it afresh"]
         )
     changed = [step for migration in migrations for step in migration.steps if isinstance(step, ChangeFanIn)]
     joins = {key for message in before.messages for key in message.joins}
     if [taker for _, taker in slots] != [taker for _, taker in now] or any(
         step.before.key in joins for step in changed
     ):
-        words = "it is in the middle of a superstep, and who gets its messages would be changed"
+        why = "it is in the middle of a superstep, and the migration changes who receives its messages"
         raise _incompatible_error(
-            before, [f"{words}: let the version before finish that, or fork the run, which does it afresh"]
+            before, [f"{why}: let the earlier version finish the superstep, or fork the run, which executes it afresh"]
         )
 
 
 def _shifts_places(before: Checkpoint, slots: Sequence[tuple[str, str]], now: Sequence[tuple[str, str]]) -> bool:
-    """Whether a call that stays would get the place that another one had; those of fan-ins come after the others."""
+    """Return whether a remaining delivery would get the place of another. Fan-ins come after all other deliveries."""
     if [id for id, _ in slots] == [id for id, _ in now]:
         return False
     common = min(len(slots), len(now))
@@ -152,7 +159,7 @@ def _shifts_places(before: Checkpoint, slots: Sequence[tuple[str, str]], now: Se
 
 
 def _has_complete_fan_in(at: Checkpoint) -> bool:
-    """Whether a fan-in has everything it waits for."""
+    """Return whether some fan-in has everything it waits for."""
     for key in {key for message in at.messages for key in message.joins}:
         came = {message.source for message in at.messages if key in message.joins}
         fan_in = fan_in_of(key)
@@ -164,32 +171,31 @@ def _has_complete_fan_in(at: Checkpoint) -> bool:
 def _migrate_log(
     definition: WorkflowDefinition, at: Checkpoint, log: RecalledLog, migrator: kernel.Migrator
 ) -> RecalledLog:
-    """What was finished in the superstep that is under way, as of this version."""
+    """Return the superstep log with its outcomes migrated to this version."""
     if all(outcome.version >= definition.version for outcome in log.outcomes.values()):
         return log
     outcomes = {}
     for id, outcome in log.outcomes.items():
-        if outcome.version >= definition.version:  # finished since this code has taken over
+        # Logged by this code, in an earlier drive.
+        if outcome.version >= definition.version:
             outcomes[id] = outcome
             continue
         ahead = [migration for migration in definition.migrations if migration.version > outcome.version]
         if not ahead or ahead[0].version != outcome.version + 1:
-            finished = (
-                f"{outcome.executor!r} of version {outcome.version} has finished in the superstep that is under way"
-            )
+            finished = f"{outcome.executor!r} has finished in the current superstep, in version {outcome.version}"
             raise _incompatible_error(at, [f"{finished}, and no migration leads from that version to the next"])
         outcomes[id] = migrator.migrate_outcome(at, outcome, ahead)
     return RecalledLog(outcomes, log.entries)
 
 
 def _find_unordered_fan_ins(definition: WorkflowDefinition, at: Checkpoint) -> Iterator[str]:
-    """Fan-ins that fire in one superstep do so in the order of the edges, which only the graph that began it knows."""
+    """Yield a problem if several fan-ins fire now: their order is that of the edges of the graph that started it."""
     if not is_changed(definition, at):
         return
     alone = sum(len(message.takers) for message in at.messages)
     planned = kernel.plan(definition.graph, at.place, at.messages, at.held).deliveries
     if len(planned) - alone > 1:
-        yield "it is in the middle of a superstep that several fan-ins began, and which was first is not known here"
+        yield "it is in the middle of a superstep started by several fan-ins, and their order is not known to this code"
 
 
 def _describe_changes(definition: WorkflowDefinition, at: Checkpoint, migrations: Sequence[Migration]) -> Iterator[str]:
@@ -201,7 +207,7 @@ def _describe_changes(definition: WorkflowDefinition, at: Checkpoint, migrations
 
 def _incompatible_error(at: Checkpoint, why: Sequence[str]) -> GraphChanged:
     return GraphChanged(
-        f"run {at.run_id!r} cannot go on with this code: {'; '.join(why)}. {_HINT}",
+        f"run {at.run_id!r} cannot continue with this code: {'; '.join(why)}. {_HINT}",
         differences=why,
     )
 

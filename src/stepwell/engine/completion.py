@@ -1,4 +1,4 @@
-"""What was begun is finished, also if whoever waits for it is cancelled."""
+"""Work that must not be cut in two by a cancellation."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ T = TypeVar("T")
 
 
 async def finish(work: Coroutine[Any, Any, T]) -> T:
-    """Await work that must not be cut in two: a cancellation is passed on only when it is done."""
+    """Await work to its end; a cancellation that arrives meanwhile is raised once it has ended."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # looked at: the cancellation is the news
+            # Mark it as retrieved: the cancellation is what the caller must hear of.
+            task.exception()
         raise

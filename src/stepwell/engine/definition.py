@@ -1,4 +1,4 @@
-"""What a workflow is, as far as the engine must know."""
+"""A workflow as the engine sees it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stepwell.graph.migration import Migration
 
 
 class WorkflowDefinition(msgspec.Struct, frozen=True):
-    """What a workflow is, as far as the engine must know."""
+    """A workflow as the engine sees it."""
 
     name: str
     graph: Graph
@@ -21,4 +21,5 @@ class WorkflowDefinition(msgspec.Struct, frozen=True):
     codec: Codec
     max_iterations: int
     version: int = 1
-    migrations: tuple[Migration, ...] = ()  # oldest first; the last leads to `version`
+    # Oldest first; the last leads to `version`.
+    migrations: tuple[Migration, ...] = ()

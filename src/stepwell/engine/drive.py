@@ -1,6 +1,6 @@
-"""One drive of a run: open it where it is, move it on superstep by superstep, commit, tell.
+"""One drive of a run: open it, move it forward superstep by superstep, commit, emit.
 
-Wires the parts and decides nothing itself: what a superstep means is in `kernel`.
+It wires the parts together and decides nothing itself: what a superstep means is decided in `kernel`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stepwell.engine.broadcast import Broadcast
 from stepwell.engine.commit import store_commit
 from stepwell.engine.completion import finish
 from stepwell.engine.definition import WorkflowDefinition
-from stepwell.engine.drive_scope import DriveScope, Private
+from stepwell.engine.drive_scope import DriveScope, PrivateValues
 from stepwell.engine.executors import RunExecutors
 from stepwell.engine.failures import details_of
 from stepwell.engine.open_run import (
@@ -36,20 +36,20 @@ from stepwell.engine.open_run import (
     Suspended,
     enter_run,
     find_run,
-    stamp,
+    new_stamp,
 )
 from stepwell.engine.responses import check_no_caller, check_responses, expiry_error, find_overdue, send_responses
-from stepwell.engine.run_options import Options, Troupe
+from stepwell.engine.run_options import ExecutorSource, Options
 from stepwell.engine.signals import SignalReader
 from stepwell.engine.superstep import Superstep
-from stepwell.engine.superstep_commit import decide
+from stepwell.engine.superstep_commit import SuperstepDecision, decide
 from stepwell.engine.superstep_log import is_far
-from stepwell.engine.telemetry import Observer, observer
+from stepwell.engine.telemetry import Observer, create_observer
 from stepwell.errors import DurabilityError, StepwellError
 from stepwell.graph.executor import Executor
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.model.payload import Pack, Payload, pack_copy
-from stepwell.model.superstep import Checkpoint, Commit, CommitKind, Plan, Retention
+from stepwell.model.superstep import Checkpoint, Commit, CommitKind, Plan, RecalledLog, Retention
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.lease import this_process
 
@@ -57,7 +57,7 @@ _LOG = logging.getLogger("stepwell")
 
 
 class _IntakeResult(msgspec.Struct, frozen=True):
-    """Where a run is once what came from outside is taken in."""
+    """Where a run is after signals were applied."""
 
     at: Checkpoint
     next: Plan | None  # None: the run stops here
@@ -66,37 +66,40 @@ class _IntakeResult(msgspec.Struct, frozen=True):
 
 
 class Drive:
-    """Moves one run on until it is idle, asleep, failed, cancelled or left. `events` is the whole of it."""
+    """Moves one run forward until it is idle, parked, failed, cancelled or left. `events` does all of it."""
 
-    def __init__(self, definition: WorkflowDefinition, options: Options, troupe: Troupe) -> None:
-        self._definition, self._options, self._troupe = definition, options, troupe
+    def __init__(self, definition: WorkflowDefinition, options: Options, executor_source: ExecutorSource) -> None:
+        self._definition, self._options, self._executor_source = definition, options, executor_source
         self._archive = durability.archive_at(options.durability, options.archive)
         self._pack: Pack = definition.codec.pack if options.archive is not None else pack_copy
         self._lease: lease_renewal.HeldLease | None = None
         self._signals = SignalReader(options.archive, definition.codec, definition.graph)
         self._broadcast = Broadcast(options.archive, options.streaming)
         self._acting: asyncio.Task[Any] | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._cancel_check: asyncio.Task[None] | None = None
         self._cancelled = self._stopped = self._ended = False
         self._observer: Observer | None = None
-        self._error: BaseException | None = None  # what ended it early
+        self._error: BaseException | None = None  # what ended the drive early
         self._release: lease_renewal.PendingRelease | None = None
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        self.reader: Callable[[], Awaitable[None]] | None = None  # moves a drive on to its end that a stream reads
+        # Reads the stream of this drive to its end.
+        self.reader: Callable[[], Awaitable[None]] | None = None
         self.run_id: str | None = None
-        self.at: Checkpoint | None = None  # where the run is
+        self.at: Checkpoint | None = None  # the latest commit
         self.executors: Mapping[str, Executor] = {}
-        self.own_commits: list[Commit] = []  # by this drive, if it works for another and is kept nowhere
+        # A run without a storage cannot be read again, so the drive keeps what its caller needs of it.
+        # The commits of this drive, if it is a sub-workflow run.
+        self.own_commits: list[Commit] = []
         output_commits = options.position.output_commits if isinstance(options.position, Suspended) else ()
-        self.output_commits = list(output_commits)  # the commits with outputs of a run that is kept nowhere
+        self.output_commits = list(output_commits)  # the commits with outputs
 
     @property
     def is_stored(self) -> bool:
-        """Whether a later drive can go on with this run."""
+        """Whether a later drive can resume this run."""
         return self._options.archive is not None
 
     def cancel(self) -> None:
-        """Stop on purpose: handlers are cancelled, and the run ends CANCELLED at its last commit. From any thread."""
+        """Cancel the run: handlers are cancelled, and it ends CANCELLED at its last commit. From any thread."""
         if threading.get_ident() != self._thread:
             self._loop.call_soon_threadsafe(self.cancel)
             return
@@ -104,23 +107,24 @@ class Drive:
         self._interrupt()
 
     async def read_to_end(self) -> None:
-        """Read on in the place of a stream whose reader is not there to do it."""
+        """Read the stream to its end if its reader does not: a run moves only as far as its stream is read."""
         if self.reader is not None and self._loop is asyncio.get_running_loop():
-            with suppress(Exception):  # what went wrong is told to whoever awaits the stream
+            # The error is raised where the stream is awaited.
+            with suppress(Exception):
                 await self.reader()
 
     def stop(self) -> None:
-        """Stop at the last commit, without a word in the history: `events` ends."""
+        """Stop at the last commit, as a crash would: nothing is written to the history, and `events` ends."""
         self._stopped = True
         self._interrupt()
 
     def leave(self) -> None:
-        """Say that nobody reads any more: whoever wants the run next need only wait for `events` to be closed."""
+        """Announce that the stream was abandoned: the next drive of the run waits until this one is closed."""
         if self._lease is not None and self._release is None:
             self._release = lease_renewal.announce_release(self._lease.run_id, self._loop)
 
     async def events(self) -> AsyncGenerator[WorkflowEvent, None]:
-        """Everything told of this drive, as it becomes true. Closing it stops the run at its last commit."""
+        """Yield the events of this drive as they happen. Closing the generator stops the run at its last commit."""
         try:
             executors, entered = await self._open()
             at, log = entered.at, entered.log
@@ -133,12 +137,12 @@ class Drive:
                 at, plan = intake.at, intake.next
                 for event in intake.events:
                     yield event
-            elif at.wake is not None and is_far(at.wake) and plan is not None and plan.deliveries:
-                return  # it sleeps, and need not be woken to find that out
+            elif plan is not None and _is_asleep(at, plan):
+                return
             scope = self._create_scope(at)
-            begun = bool(plan and plan.deliveries)  # what may have been tried before keeps its place, and so its keys
+            may_have_run = bool(plan and plan.deliveries)  # see `_apply_signals`
             while plan is not None:
-                if not plan.deliveries or (at.requests and not begun):
+                if not plan.deliveries or (at.requests and not may_have_run):
                     intake = await self._apply_signals(at, plan)
                     at, plan = intake.at, intake.next
                     for event in intake.events:
@@ -147,8 +151,7 @@ class Drive:
                         raise intake.error
                 if plan is None or not plan.deliveries:
                     break
-                watched = self._observer.superstep(at.iteration + 1, len(plan.deliveries)) if self._observer else None
-                step = Superstep(scope, executors, self._archive, at, plan, log, watched)
+                step = self._create_superstep(scope, executors, at, plan, log)
                 try:
                     if self._options.streaming:
                         async with aclosing(self._stream_superstep(step, at)) as live:
@@ -161,26 +164,31 @@ class Drive:
                         await self._halt(step)
                         return
                     decided = await decide(self._definition, step, at, plan, self._pack, self._cancelled)
-                    at = await self._commit(step, at, decided.commit)
+                    at = await self._commit(step, at, decided)
                 except DurabilityError as error:
                     for event in self._broadcast.emit_store_failure(at, error):
                         yield event
                     raise
-                except BaseException:  # left or cancelled here
+                except BaseException:
+                    # The stream was closed, or its task cancelled.
                     await self._halt(step)
                     raise
-                if watched:
-                    watched.end(decided.error)
                 for event in self._broadcast.emit_commit(decided.commit, at):
                     yield event
                 if decided.error is not None:
                     raise decided.error
-                plan, log, begun = decided.next, EMPTY_LOG, False
+                plan, log, may_have_run = decided.next, EMPTY_LOG, False
         except BaseException as error:
             self._error = error
             raise
         finally:
             await self._end()
+
+    def _create_superstep(
+        self, scope: DriveScope, executors: RunExecutors, at: Checkpoint, plan: Plan, log: RecalledLog
+    ) -> Superstep:
+        watching = self._observer.superstep(at.iteration + 1, len(plan.deliveries)) if self._observer else None
+        return Superstep(scope, executors, archive=self._archive, at=at, plan=plan, log=log, observer=watching)
 
     async def _open(self) -> tuple[RunExecutors, EnteredRun]:
         run = await find_run(self._definition, self._options.position, self._archive, self._acquire_lease)
@@ -188,13 +196,14 @@ class Drive:
             check_no_caller(run.at)
         self._observe(run)
         run = self._complete_header(run)
-        self.executors = self._troupe.take()
+        self.executors = self._executor_source.acquire()
         self.run_id = run.run_id
         self._broadcast.set_run(run.run_id)
         executors = RunExecutors(run.run_id, self.executors, self._pack)
         self.at = run.checkpoint
         answers: Mapping[str, Payload] = {}
-        if self._options.responses and run.checkpoint is not None:  # looked at before a fork is begun for them
+        # Checked before a fork is created for them.
+        if self._options.responses and run.checkpoint is not None:
             responses = self._select_responses(run.checkpoint)
             answers = check_responses(self._definition.graph, run.checkpoint, responses, self._pack)
         entered = await enter_run(self._definition, run, self._archive, executors, self._pack)
@@ -206,14 +215,14 @@ class Drive:
         return executors, entered
 
     def _select_responses(self, at: Checkpoint) -> Mapping[str, Any]:
-        """The answers of this call. Whoever calls a run inside its own gives an answer again if it died meanwhile."""
+        """Return the responses to send. A caller that crashed gives its sub-workflow run a response twice: skip it."""
         responses = self._options.responses
         return (
             responses if self._options.caller is None else {id: v for id, v in responses.items() if id in at.requests}
         )
 
     def _complete_header(self, run: FoundRun) -> FoundRun:
-        """A run that is begun here knows for ever whom it works for, and in which trace it was begun."""
+        """Add what a new run is born with: its caller, its retention and the trace that it was started in."""
         if not isinstance(run, (NewRun, ForkedRun)):
             return run
         trace = self._observer.traceparent if self._observer else None
@@ -223,8 +232,8 @@ class Drive:
     def _observe(self, run: FoundRun) -> None:
         name, before = self._definition.name, run.checkpoint
         began = None if before is None else before.header.trace
-        self._observer = observer(name, run.run_id, began, resumed=before is not None)
-        _LOG.info("run %r of %r %s", run.run_id, name, "starts" if before is None else "goes on")
+        self._observer = create_observer(name, run.run_id, began, resumed=before is not None)
+        _LOG.info("run %r of %r %s", run.run_id, name, "starts" if before is None else "resumes")
 
     async def _emit_opening(self, entered: EnteredRun, plan: Plan | None) -> list[WorkflowEvent]:
         assert plan is not None
@@ -235,7 +244,7 @@ class Drive:
         return [*events, *self._withdraw_updates(entered, plan)] if entered.is_continued else events
 
     def _withdraw_updates(self, entered: EnteredRun, plan: Plan) -> list[WorkflowEvent]:
-        """Takes back what another drive may have told of a superstep before it died: its handlers speak again."""
+        """Withdraw updates that an earlier drive may have emitted before it died: those handlers run again."""
         executors, done = self._definition.graph.executors, entered.log.outcomes
         again = [
             delivery
@@ -245,37 +254,44 @@ class Drive:
         return [self._broadcast.emit("withdrawn", entered.at, executor_id=d.executor, delivery=d.id) for d in again]
 
     async def _cancel_first(self, entered: EnteredRun) -> _IntakeResult | None:
-        """Stop at once if that is what somebody wants: whoever drives it now, or a letter that nobody has read yet."""
+        """Cancel the run before its first superstep if somebody asked for it: through this drive, or by a signal."""
         at = entered.at
+        # A run that was just created, forked or moved back has no cancel signal that is meant for it.
         cancels = await self._signals.find_cancels(at) if entered.is_continued else ()
         stopped = at.status in (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
         if cancels or (self._cancelled and not stopped):
             return await self._cancel_here(at, cancels)
+        # It was over already: there is nothing to cancel, and the stream says where it is.
         events = [self._broadcast.emit("status", at, commit=at.number, replayed=True)]
-        return _IntakeResult(at, None, events) if self._cancelled else None  # it had stopped before
+        return _IntakeResult(at, None, events) if self._cancelled else None
 
     async def _cancel_here(self, at: Checkpoint, cancels: tuple[str, ...]) -> _IntakeResult:
-        commit = kernel.cancel(at, stamp(at.run_id, at.header.epoch, at.number + 1))
+        commit = kernel.cancel(at, new_stamp(at.run_id, at.header.epoch, at.number + 1))
         after = await self._store_commit(commit, at, consumed=cancels)
         return _IntakeResult(after, None, self._broadcast.emit_commit(commit, after))
 
     async def _apply_signals(self, at: Checkpoint, plan: Plan) -> _IntakeResult:
-        """Commit what came from outside since the last commit, or that it came to nothing in time."""
+        """Commit the signals that arrived since the last commit, or that a request got no response in time.
+
+        Not while a superstep may have been tried already: an intake commit changes the place of its messages,
+        and with it the names under which its outcomes are logged and its idempotency keys.
+        """
         signals = await self._signals.receive(at)
         if signals.cancel:
             return await self._cancel_here(at, signals.cancel)
-        here = stamp(at.run_id, at.header.epoch, at.number + 1)
+        here = new_stamp(at.run_id, at.header.epoch, at.number + 1)
         expired = None if plan.deliveries else expiry_error(at, find_overdue(at))
-        resumed = at.status is WorkflowRunState.CANCELLED and not plan.deliveries and expired is None  # it waits again
+        # A resumed run that was cancelled while it waited: a commit says that it waits again.
+        resumed = at.status is WorkflowRunState.CANCELLED and not plan.deliveries and expired is None
         if signals.arrived or (signals.keys and not plan.deliveries) or resumed:
             merged = kernel.intake(self._definition.graph, at, signals.arrived, here)
             commit = replace(merged.commit, warnings=tuple(map(str, signals.refused)))
             after = await self._store_commit(commit, at, settled=at.place, consumed=signals.keys)
-            error = (
-                None if signals.arrived else next(iter(signals.refused), None)
-            )  # if there is nothing else to go on with
+            # A rejected response fails the call, unless there is something else to continue with.
+            error = None if signals.arrived else next(iter(signals.refused), None)
             return _IntakeResult(after, merged.next, self._broadcast.emit_commit(commit, after), error)
-        if expired is None or at.status is WorkflowRunState.FAILED:  # stored once, told each time
+        # A failure is stored once and raised each time.
+        if expired is None or at.status is WorkflowRunState.FAILED:
             return _IntakeResult(at, plan, [], expired)
         commit = kernel.fail(at, (details_of(None, expired),), here)
         after = await self._store_commit(commit, at)
@@ -287,9 +303,11 @@ class Drive:
         after = kernel.apply(at.header, at, commit)
         if self._archive is not None:
             began = perf_counter()
-            overtaken, self._signals.overtaken = self._signals.overtaken, ()
-            keys = tuple(dict.fromkeys((*consumed, *overtaken)))
+            # Cancel signals that came too late are consumed here, or they would be read again and again.
+            stale_cancels, self._signals.stale_cancels = self._signals.stale_cancels, ()
+            keys = tuple(dict.fromkeys((*consumed, *stale_cancels)))
             await store_commit(self._archive, commit, after, before=at, settled=settled, consumed=keys)
+            # Before its events are emitted, a run at rest must be durable; so must the consumption of a signal.
             if kernel.is_at_rest(after) or keys:
                 await self._settle()
             if self._observer:
@@ -307,21 +325,23 @@ class Drive:
             await lease_renewal.wait_for_releases(run_id)
             owner = this_process(new_run_id())
             self._lease = await lease_renewal.acquire(
-                self._archive, run_id, owner, self._on_signal, self._options.by_right
+                self._archive, run_id, owner, on_signal=self._on_signal, may_take_over=self._options.may_take_over
             )
             watchers.register_drive(watchers.key_of(self._archive, run_id), self)
 
     def _on_signal(self) -> None:
-        """Called from a thread: there is mail, and it may say that the run is to stop."""
-        with suppress(RuntimeError):  # the loop is closed, and the drive with it
+        """Called from a thread: there are signals, and one of them may be a cancel."""
+        # The loop is closed, and the drive with it.
+        with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._check_cancel_soon)
 
     def _check_cancel_soon(self) -> None:
-        if self._lease is not None and (self._looking is None or self._looking.done()):
-            self._looking = self._loop.create_task(self._check_cancel())
+        if self._lease is not None and (self._cancel_check is None or self._cancel_check.done()):
+            self._cancel_check = self._loop.create_task(self._check_cancel())
 
     async def _check_cancel(self) -> None:
-        with suppress(DurabilityError):  # we are called again as long as there is mail
+        # Called again as long as there are signals.
+        with suppress(DurabilityError):
             if self.at is not None and await self._signals.find_cancels(self.at):
                 self.cancel()
 
@@ -329,18 +349,18 @@ class Drive:
         return DriveScope(
             self._definition.graph,
             at.run_id,
-            at.header.epoch,
-            self._pack,
-            Private(at.run_id, self._options.private),
-            self._options.streaming,
-            self._broadcast.emit_live,
-            self._options.archive_for,
-            self._options.durability,
-            self._settle,
-            partial(lease_renewal.is_still_held, self._lease),
-            self._definition.codec,
-            self._options.recall_changed,
-            self._archive is not None and self._archive.needed is not None,
+            epoch=at.header.epoch,
+            pack=self._pack,
+            private=PrivateValues(at.run_id, self._options.private),
+            streaming=self._options.streaming,
+            emit=self._broadcast.emit_live,
+            archive_for=self._options.archive_for,
+            durability=self._options.durability,
+            settle=self._settle,
+            holds_lease=partial(lease_renewal.is_still_held, self._lease),
+            codec=self._definition.codec,
+            recall_changed=self._options.recall_changed,
+            is_needed=self._archive is not None and self._archive.needed is not None,
         )
 
     async def _settle(self) -> None:
@@ -348,7 +368,7 @@ class Drive:
             await finish(durability.settle(self._archive))
 
     async def _stream_superstep(self, step: Superstep, at: Checkpoint) -> AsyncGenerator[WorkflowEvent, None]:
-        """Let the handlers run, and pass on what they tell meanwhile."""
+        """Run the handlers in a task, and yield the events they emit meanwhile."""
         if self._must_stop(at):
             return
         yield self._broadcast.emit_superstep_start(at)
@@ -361,7 +381,7 @@ class Drive:
             self._acting.result()
 
     async def _run_superstep(self, step: Superstep, at: Checkpoint) -> list[WorkflowEvent]:
-        """The same without a reader to pass anything on to: the handlers run in the task of whoever called."""
+        """Run the handlers in the caller's task: nobody reads a stream, so events can wait until they have returned."""
         if self._must_stop(at):
             return []
         started = self._broadcast.emit_superstep_start(at)
@@ -377,7 +397,7 @@ class Drive:
             await step.act()
         except asyncio.CancelledError:
             if not self._cancelled or self._acting is None or self._acting.uncancel() > 0:
-                raise  # it was not us who wanted that
+                raise  # somebody else cancelled the task
         finally:
             self._acting = None
 
@@ -386,19 +406,23 @@ class Drive:
             self._acting.cancel()
 
     async def _halt(self, step: Superstep) -> None:
-        """Stop what runs; what had finished is kept, so that a resume does not run it again."""
+        """Stop the handlers; store finished outcomes, so that a resume does not execute them again."""
         if self._acting is not None and not self._acting.done():
             self._acting.cancel()
             await asyncio.wait([self._acting])
-        await step.keep()
+        await step.persist()
 
-    async def _commit(self, step: Superstep, at: Checkpoint, commit: Commit) -> Checkpoint:
-        """Store what the superstep came to: if that fails, the superstep has failed."""
+    async def _commit(self, step: Superstep, at: Checkpoint, decided: SuperstepDecision) -> Checkpoint:
+        """Commit what the superstep came to: if that fails, the superstep has failed."""
+        commit = decided.commit
         step.hand_over()
         cancels = await self._signals.find_cancels(at) if commit.kind is CommitKind.CANCELLED else ()
+        # The superstep log is dropped only if the messages have moved: a failed superstep is repeated in its place.
         settled = at.place if commit.place != at.place else None
         after = await self._store_commit(commit, at, settled=settled, consumed=cancels)
         await step.end()
+        if step.observer is not None:
+            step.observer.end(decided.error)
         return after
 
     async def _release_lease(self) -> None:
@@ -408,10 +432,12 @@ class Drive:
             try:
                 await lease_renewal.release(lease)
             finally:
-                watchers.unregister_drive(key, self)  # not before: whoever waits for that may drive the run next
+                # Not before: a drive that waits for this one to disappear may acquire the run next.
+                watchers.unregister_drive(key, self)
             watchers.publish(key, watchers.LOOK_AGAIN)
 
     async def _end(self) -> None:
+        # Commits that wait to be stored need the lease, so it is released last.
         try:
             if self._lease is not None:
                 await self._settle()
@@ -427,12 +453,17 @@ class Drive:
             self._record_end()
             if self.executors and not self._ended:
                 self._ended = True
-                self._troupe.give_back(self.executors, self.at, self.output_commits)
+                self._executor_source.release(self.executors, self.at, self.output_commits)
 
     def _record_end(self) -> None:
-        """Nobody acts on what is noted here; what went wrong is raised."""
+        """Log the end of the drive. Errors are raised, not logged."""
         if self.at is None or self._ended:
             return
         _LOG.info("run %r of %r is %s", self.at.run_id, self._definition.name, self.at.status.value)
         if self._observer:
             self._observer.end(self.at.status.value, self._error)
+
+
+def _is_asleep(at: Checkpoint, plan: Plan) -> bool:
+    """Return whether a run is parked for long: nothing needs to be loaded to find that out."""
+    return bool(plan.deliveries) and at.wake is not None and is_far(at.wake)

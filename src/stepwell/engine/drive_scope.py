@@ -1,4 +1,4 @@
-"""What is the same for every handler call of a drive."""
+"""What all handler calls of one drive share."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from stepwell.model.payload import Pack
 from stepwell.storage.archive import Archive
 
 
-class Private(Mapping[str, Any]):
-    """What `run(private={...})` was given: readable, never written anywhere."""
+class PrivateValues(Mapping[str, Any]):
+    """The values given as `run(private={...})`: readable by handlers, never stored."""
 
     def __init__(self, run_id: str, values: Mapping[str, Any]) -> None:
         self._run_id, self._values = run_id, values
@@ -37,24 +37,30 @@ class Private(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def __repr__(self) -> str:  # a secret must not end up in a log
+    # Names only: a secret must not end up in a log.
+    def __repr__(self) -> str:
         return f"<private values {sorted(self._values)}>"
 
 
 class DriveScope(msgspec.Struct, frozen=True):
-    """What is the same for every handler call of a drive."""
+    """What all handler calls of one drive share."""
 
     graph: Graph
     run_id: str
     epoch: int
     pack: Pack
-    private: Private
+    private: PrivateValues
     streaming: bool
     emit: Callable[[WorkflowEvent], None]
-    archive_for: Callable[[str, Codec], Archive | None]  # of a workflow inside this one
+    # Opens the archive of a sub-workflow.
+    archive_for: Callable[[str, Codec], Archive | None]
     durability: Durability
-    settle: Callable[[], Awaitable[None]]  # what was committed so far is stored
-    holds_lease: Callable[[], Awaitable[bool]]  # nobody else has claimed the run since
+    # Returns when all commits so far are stored.
+    settle: Callable[[], Awaitable[None]]
+    # False once another process has acquired the run.
+    holds_lease: Callable[[], Awaitable[bool]]
     codec: Codec
-    recall_changed: bool  # the stored result of a step is taken even if it came of another call
-    is_needed: bool = False  # the run around it still refers to where this run was before the drive
+    # Use a stored step result even if its arguments have changed.
+    recall_changed: bool
+    # True while the calling run still refers to a checkpoint of this run from before the drive.
+    is_needed: bool = False

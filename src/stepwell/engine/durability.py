@@ -1,6 +1,6 @@
-"""Commits that are stored a little later than they are made: `durability="async"` and `"exit"`.
+"""Commits that are stored shortly after they are made: `durability="async"` and `"exit"`.
 
-`sync` needs nothing of this: there a commit is made when it is stored.
+With `sync`, the default, a commit is made when it is stored, and nothing here is used.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ from stepwell.model.superstep import Checkpoint, Commit, Outcome
 from stepwell.storage.archive import Archive
 
 Durability = Literal["sync", "async", "exit"]
-"""How much may be lost: nothing; what was committed last; what was committed since the last pause."""
+"""What a crash may lose: nothing; the latest commit; all commits since the last pause."""
 
 LEVELS: tuple[Durability, ...] = ("sync", "async", "exit")
 
 
 def archive_at(level: Durability, archive: Archive | None) -> Archive | None:
-    """The archive at a level of durability."""
+    """Return the archive to use at a level of durability."""
     if archive is None or level == "sync":
         return archive
+    # It forwards what it does not define (`__getattr__`), which the type checker cannot see.
     return cast(Archive, DeferredArchive(archive, 1 if level == "async" else None))
 
 
 class DeferredArchive:
-    """An archive whose commits are stored in order behind the one who makes them, at most `most` of them at a time.
+    """An archive that stores commits in order, in the background, at most `most` at a time (None: at `settle`).
 
-    What could not be stored is raised by the next commit, or by `settle`.
+    A commit that could not be stored is raised by the next commit, or by `settle`.
     """
 
     unbroken = False
@@ -36,13 +37,14 @@ class DeferredArchive:
         self._archive, self._most = archive, most
         self._waiting: list[tuple[Commit, Checkpoint, dict[str, Any]]] = []
         self._storing: asyncio.Task[None] | None = None
-        self._turn = asyncio.Lock()  # several handlers may want it settled at once
+        # Several handlers may call `settle` at once.
+        self._turn = asyncio.Lock()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._archive, name)
 
     async def commit(self, commit: Commit, after: Checkpoint, **effects: Any) -> None:
-        """Store it later; waits while too much is waiting already."""
+        """Queue a commit; with a limit, wait first until everything before it is stored."""
         if self._most is not None:
             await self.settle()
         self._waiting.append((commit, after, effects))
@@ -50,15 +52,16 @@ class DeferredArchive:
             self._storing = asyncio.create_task(self._store())
 
     async def log_outcome(self, run_id: str, place: int, outcome: Outcome) -> None:
-        """Kept only where the superstep it belongs to can be found again."""
+        """Store an outcome, unless its superstep exists in memory only (`exit`) and no resume could find it."""
         if self._most is not None:
             await self._archive.log_outcome(run_id, place, outcome)
 
     async def settle(self) -> None:
-        """Store everything that is waiting; when it returns, nothing is."""
+        """Store everything that is queued."""
         async with self._turn:
             storing, self._storing = self._storing, None
             if storing is not None:
+                # Not `await storing`: a cancellation of the caller must not cancel the write.
                 await asyncio.wait([storing])
                 storing.result()
             await self._store()
@@ -67,11 +70,12 @@ class DeferredArchive:
         while self._waiting:
             commit, after, effects = self._waiting[0]
             await self._archive.commit(commit, after, **effects)
+            # Only now: a commit that failed stays first in the queue, and nothing is stored past it.
             del self._waiting[0]
 
 
 async def settle(archive: Archive | None) -> None:
-    """What was committed is stored, at whatever level."""
+    """Return when every commit is stored, at any level of durability."""
     target: object = archive
     if isinstance(target, DeferredArchive):
         await target.settle()

@@ -1,4 +1,8 @@
-"""Conditions are asked here, once, when a message is sent; the verdicts travel in the commit."""
+"""Evaluates the conditions of edges, once, when a message is sent; the result is stored in the commit.
+
+A crash can therefore not re-route a message: a condition is not evaluated again, even if it would now decide
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +18,23 @@ from stepwell.model.superstep import Outcome, Routed
 
 
 async def choose_routes(graph: Graph, run_id: str, outcome: Outcome) -> tuple[Routed, ...]:
-    """Who takes each message of an outcome. Raises RoutingFailed if a condition cannot say."""
+    """Return who receives each message of an outcome. Raises RoutingFailed if a condition fails."""
     return tuple(
         [await choose_route(graph, run_id, outcome.executor, s.payload.open(), s.target) for s in outcome.sent]
     )
 
 
 async def choose_route(graph: Graph, run_id: str, source: str, value: object, target: str | None) -> Routed:
-    """Who takes a value that an executor sends."""
+    """Return who receives a value that an executor sends."""
     chosen = []
     for edge in graph.outgoing.get(source, ()):
         try:
-            is_addressed = target is None or target in edge.targets  # the other edges were not written for this message
+            # A condition is not asked about a message that is addressed to another edge's target.
+            is_addressed = target is None or target in edge.targets
             chosen.append(await _choose_targets(edge, value) if is_addressed else ())
         except Exception as error:
             raise RoutingFailed(
-                f"run {run_id!r}: what {source!r} sent could not be routed along '{edge.describe()}': "
+                f"run {run_id!r}: a message of {source!r} could not be routed along '{edge.describe()}': "
                 f"{type(error).__name__}: {error}",
                 run_id=run_id,
             ) from error

@@ -1,4 +1,4 @@
-"""The executors of one run, and their own state: saved, and taken back."""
+"""The executors of one run, and how their state is saved and restored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stepwell.model.payload import Pack, Payload
 
 
 class RunExecutors:
-    """The executors that play in one run."""
+    """The executor instances of one run."""
 
     def __init__(self, run_id: str, executors: Mapping[str, Executor], pack: Pack) -> None:
         self._run_id, self._executors, self._pack = run_id, executors, pack
@@ -22,11 +22,12 @@ class RunExecutors:
         return self._executors[id]
 
     async def save_all(self) -> dict[str, Payload]:
+        # An executor without state has an entry all the same: it says that the executor was there.
         nothing = self._pack({}, "$.executors")
         return {id: await self.save(id) or nothing for id in self._executors}
 
     async def save(self, id: str) -> Payload | None:
-        """The state of an executor, closed; None if it keeps none."""
+        """Return the state of an executor as a payload; None if it has none."""
         executor = self._executors[id]
         if not keeps_state(executor):
             return None
@@ -64,7 +65,8 @@ class RunExecutors:
         for name in persistent_names(type(executor)):
             if name in state:
                 setattr(executor, name, state.pop(name))
-            else:  # declared since the checkpoint was written: it begins with its default
+            else:
+                # Declared after the checkpoint was written: it starts with its default.
                 vars(executor).pop(name, None)
         try:
             done: Any = executor.on_checkpoint_restore(state)
@@ -72,7 +74,6 @@ class RunExecutors:
                 await done
         except Exception as error:
             raise RunError(
-                f"executor {id!r} could not take back its state in run {self._run_id!r}: "
-                f"{type(error).__name__}: {error}",
+                f"executor {id!r} could not restore its state in run {self._run_id!r}: {type(error).__name__}: {error}",
                 run_id=self._run_id,
             ) from error

@@ -1,4 +1,4 @@
-"""What went wrong: for whoever called, and for whoever reads of it later."""
+"""What went wrong: as an error for the caller, and as details for the history."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from stepwell.model.event import WorkflowErrorDetails
 
 
 class Failure(msgspec.Struct, frozen=True):
+    """An error to raise, and the same as data to store."""
+
     error: StepwellError
     details: WorkflowErrorDetails
 
 
 def make_failure(run_id: str, executor_id: str | None, error: BaseException, *, stored: bool) -> Failure:
-    """What went wrong, for whoever called and for whoever watches."""
+    """Return what went wrong, to be raised and to be stored."""
     details = details_of(executor_id, error)
+    # Errors of ours say themselves what to do; they are not wrapped in HandlerFailed.
     if isinstance(error, StepwellError):
         if executor_id is not None:
             error.add_note(f"in executor {executor_id!r} of run {run_id!r}")
@@ -30,28 +33,29 @@ def make_failure(run_id: str, executor_id: str | None, error: BaseException, *, 
 def handler_error(
     run_id: str, executor_id: str | None, details: WorkflowErrorDetails, *, stored: bool
 ) -> HandlerFailed:
-    """The error for whoever called; it offers a resume only if there is something to resume."""
-    way_on = (
+    """Return the error for the caller; it offers a resume only if there is something to resume."""
+    hint = (
         f"What finished is kept; resume with run(run_id={run_id!r})"
         if stored
         else "The run is not stored, so it cannot be resumed: to keep what finishes, give it a checkpoint_storage"
     )
     return HandlerFailed(
-        f"executor {executor_id!r} failed in run {run_id!r}: {details.error_type}: {details.message}. {way_on}",
+        f"executor {executor_id!r} failed in run {run_id!r}: {details.error_type}: {details.message}. {hint}",
         run_id=run_id,
         executor_id=executor_id or "",
     )
 
 
 def details_of(executor_id: str | None, error: BaseException) -> WorkflowErrorDetails:
-    """What went wrong, as it is stored and told."""
+    """Return what went wrong as data for events and for the history."""
     extra = {"abandoned": True} if isinstance(error, HandlerTimeout) and error.abandoned else None
-    return WorkflowErrorDetails(type(error).__name__, _words(error), _trace(error), executor_id, extra)
+    return WorkflowErrorDetails(type(error).__name__, _message_of(error), _trace(error), executor_id, extra)
 
 
-def _words(error: BaseException) -> str:
-    """What an exception says, in characters that can be stored."""
-    return _storable(str(traceback.TracebackException(type(error), error, None)))  # also if its __str__ is broken
+def _message_of(error: BaseException) -> str:
+    """Return the message of an exception, in characters that can be stored."""
+    # Not `str(error)`: TracebackException copes with a `__str__` that raises.
+    return _storable(str(traceback.TracebackException(type(error), error, None)))
 
 
 def _trace(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""The handler's hands: everything it does is staged here until the commit."""
+"""What a handler does through its context: everything is staged here until the commit."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from stepwell.engine.awaitables import DONE, ReadyValue
 from stepwell.engine.branches import Branch
 from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.handler_steps import HandlerSteps
-from stepwell.engine.ready import DONE, Ready
 from stepwell.engine.responses import check_answerable, deadline_text, default_for
 from stepwell.engine.steps import Step, check_step, check_transaction
 from stepwell.engine.superstep_log import NOT_WORTH_LOGGING, Parked, SuperstepLog
@@ -42,7 +42,6 @@ class HandlerContext(WorkflowContext[Any, Any]):
     """The context of one delivery."""
 
     __slots__ = (
-        "_asleep",
         "_at",
         "_children",
         "_limit",
@@ -56,12 +55,13 @@ class HandlerContext(WorkflowContext[Any, Any]):
         "_state",
         "_steps",
         "_thread",
+        "_thread_waits",
         "attempt",
         "branch",
         "delivery",
+        "has_updates",
         "parked",
         "scope",
-        "spoke",
     )
 
     def __init__(
@@ -75,7 +75,8 @@ class HandlerContext(WorkflowContext[Any, Any]):
         attempt: int = 1,
     ) -> None:
         self.scope, self.delivery, self.attempt = scope, delivery, attempt
-        self.spoke = False  # something was told that counts only once the superstep is committed
+        # Emitted updates, which count only once the superstep is committed.
+        self.has_updates = False
         self._state, self._at, self._log, self._limit = state, at, log, limit
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.branch = Branch()
@@ -85,13 +86,16 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self._outputs: list[Output] = []
         self._requests: list[Request] = []
         self._open, self._returned = True, False
-        self._asleep: set[concurrent.futures.Future[Any]] = set()  # those that threads wait for
-        self.parked: str | None = None  # the handler sleeps until then, and is to be left
+        # What threads of the handler block on.
+        self._thread_waits: set[concurrent.futures.Future[Any]] = set()
+        # The handler sleeps until then, and is to be left.
+        self.parked: str | None = None
 
     @property
     def steps(self) -> HandlerSteps:
-        """What this call does once, by its place."""
-        if self._steps is None:  # most handlers have none
+        """The steps of this call."""
+        # Created when needed: most handlers have none.
+        if self._steps is None:
             self._steps = HandlerSteps(self.scope, self.delivery, self._log, self.branch, self._emit_retry)
         return self._steps
 
@@ -114,8 +118,8 @@ class HandlerContext(WorkflowContext[Any, Any]):
     def get_source_executor_id(self) -> str | None:
         if len(self.delivery.sources) > 1:
             raise RuntimeError(
-                f"the message to {self.executor_id!r} came from several executors, "
-                f"{', '.join(self.delivery.sources)}: use source_executor_ids"
+                f"the message to {self.executor_id!r} came from several executors "
+                f"({', '.join(self.delivery.sources)}): use source_executor_ids"
             )
         return self.delivery.sources[0] if self.delivery.sources else None
 
@@ -161,42 +165,42 @@ class HandlerContext(WorkflowContext[Any, Any]):
             default=None if default is NO_DEFAULT else self._pack_default(default, response_type),
         )
         self._requests.append(request)
-        return Ready(request.id)
+        return ReadyValue(request.id)
 
     def _check_id(self, request_id: str | None) -> None:
         if request_id is None:
             return
         if not isinstance(request_id, str) or not request_id or not is_text(request_id):
-            raise ValueError(f"a request id is a non-empty string of whole characters, not {request_id!r}")
+            raise ValueError(f"request_id must be a non-empty string of valid Unicode, not {request_id!r}")
         if request_id in self._at.requests or any(request.id == request_id for request in self._requests):
-            raise ValueError(f"{request_id!r} is being asked already; leave request_id out, or make it unique")
+            raise ValueError(f"request {request_id!r} is open already; leave request_id out, or make it unique")
 
     def _pack_default(self, default: Any, response_type: Any) -> Payload:
         return self.scope.pack(default_for(default, response_type), "$.default")
 
     def ask(self, request: Request) -> None:
-        """Ask what a run inside this one asks."""
+        """Ask a request of a sub-workflow run."""
         self._requests.append(request)
 
     @property
     def at(self) -> Checkpoint:
-        """Where the run was when the superstep began."""
+        """The checkpoint at which the superstep started."""
         return self._at
 
     @property
     def children(self) -> Mapping[str, Child]:
-        """The runs inside this one that wait for answers, as of the last commit."""
+        """The sub-workflow runs that wait for responses, as of the last commit."""
         return self._at.children
 
     def keep_child(self, key: str, child: Child | None) -> None:
-        """From the commit on, this is where a run inside this one was left; None: it waits no more."""
+        """Record in the outcome where a sub-workflow run was left; None if it no longer waits."""
         self._children[key] = child
 
     def sleep(self, duration: float | timedelta) -> Awaitable[None]:
         try:
             moment = clock.now() + (duration if isinstance(duration, timedelta) else timedelta(seconds=duration))
         except (ValueError, OverflowError):
-            raise ValueError(f"nobody can sleep for {duration!r} seconds") from None
+            raise ValueError(f"cannot sleep for {duration!r} seconds") from None
         return self._sleep(moment)
 
     def sleep_until(self, moment: datetime) -> Awaitable[None]:
@@ -215,14 +219,15 @@ class HandlerContext(WorkflowContext[Any, Any]):
         return DONE
 
     def _block(self, waiting: Coroutine[Any, Any, Any]) -> Any:
-        """Let the thread of a plain function wait; not any longer than somebody waits for the function."""
+        """Block the thread of a plain function until a coroutine is done, or until nobody waits for the function."""
         try:
             asleep = asyncio.run_coroutine_threadsafe(waiting, self._loop)
         except RuntimeError:  # the loop is closed
             waiting.close()
             raise
-        self._asleep.add(asleep)
-        if not self._open:  # meanwhile
+        self._thread_waits.add(asleep)
+        # The handler may have been given up in between; `finish` has not seen this wait then.
+        if not self._open:
             asleep.cancel()
         try:
             return asleep.result()
@@ -230,7 +235,7 @@ class HandlerContext(WorkflowContext[Any, Any]):
             self._check_open("sleep")
             raise
         finally:
-            self._asleep.discard(asleep)
+            self._thread_waits.discard(asleep)
 
     async def _wait(self, key: str, moment: datetime) -> None:
         entry = self._log[key]
@@ -267,12 +272,12 @@ class HandlerContext(WorkflowContext[Any, Any]):
             return self._block(self._await_or_park(self.steps.do(step, key)))
 
     async def named_step(self, name: str, function: Callable[[], Awaitable[Any]], call: str | None = None) -> Any:
-        """A step known by its name alone; `call` says what is called, to be compared when it is recalled."""
+        """Execute a step identified by its name alone; `call` describes the call, compared when it is recalled."""
         self._check_open("named_step")
         return await self._await_or_park(self.steps.do_by_name(name, function, call))
 
     async def _await_or_park(self, running: Awaitable[Any]) -> Any:
-        """Wait. Whoever has to wait for long is put aside, and the handler with it."""
+        """Wait; if the wait is parked, note it, because the handler itself may catch Parked."""
         try:
             return await running
         except Parked as parked:
@@ -290,8 +295,9 @@ class HandlerContext(WorkflowContext[Any, Any]):
     def add_event(self, event: WorkflowEvent) -> Awaitable[None]:
         self._check_open("add_event")
         if event.type in RESERVED_EVENT_TYPES:
-            raise ValueError(f"an event of type {event.type!r} is told by the engine only; choose another type")
-        emitted = copy.copy(event)  # the handler may tell the same object again, also in another run
+            raise ValueError(f"events of type {event.type!r} are emitted by the engine only; choose another type")
+        # The handler may add the same object again, even in another run.
+        emitted = copy.copy(event)
         emitted.executor_id = event.executor_id or self.delivery.executor
         emitted.state = event.state or WorkflowRunState.IN_PROGRESS
         emitted.run_id = self.scope.run_id
@@ -299,13 +305,13 @@ class HandlerContext(WorkflowContext[Any, Any]):
         return DONE
 
     def emit_update(self, data: Any) -> None:
-        """Tell those who watch what is being said right now. If this attempt comes to nothing, it is withdrawn."""
+        """Emit an `update` event. If this attempt fails, it is withdrawn."""
         self._check_open("emit_update")
-        self.spoke = True
+        self.has_updates = True
         self._emit_for_attempt("update", data)
 
     def emit_withdrawal(self, data: Any) -> None:
-        """Take back a part of what this attempt told: the data says which."""
+        """Withdraw a part of what this attempt emitted: the data says which."""
         self._emit_for_attempt("withdrawn", data)
 
     def _emit_for_attempt(self, type: str, data: Any) -> None:
@@ -314,11 +320,11 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self.scope.emit(WorkflowEvent(type, data, state=state, delivery=self.delivery.id, **attributes))
 
     def state_keys(self) -> list[str]:
-        """The keys of the state as this handler sees it."""
+        """Return the keys of the state as this handler sees it."""
         return self._state.keys()
 
     def state_length(self, key: str) -> int:
-        """How long a list in the state is, 0 if it is not there; cheaper than reading it."""
+        """Return the length of a list in the state, 0 if there is none; cheaper than reading it."""
         return self._state.length(key)
 
     def get_state(self, key: str, default: Any = None) -> Any:
@@ -351,9 +357,9 @@ class HandlerContext(WorkflowContext[Any, Any]):
         return [output.payload.open() for output in self._outputs]
 
     def finish(self) -> None:
-        """The handler has returned or is given up: what it does from now on can no longer be part of its outcome."""
+        """Close the context: the handler has returned or was given up, and can no longer add to its outcome."""
         self._open = False
-        for asleep in list(self._asleep):
+        for asleep in list(self._thread_waits):
             asleep.cancel()
 
     def outcome(self, saved: Payload | None, attempts: int) -> Outcome:
@@ -375,20 +381,20 @@ class HandlerContext(WorkflowContext[Any, Any]):
         if self._open:
             self.keep_alive()
             return
-        whose = f"{what} was called after the handler of {self.delivery.executor!r}"
+        call = f"{what} was called after the handler of {self.delivery.executor!r}"
         if self._returned:
-            raise RuntimeError(f"{whose} had returned; await what you start inside a handler")
-        raise RuntimeError(f"{whose} had failed or was given up; nothing it does counts any more")
+            raise RuntimeError(f"{call} had returned; await what you start inside a handler")
+        raise RuntimeError(f"{call} had failed or was given up; it has no effect any more")
 
     def keep_alive(self) -> None:
-        """The handler gives a sign of life."""
+        """Record a sign of life of the handler."""
         if self._limit is not None:
             self._limit.keep_alive()
 
 
 def _check_key(key: str) -> str:
     if not isinstance(key, str):
-        raise TypeError(f"a state key is a string, not {key!r}")
+        raise TypeError(f"a state key must be a string, not {key!r}")
     if not is_text(key):
-        raise ValueError(f"the state key {key!r} holds half a character and cannot be stored")
+        raise ValueError(f"the state key {key!r} is not valid Unicode and cannot be stored")
     return key

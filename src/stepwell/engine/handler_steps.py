@@ -1,4 +1,4 @@
-"""The steps of one handler call: where each stands, and that it is done once."""
+"""The steps of one handler call: gives each its place, and executes it once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from stepwell.engine import branches
 from stepwell.engine.attempts import OnRetry
-from stepwell.engine.branches import Branch, Unplaced
+from stepwell.engine.branches import Branch, UnidentifiedBranch
 from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.steps import Step, StepContext, do_once
 from stepwell.engine.superstep_log import SuperstepLog
@@ -30,29 +30,30 @@ class HandlerSteps:
     ) -> None:
         self._scope, self._delivery, self._log, self._on_retry = scope, delivery, log, on_retry
         self._handler = handler
-        self._locks: dict[str, asyncio.Lock] = {}  # of steps that the handler itself tells apart
+        # For steps with a key: two branches may ask for the same one at once.
+        self._locks: dict[str, asyncio.Lock] = {}
 
     def branch(self) -> Branch:
-        """The branch of the handler that is asking; the handler itself where there is no telling."""
+        """Return the branch that calls; the handler itself if it cannot be identified."""
         return branches.find_current(self._handler) or self._handler
 
     def place(self, name: str, key: str | None) -> tuple[str, Branch]:
-        """Where a step stands that is asked for now, and in which branch. Raises Unplaced if nobody can say."""
+        """Return the key and the branch of a step that is called now. Raises UnidentifiedBranch if there is none."""
         if key is not None:
             digest = blake2b(key.encode(), digest_size=8).hexdigest()
-            return explicit_step_key(self._delivery.id, name, digest), self._handler  # whichever branch asks
+            # No branch in the key: the caller guarantees that it identifies the step wherever it is called.
+            return explicit_step_key(self._delivery.id, name, digest), self._handler
         branch = branches.find_current(self._handler)
         if branch is None or branch.is_run_by_another():
-            raise Unplaced(
-                f"the step {name!r} of {self._delivery.executor!r} in run {self._scope.run_id!r} is asked for in a "
-                f"thread or a task that cannot be told from others when the handler runs again: start it with "
-                f"asyncio.to_thread, asyncio.gather, asyncio.create_task or a task group, or state which step it is: "
-                f"step(..., key=...)"
+            raise UnidentifiedBranch(
+                f"step {name!r} of {self._delivery.executor!r} in run {self._scope.run_id!r} is called in a thread or "
+                f"task that cannot be identified when the handler runs again: start it with asyncio.to_thread, "
+                f"asyncio.gather, asyncio.create_task or a task group, or identify the step: step(..., key=...)"
             )
         return step_key(self._delivery.id, name, branch.count(f"step {name}"), branch.id), branch
 
     def do(self, step: Step, key: str | None) -> Coroutine[Any, Any, Any]:
-        """The result of a step, whose identity the handler states if there is a key."""
+        """Return a coroutine for the result of a step, identified by its key if there is one."""
         return self._do(step) if key is None else self._do_with_key(step, key)
 
     async def _do(self, step: Step) -> Any:
@@ -60,39 +61,40 @@ class HandlerSteps:
         return await self._do_once(replace(step, call=call))
 
     async def _do_with_key(self, step: Step, key: str) -> Any:
-        """If two branches ask for the same one, it is done once. Its arguments are not compared."""
+        """Execute a step once, even if two branches call it with the same key. Its arguments are not compared."""
         async with self._locks.setdefault(step.key, asyncio.Lock()):
             return await self._do_once(replace(step, call=f"{name_of(step.function)}(key={key!r})"))
 
     async def do_by_name(self, name: str, function: Callable[[], Awaitable[Any]], call: str | None) -> Any:
-        """A step known by its name alone: however often it is asked for, it is the same one."""
+        """Execute a step identified by its name alone: every call of that name is the same step."""
         place = step_key(self._delivery.id, name, 0)
         return await self._do_once(Step(name, place, function, (), {}, _UNLIMITED, (), self.branch(), call=call))
 
     async def _do_once(self, step: Step) -> Any:
         scope = self._scope
-        place = StepContext(
+        context = StepContext(
             scope.run_id,
             scope.epoch,
-            self._delivery.executor,
-            self._log,
-            scope.pack,
-            self._on_retry,
-            scope.recall_changed,
+            executor=self._delivery.executor,
+            log=self._log,
+            pack=scope.pack,
+            on_retry=self._on_retry,
+            recall_changed=scope.recall_changed,
         )
         if step.transaction:
-            await scope.settle()  # what it writes must not be there before what led to it
-        return await do_once(step, place)
+            # What the step writes must not be durable before the commits that led to it.
+            await scope.settle()
+        return await do_once(step, context)
 
     def has_result(self, name: str) -> bool:
-        """Whether a `do_by_name` of that name was done before."""
+        """Return whether a `do_by_name` of that name has a stored result."""
         return self._log[step_key(self._delivery.id, name, 0)] is not None
 
     def list_names(self) -> list[str]:
-        """The names of those that were done for this delivery, by attempts before this one too."""
+        """Return the names of the steps done for this delivery, in earlier attempts too."""
         return self._log.keys_under(step_key(self._delivery.id, "", 0))
 
     def get_result(self, name: str) -> Any:
-        """What a `do_by_name` gave, as a copy of the reader's own."""
+        """Return the result of a `do_by_name`, as a fresh copy; None if there is none."""
         entry = self._log[step_key(self._delivery.id, name, 0)]
         return None if entry is None or entry.value is None else entry.value.open()

@@ -1,4 +1,8 @@
-"""The runs this process drives: claimed before anything is read, renewed from a thread, let go at the end."""
+"""The leases of this process: acquired before a run is read, renewed from a thread, released at the end.
+
+A lease only saves work. What protects a run is its fence: a store refuses writes of a driver whose
+lease somebody else has acquired since.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +19,34 @@ from stepwell.storage.archive import Archive
 from stepwell.storage.lease import Owner
 from stepwell.storage.system import call_in_forked_child
 
-_LOOK_EVERY = 1.0  # seconds; so soon a drive hears that somebody in another process wants it to stop
+# Seconds between two looks for signals, such as a cancel sent by another process.
+_LOOK_EVERY = 1.0
 _SHORTEST_PAUSE = 0.02  # seconds
-_SIGNS = 3  # a lease is renewed so often before it would end
+# Two renewals may fail before a lease ends.
+_RENEWALS_PER_LEASE = 3
 
 
 @dataclass(frozen=True)
 class HeldLease:
+    """A lease of this process."""
+
     archive: Archive
     run_id: str
     owner: Owner
     on_signal: Callable[[], None]  # called from a thread
-    fence: int = 0  # the number of the claim
+    # The number of the lease, higher than those of all leases of the run before it.
+    fence: int = 0
 
 
 class _Renewer:
-    """A thread of its own: a handler that blocks the event loop must not cost a run its claim."""
+    """Renews leases from a thread of its own: a handler that blocks the event loop must not cost a run its lease."""
 
     def __init__(self) -> None:
         self._leases: set[HeldLease] = set()
-        self._renewing: frozenset[HeldLease] = frozenset()  # those whose stores are being asked at this moment
-        self._renewed: dict[int, float] = {}  # when the claims on each storage were renewed
+        # Those whose stores are in use by the thread right now.
+        self._renewing: frozenset[HeldLease] = frozenset()
+        # When the leases of each store were renewed last.
+        self._renewed: dict[int, float] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
@@ -44,11 +55,11 @@ class _Renewer:
             self._leases.add(lease)
             self._changed.notify()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="stepwell-claims", daemon=True)
+                self._thread = threading.Thread(target=self._work, name="stepwell-leases", daemon=True)
                 self._thread.start()
 
     def drop(self, lease: HeldLease) -> bool:
-        """True if its store is not being asked at this moment; otherwise `wait` until that is over."""
+        """Stop renewing a lease. False if its store is in use by the thread right now: then `wait` for that to end."""
         with self._changed:
             self._leases.discard(lease)
             return lease not in self._renewing
@@ -60,9 +71,10 @@ class _Renewer:
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._leases)  # a process that drives nothing is not kept awake
+                # A process that drives nothing has an idle thread.
+                self._changed.wait_for(lambda: self._leases)
                 shortest = min(lease.archive.lease for lease in self._leases)
-            time.sleep(min(_LOOK_EVERY, max(shortest / (2 * _SIGNS), _SHORTEST_PAUSE)))
+            time.sleep(min(_LOOK_EVERY, max(shortest / (2 * _RENEWALS_PER_LEASE), _SHORTEST_PAUSE)))
             with self._changed:
                 self._renewing = frozenset(self._leases)
             try:
@@ -70,32 +82,37 @@ class _Renewer:
                 _renew(self._due())
             finally:
                 with self._changed:
-                    self._renewing = frozenset()  # a run that was let go must not be held by us
+                    # Keep no reference to the archive of a released run.
+                    self._renewing = frozenset()
                     self._changed.notify_all()
 
     def _due(self) -> list[HeldLease]:
-        """The claims whose stores have not been asked to renew them for a while."""
+        """Return the leases that are due for renewal."""
         places, now = {id(lease.archive.where) for lease in self._renewing}, time.monotonic()
         self._renewed = {place: self._renewed.get(place, now) for place in places}
-        due = [c for c in self._renewing if now - self._renewed[id(c.archive.where)] >= c.archive.lease / _SIGNS]
+        due = [
+            c
+            for c in self._renewing
+            if now - self._renewed[id(c.archive.where)] >= c.archive.lease / _RENEWALS_PER_LEASE
+        ]
         self._renewed.update({id(lease.archive.where): now for lease in due})
         return due
 
     def forget(self) -> None:
-        """In a forked child: the claims are the parent's, and must end with the parent."""
+        """Start anew in a forked child: the leases belong to the parent, and so does the thread."""
         self.__init__()  # type: ignore[misc]
 
 
 def _renew(leases: Iterable[HeldLease]) -> None:
     for group in _by_place(leases):
-        # Tried again before the lease is over. Claims only save work: if somebody takes a run over meanwhile,
-        # its store refuses our next commit.
+        # A failed renewal is tried again before the lease ends. If another process acquires the run
+        # meanwhile, its fence refuses our next write.
         with suppress(DurabilityError):
             group[0].archive.renew({lease.run_id: lease.fence for lease in group}, seconds=group[0].archive.lease)
 
 
 def _by_place(leases: Iterable[HeldLease]) -> Iterable[list[HeldLease]]:
-    """The claims on each storage, so that one look is enough for all the runs that are driven on it."""
+    """Group leases by store, so that one query serves all runs on it."""
     by_place: dict[int, list[HeldLease]] = {}
     for lease in leases:
         by_place.setdefault(id(lease.archive.where), []).append(lease)
@@ -104,13 +121,15 @@ def _by_place(leases: Iterable[HeldLease]) -> Iterable[list[HeldLease]]:
 
 def _look_for_signals(leases: Iterable[HeldLease]) -> None:
     for group in _by_place(leases):
-        with suppress(DurabilityError):  # whoever posted it tries to drive the run too; we look again soon
+        # The sender of a signal also tries to drive the run; we look again soon.
+        with suppress(DurabilityError):
             run_ids = set(group[0].archive.runs_with_signals([lease.run_id for lease in group]))
             for lease in group:
                 if lease.run_id in run_ids:
                     lease.on_signal()
 
 
+# One thread renews the leases of all runs of this process.
 _RENEWER = _Renewer()
 call_in_forked_child(_RENEWER.forget)
 
@@ -119,99 +138,107 @@ MayTakeOver = Callable[[], Awaitable[bool]]
 
 
 async def acquire(
-    archive: Archive, run_id: str, owner: Owner, on_signal: Callable[[], None], by_right: MayTakeOver | None = None
+    archive: Archive, run_id: str, owner: Owner, on_signal: Callable[[], None], may_take_over: MayTakeOver | None = None
 ) -> HeldLease:
-    """Become the one who drives a run. Raises RunBusy, naming who does; who has a right to it takes it over.
+    """Acquire the lease of a run. Raises RunBusy, naming the owner, unless `may_take_over` allows to replace it.
 
-    While it is held, `on_signal` is called, from a thread, as long as there is mail that is not taken in.
+    While it is held, `on_signal` is called from a thread as long as there are signals to apply.
     """
     lease = HeldLease(archive, run_id, owner, on_signal)
-    _DRIVES[owner.drive] = asyncio.get_running_loop()  # before anybody can see the claim and take it for left over
+    # Before the lease is visible: without this entry another drive would take its owner for orphaned.
+    _LOOPS_BY_DRIVE[owner.drive] = asyncio.get_running_loop()
     try:
-        fence = await finish(_acquire(lease, by_right))
+        fence = await finish(_acquire(lease, may_take_over))
     except asyncio.CancelledError:
-        await release(lease)  # the claim may have been granted all the same
+        # It may have been granted before the cancellation arrived.
+        await release(lease)
         raise
     except BaseException:
-        del _DRIVES[owner.drive]
+        del _LOOPS_BY_DRIVE[owner.drive]
         raise
     lease = replace(lease, fence=fence)
     _RENEWER.add(lease)
     return lease
 
 
-async def _acquire(lease: HeldLease, by_right: MayTakeOver | None) -> int:
+async def _acquire(lease: HeldLease, may_take_over: MayTakeOver | None) -> int:
     try:
         return await lease.archive.acquire(lease.run_id, lease.owner, seconds=lease.archive.lease)
     except RunBusy as busy:
         if not isinstance(busy.holder, Owner):
             raise
-        if not _is_orphaned(busy.holder) and (by_right is None or not await by_right()):
+        if not _is_orphaned(busy.holder) and (may_take_over is None or not await may_take_over()):
             raise
         await lease.archive.release(lease.run_id, busy.holder)
         return await lease.archive.acquire(lease.run_id, lease.owner, seconds=lease.archive.lease)
 
 
 async def is_still_held(lease: HeldLease | None) -> bool:
-    """Whether nobody else has claimed the run since: whoever drives a run has a right to those inside it."""
+    """Return whether no other process has acquired the run since: then its sub-workflow runs may be taken over too."""
     if lease is None:
         return False
     fences = {lease.run_id: lease.fence}
     return not await finish(asyncio.to_thread(lease.archive.renew, fences, seconds=lease.archive.lease))
 
 
-_DRIVES: dict[str, asyncio.AbstractEventLoop] = {}
-"""The drives of this process that hold a claim, and the loops they run on."""
+# The drives of this process that hold a lease, and their event loops. A store knows only the process of an
+# owner; whether the loop of a drive is still there can be answered only here.
+_LOOPS_BY_DRIVE: dict[str, asyncio.AbstractEventLoop] = {}
 
 
 def _is_orphaned(owner: Owner) -> bool:
-    """True for a drive of this process whose event loop was closed over its head: it will never let go."""
-    loop = _DRIVES.get(owner.drive)
+    """Return True for a drive of this process whose event loop was closed: it will never release its lease."""
+    loop = _LOOPS_BY_DRIVE.get(owner.drive)
     return owner.is_this_process() and (loop is None or loop.is_closed())
 
 
 async def release(lease: HeldLease) -> None:
-    """Stop driving the run."""
+    """Release a lease."""
     try:
-        if not _RENEWER.drop(lease):  # nobody may find us at a store that he has closed
+        # The caller may close the store next, so our thread must be done with it.
+        if not _RENEWER.drop(lease):
             await finish(asyncio.to_thread(_RENEWER.wait, lease))
-        with suppress(DurabilityError):  # then it ends by itself, and whatever else went wrong is the news
+        # The lease then ends by itself, and a more important error may be under way.
+        with suppress(DurabilityError):
             await finish(lease.archive.release(lease.run_id, lease.owner))
     finally:
-        _DRIVES.pop(lease.owner.drive, None)
+        _LOOPS_BY_DRIVE.pop(lease.owner.drive, None)
 
 
 @dataclass(frozen=True)
 class PendingRelease:
-    """A drive of this process that is about to let a run go."""
+    """A drive of this process that is about to release its run."""
 
     run_id: str
     done: asyncio.Future[None]
 
 
+# Drives whose stream was abandoned and that are being closed. The next drive of the run in the same event loop
+# waits for them instead of failing with RunBusy. By run id alone: it may use another storage object on the same store.
 _RELEASES: dict[str, set[PendingRelease]] = {}
 
 
 def announce_release(run_id: str, loop: asyncio.AbstractEventLoop) -> PendingRelease:
-    """Note that a drive is about to let a run go; `finish_release` says when it has."""
-    leaving = PendingRelease(run_id, loop.create_future())
-    _RELEASES.setdefault(run_id, set()).add(leaving)
-    return leaving
+    """Announce that a drive is about to release its run; `finish_release` must follow."""
+    pending = PendingRelease(run_id, loop.create_future())
+    _RELEASES.setdefault(run_id, set()).add(pending)
+    return pending
 
 
-def finish_release(leaving: PendingRelease) -> None:
-    """The drive has let the run go."""
-    others = _RELEASES.get(leaving.run_id, set())
-    others.discard(leaving)
+def finish_release(pending: PendingRelease) -> None:
+    """Wake those who wait for an announced release."""
+    others = _RELEASES.get(pending.run_id, set())
+    others.discard(pending)
     if not others:
-        _RELEASES.pop(leaving.run_id, None)
-    if not leaving.done.done():
-        leaving.done.set_result(None)
+        _RELEASES.pop(pending.run_id, None)
+    if not pending.done.done():
+        pending.done.set_result(None)
 
 
 async def wait_for_releases(run_id: str) -> None:
-    """Wait for the drives of this loop that are about to let the run go."""
+    """Wait for the drives of this event loop that are about to release the run."""
     here = asyncio.get_running_loop()
-    for leaving in list(_RELEASES.get(run_id, ())):
-        if leaving.done.get_loop() is here:  # another loop's is gone with its loop, or the claim will say busy
-            await asyncio.wait([leaving.done])
+    for pending in list(_RELEASES.get(run_id, ())):
+        # A future of another loop cannot be awaited here; if that drive still has its lease, we get RunBusy.
+        if pending.done.get_loop() is here:
+            await asyncio.wait([pending.done])

@@ -1,4 +1,8 @@
-"""Where a drive begins: a new run, the head of a stored one, or a fork of an older checkpoint."""
+"""Opens a run: a new one, the head of a stored one, or a fork of an older checkpoint.
+
+A `Position` says where the caller wants to start; `find_run` looks up what that means in the store;
+`enter_run` makes the first commit, if there is one, and returns a run that can be driven.
+"""
 
 from __future__ import annotations
 
@@ -25,41 +29,46 @@ from stepwell.storage.ids import checkpoint_id, new_run_id
 
 
 class Fresh(msgspec.Struct, frozen=True):
-    """Start with a message; if a run of that id is stored, go on with it, provided it began with the same."""
+    """Start with a message; if the run is stored already, resume it, provided it was started with the same one."""
 
     message: object
     run_id: str
-    named: bool  # the id was given, so it may be stored already
-    digest: str | None = None  # of the message as it is stored, if another run calls this one with it
+    # The caller chose the id, so the run may be stored already.
+    named: bool
+    # Of the stored message, if another run starts this one: the message itself may encode differently in newer code.
+    digest: str | None = None
     tags: Mapping[str, str] | None = None
 
 
 class Continue(msgspec.Struct, frozen=True):
-    """Go on from the head of a stored run."""
+    """Resume a stored run from its head."""
 
     run_id: str
-    unless_stopped: bool = False  # nobody has said that it is to go on if it failed or was cancelled,
-    except_at: int | None = None  # unless it is this commit that says so
+    # Raise Stopped if the run failed or was cancelled, unless it did so in the commit `except_at`.
+    unless_stopped: bool = False
+    except_at: int | None = None
 
 
 class Rewind(msgspec.Struct, frozen=True):
-    """Go on from exactly that checkpoint: the head continues its run, an older one starts a new run."""
+    """Continue from exactly that checkpoint: the head continues its run, an older one starts a new run."""
 
     checkpoint_id: str
-    run_id: str | None  # the name of the new run
-    only_head: bool = False  # it comes with answers: they must not start a run nobody asked for
-    tags: Mapping[str, str] | None = None  # of the new run; None: those of the run it begins from
+    run_id: str | None  # of the new run
+    # It comes with responses, which must not start a new run by accident.
+    only_head: bool = False
+    # The tags of the new run; None: those of the run it is forked from.
+    tags: Mapping[str, str] | None = None
 
 
 class MoveBack(msgspec.Struct, frozen=True):
-    """Move a stored run back to one of its earlier checkpoints, and go on from there."""
+    """Move a stored run back to one of its earlier checkpoints, and continue from there."""
 
     run_id: str
     checkpoint_id: str
 
 
 class Suspended(msgspec.Struct, frozen=True):
-    """Go on with a run that is kept nowhere but in this process."""
+    """Continue a run that exists only in this process."""
 
     at: Checkpoint
     output_commits: Sequence[Commit]  # those with outputs so far
@@ -87,11 +96,15 @@ class NewRun(msgspec.Struct, frozen=True):
 
 
 class StoredRun(msgspec.Struct, frozen=True):
-    at: Checkpoint  # as this code goes on with it
+    # Migrated to this code if necessary.
+    at: Checkpoint
     log: RecalledLog = EMPTY_LOG
-    before: Checkpoint | None = None  # as it is stored, if this code takes it over from other code
-    words: tuple[str, ...] = ()  # what is not as it was then
-    replay_only: bool = False  # it is done, and there is nothing to take in: it is only told again
+    # As it is stored, if other code stored it.
+    before: Checkpoint | None = None
+    # What this code changed, in sentences.
+    changes: tuple[str, ...] = ()
+    # It is completed and has no signals: there is nothing to drive.
+    replay_only: bool = False
 
     @property
     def run_id(self) -> str:
@@ -105,7 +118,8 @@ class StoredRun(msgspec.Struct, frozen=True):
 class ForkedRun(msgspec.Struct, frozen=True):
     source: Checkpoint
     header: RunHeader
-    words: tuple[str, ...] = ()  # what this code has made of it
+    # What this code changed, in sentences.
+    changes: tuple[str, ...] = ()
 
     @property
     def run_id(self) -> str:
@@ -117,11 +131,12 @@ class ForkedRun(msgspec.Struct, frozen=True):
 
 
 class RestoredRun(msgspec.Struct, frozen=True):
-    """A run that is moved back: where it is, and where to."""
+    """A run that is moved back: from its head to an earlier checkpoint."""
 
     head: Checkpoint
     source: Checkpoint
-    words: tuple[str, ...] = ()  # what this code has made of it
+    # What this code changed, in sentences.
+    changes: tuple[str, ...] = ()
 
     @property
     def run_id(self) -> str:
@@ -138,31 +153,32 @@ STOPPED = (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)
 
 
 class Stopped(Exception):
-    """The run failed or was cancelled, and is not to go on by itself. Never leaves the library."""
+    """The run failed or was cancelled, and must not be resumed automatically. Never reaches users."""
 
 
 class EnteredRun(msgspec.Struct, frozen=True):
-    """A run that can be moved on."""
+    """A run that can be driven."""
 
     at: Checkpoint
-    first: Commit | None  # the commit that was just made; None if the run went on from its head
+    # The commit made on entering; None if the run continues from its head.
+    first: Commit | None
     log: RecalledLog = EMPTY_LOG
-    replay_only: bool = False  # it is only told again
+    replay_only: bool = False  # there is nothing to drive
 
     @property
     def is_continued(self) -> bool:
-        """Whether it stands where it stood before, perhaps taken over from other code."""
+        """Whether the run continues where it was, perhaps migrated to this code."""
         return self.first is None or self.first.kind is CommitKind.MIGRATED
 
 
-def stamp(run_id: str, epoch: int, number: int) -> Stamp:
+def new_stamp(run_id: str, epoch: int, number: int) -> Stamp:
     return Stamp(checkpoint_id(run_id, epoch, number), clock.stamp())
 
 
 async def find_run(
     definition: WorkflowDefinition, position: Position, archive: Archive | None, acquire: AcquireLease
 ) -> FoundRun:
-    """What a position means. A stored run is claimed before its head is read."""
+    """Look up what a position means. The lease is acquired before the head is read, so that it cannot move."""
     if isinstance(position, Suspended):
         return StoredRun(position.at)
     if archive is None:
@@ -184,7 +200,7 @@ async def find_run(
             head = await archive.head(run_id)
             if head is None:
                 raise CheckpointMissing(
-                    f"no run {run_id!r} is stored; give a message to start it, if need be None: run(None, run_id=...)"
+                    f"no run {run_id!r} is stored; to start it, give a message (None is one too): run(None, run_id=...)"
                 )
             if position.unless_stopped and head.status in STOPPED and head.number != position.except_at:
                 raise Stopped
@@ -197,7 +213,7 @@ async def find_run(
                 rewound = replace(rewound, header=replace(rewound.header, tags=position.tags))
             if isinstance(rewound, ForkedRun) and position.only_head:
                 raise RunError(
-                    f"run {rewound.source.run_id!r} has moved on from checkpoint {id!r}, so what it asked there can be "
+                    f"run {rewound.source.run_id!r} has moved on from checkpoint {id!r}, so its requests there can be "
                     f"answered only in a new run: give it a name with run_id",
                     run_id=rewound.source.run_id,
                 )
@@ -207,25 +223,25 @@ async def find_run(
 async def enter_run(
     definition: WorkflowDefinition, run: FoundRun, archive: Archive | None, executors: RunExecutors, pack: Pack
 ) -> EnteredRun:
-    """Make what was found ready to move on; the first commit of a new run is made here."""
+    """Make a run ready to be driven; the first commit of a new, forked, restored or migrated run is stored here."""
     match run:
-        case StoredRun(at=at, log=log, replay_only=over):
-            if over:
+        case StoredRun(at=at, log=log, replay_only=replay_only):
+            if replay_only:
                 return EnteredRun(at, None, replay_only=True)
             await executors.restore_all(at.executors)
             if run.before is None or archive is None:
                 return EnteredRun(at, None, log)
             return await _take_over(run, run.before, archive)
-        case RestoredRun(head=head, source=source, words=words):
+        case RestoredRun(head=head, source=source, changes=changes):
             await executors.restore_all(source.executors)
-            return await _commit_restore(head, source, words, archive)
-        case ForkedRun(source=source, header=header, words=words):
-            first = replace(await create_fork_commit(source, header, archive), migrated=words)
+            return await _commit_restore(head, source, changes, archive)
+        case ForkedRun(source=source, header=header, changes=changes):
+            first = replace(await create_fork_commit(source, header, archive), migrated=changes)
             await executors.restore_all(source.executors)
         case NewRun(header=header, message=message):
             payload = pack(message, "$.input")
             first = kernel.begin(
-                definition.graph.start, payload, await executors.save_all(), stamp(header.run_id, header.epoch, 0)
+                definition.graph.start, payload, await executors.save_all(), new_stamp(header.run_id, header.epoch, 0)
             )
     at = kernel.apply(header, None, first, previous_id=header.parent_id)
     if archive is not None:
@@ -234,23 +250,23 @@ async def enter_run(
 
 
 async def create_fork_commit(source: Checkpoint, header: RunHeader, archive: Archive | None) -> Commit:
-    """The first commit of a run that goes on from a checkpoint, with what it needs of the runs inside that one."""
+    """Return the first commit of a fork, with copies of the sub-workflow runs that its source waits for."""
     if archive is not None:
         source = replace(source, children=await archive.inside_fork(source, header.run_id))
-    return kernel.fork(source, stamp(header.run_id, header.epoch, 0))
+    return kernel.fork(source, new_stamp(header.run_id, header.epoch, 0))
 
 
 def create_fork_header(source: Checkpoint, run_id: str) -> RunHeader:
-    """What is known of a run that goes on from a checkpoint: as the run it goes on from, and where that was."""
+    """Return the header of a fork: that of its source, and where it was forked."""
     origin = {"parent_id": source.stamp.checkpoint_id, "parent_run": source.run_id, "parent_number": source.number}
     return replace(source.header, **origin, run_id=run_id, epoch=0)
 
 
 async def _open_head(definition: WorkflowDefinition, head: Checkpoint, archive: Archive) -> StoredRun:
-    """A stored run as this code goes on with it. Raises GraphChanged if it cannot.
+    """Return a stored run as this code resumes it. Raises GraphChanged if it cannot.
 
-    One that is done asks nothing of anybody: as long as there is nothing to take in, its outputs can be told again by
-    whatever has become of its workflow.
+    A completed run needs no executor, so as long as it has no signals its outputs can be replayed
+    even if its workflow has changed.
     """
     changed = is_changed(definition, head)
     signals = await archive.pending_signals(head.run_id) if changed else []
@@ -259,22 +275,22 @@ async def _open_head(definition: WorkflowDefinition, head: Checkpoint, archive: 
         return StoredRun(head, replay_only=True)
     await archive.drop_left_over(head)
     compatible = make_compatible(definition, head, await _recall(head, archive), signals)
-    return StoredRun(compatible.at, compatible.log, head if changed else None, compatible.words)
+    return StoredRun(compatible.at, compatible.log, head if changed else None, compatible.changes)
 
 
 async def _take_over(run: StoredRun, before: Checkpoint, archive: Archive) -> EnteredRun:
-    """Commit that this code goes on with a run that other code began, and what it made of it for that."""
-    here = stamp(before.run_id, before.header.epoch, before.number + 1)
-    first = kernel.migrate(before, run.at, run.words, here)
+    """Commit that this code takes over a run that other code stored, with the changes it made."""
+    here = new_stamp(before.run_id, before.header.epoch, before.number + 1)
+    first = kernel.migrate(before, run.at, run.changes, here)
     at = kernel.apply(run.at.header, None, first, previous_id=before.stamp.checkpoint_id)
     await store_commit(archive, first, at)
     return EnteredRun(at, first, run.log)
 
 
 async def _recall(at: Checkpoint, archive: Archive) -> RecalledLog:
-    """What was finished at a place. Raises CommitConflict if the run was moved on while we were held up.
+    """Return the superstep log of a checkpoint. Raises CommitConflict if the run has moved on meanwhile.
 
-    Then the memory is gone, and to take that for one that never was would be to do again what is committed.
+    Then the log is gone, and taking it for an empty one would execute committed work again.
     """
     log = await archive.read_log(at.run_id, at.place)
     if at.messages:
@@ -283,13 +299,13 @@ async def _recall(at: Checkpoint, archive: Archive) -> RecalledLog:
 
 
 async def _commit_restore(
-    head: Checkpoint, source: Checkpoint, words: tuple[str, ...], archive: Archive | None
+    head: Checkpoint, source: Checkpoint, changes: tuple[str, ...], archive: Archive | None
 ) -> EnteredRun:
-    """What was posted to the run as it was is consumed: it was meant for what is no more."""
+    """Commit a restore. Pending signals are consumed: they were meant for the run as it was."""
     graph = {"signature": source.header.signature, "version": source.header.version}
     header = replace(head.header, epoch=head.header.epoch + 1, **graph)
-    first = kernel.restore(head, source, stamp(head.run_id, header.epoch, head.number + 1))
-    first = replace(first, migrated=words)
+    first = kernel.restore(head, source, new_stamp(head.run_id, header.epoch, head.number + 1))
+    first = replace(first, migrated=changes)
     at = kernel.apply(header, None, first, previous_id=source.stamp.checkpoint_id)
     if archive is not None:
         keys = tuple(key for key, _ in await archive.pending_signals(head.run_id))
@@ -307,7 +323,7 @@ async def _find_restore_source(
     if source is None or source.run_id != run_id:
         raise CheckpointMissing(f"run {run_id!r} has no checkpoint {id!r} to be moved back to")
     compatible = make_compatible(definition, source, EMPTY_LOG, afresh=True)
-    return RestoredRun(head, compatible.at, compatible.words)
+    return RestoredRun(head, compatible.at, compatible.changes)
 
 
 def _start_in_memory(definition: WorkflowDefinition, position: Fresh | Continue | Rewind | MoveBack) -> NewRun:
@@ -324,7 +340,7 @@ def _start(definition: WorkflowDefinition, position: Fresh, digest: str) -> NewR
     if not start.can_handle(message):
         accepted = " | ".join(describe(input_type) for input_type in start.input_types)
         raise RoutingFailed(
-            f"the start executor {start.id!r} takes {accepted}, not the {type(message).__name__} that run() was given",
+            f"the start executor {start.id!r} accepts {accepted}, but run() was given a {type(message).__name__}",
             run_id=run_id,
         )
     tags, version = position.tags or {}, definition.version
@@ -338,19 +354,20 @@ async def _rewind(
     source = await archive.find(id)
     if source is None:
         raise CheckpointMissing(
-            f"no checkpoint {id!r} is stored; list_checkpoint_ids() of the storage says which are (a run with "
+            f"no checkpoint {id!r} is stored; list_checkpoint_ids() of the storage lists them (a run with "
             f"retention=LatestOnly keeps only its latest)"
         )
-    if new_id in (None, source.run_id) and _nothing_since(source, await archive.head(source.run_id)):
+    # Asked twice: the first look avoids a lease on a run that has moved on, the second one counts.
+    if new_id in (None, source.run_id) and _is_unmoved(source, await archive.head(source.run_id)):
         await acquire(source.run_id)
         head = await archive.head(source.run_id)
-        if head is not None and _nothing_since(source, head):
+        if head is not None and _is_unmoved(source, head):
             return await _open_head(definition, head, archive)
     run_id = new_id or new_run_id()
     if run_id == source.run_id:
         raise RunError(
-            f"checkpoint {id!r} is not the head of run {run_id!r}; going on from it starts a new run: "
-            f"leave run_id out, or give the new run a name of its own",
+            f"checkpoint {id!r} is not the head of run {run_id!r}, so continuing from it starts a new run: "
+            f"leave run_id out, or give the new run another id",
             run_id=run_id,
         )
     await acquire(run_id)
@@ -360,42 +377,43 @@ async def _rewind(
         return await _open_head(definition, head, archive)
     compatible = make_compatible(definition, source, EMPTY_LOG, afresh=True)
     return ForkedRun(
-        compatible.at, replace(create_fork_header(compatible.at, run_id), workflow=definition.name), compatible.words
+        compatible.at, replace(create_fork_header(compatible.at, run_id), workflow=definition.name), compatible.changes
     )
 
 
-def _nothing_since(source: Checkpoint, head: Checkpoint | None) -> bool:
-    """True if the run stands where it stood: commits that only say it failed or was cancelled move nothing."""
+def _is_unmoved(source: Checkpoint, head: Checkpoint | None) -> bool:
+    """Return whether a run is still in that place: commits that only say it failed or was cancelled move nothing."""
     return head is not None and head.place == source.place
 
 
 def check_same_start(definition: WorkflowDefinition, head: Checkpoint, message: object) -> None:
-    """Raises unless a stored run is one that this workflow began with this message."""
+    """Raise unless a stored run was started by this workflow with this message."""
     check_same_workflow(definition, head)
     _check_name(definition, head)
     _check_input(definition, head, message)
 
 
 def plan_next(definition: WorkflowDefinition, at: Checkpoint, log: RecalledLog) -> Plan:
-    """What is to be done next. Raises CheckpointCorrupt if what is remembered of it was done by somebody else."""
+    """Return the next deliveries. Raises CheckpointCorrupt if the log has an outcome of another executor."""
     plan = kernel.plan(definition.graph, at.place, at.messages, at.held)
     for delivery in plan.deliveries:
         outcome = log.outcomes.get(delivery.id)
         if outcome is not None and outcome.executor != delivery.executor:
             raise CheckpointCorrupt(
-                f"what run {at.run_id!r} remembered as {delivery.id!r} is damaged: it was done by "
-                f"{outcome.executor!r}, and is for {delivery.executor!r}"
+                f"the superstep log of run {at.run_id!r} is damaged at {delivery.id!r}: the outcome is one of "
+                f"{outcome.executor!r}, and the delivery is for {delivery.executor!r}"
             )
     return plan
 
 
 def _check_name(definition: WorkflowDefinition, head: Checkpoint) -> None:
-    """To start a run is to start it in this workflow; only a resume may find it renamed."""
+    """Raise RunError if a run to be started is stored under another workflow name. A resume may find it renamed."""
     names = (head.header.workflow, definition.name)
-    if names[0] != names[1] and not all(map(is_default_name, names)):  # those that nobody gave follow the graph
+    # Generated names change with the graph.
+    if names[0] != names[1] and not all(map(is_default_name, names)):
         raise RunError(
-            f"run {head.run_id!r} is stored already, and it is one of the workflow {head.header.workflow!r}, not of "
-            f"{definition.name!r}; give the new run an id of its own, or leave the message out to go on with that one",
+            f"run {head.run_id!r} is stored already, by workflow {head.header.workflow!r}, not {definition.name!r}; "
+            f"give the new run another id, or leave the message out to resume the stored one",
             run_id=head.run_id,
         )
 
@@ -407,7 +425,7 @@ def _check_input(definition: WorkflowDefinition, head: Checkpoint, message: obje
 def _check_digest(head: Checkpoint, digest: str) -> None:
     if head.header.input_digest != digest:
         raise InputMismatch(
-            f"run {head.run_id!r} was started with another input; to go on with it leave the message out, "
-            f"to start a new run give another run_id",
+            f"run {head.run_id!r} was started with another input; to resume it, leave the message out, "
+            f"to start a new run, give another run_id",
             run_id=head.run_id,
         )

@@ -1,4 +1,4 @@
-"""What one call of `run` asks for, and who plays in it."""
+"""What one call of `run` asks for, and where a drive gets its executors."""
 
 from __future__ import annotations
 
@@ -15,31 +15,35 @@ from stepwell.model.superstep import Checkpoint, Commit
 from stepwell.storage.archive import Archive
 
 OnChangedStep = Literal["refuse", "recall"]
-"""What happens if a step is asked for with other arguments than those its stored result came of."""
+"""What to do when a step is called with other arguments than those of its stored result."""
 
 
 def no_archive(name: str, codec: Codec) -> Archive | None:
-    """Where the runs inside a run are kept that is kept nowhere."""
+    """Return no archive: the sub-workflow runs of a run that is not stored are not stored either."""
     return None
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What one call of `run` asks for."""
+    """The options of one drive."""
 
     position: Position
     archive: Archive | None
     streaming: bool
     private: Mapping[str, Any]
     responses: Mapping[str, Any]
-    archive_for: Callable[[str, Codec], Archive | None] = no_archive  # of a workflow inside this one
-    caller: str | None = None  # the run this one works for
+    # Opens the archive of a sub-workflow, given its name and codec.
+    archive_for: Callable[[str, Codec], Archive | None] = no_archive
+    # The id of the run that this one is a sub-workflow run of.
+    caller: str | None = None
     durability: Durability = "sync"
-    by_right: Callable[[], Awaitable[bool]] | None = None  # whether who wants to drive it may take it from others
-    recall_changed: bool = False  # the stored result of a step is taken even if it came of another call
+    # Asked when another drive holds the lease: a caller that still holds its own lease may take over its child.
+    may_take_over: Callable[[], Awaitable[bool]] | None = None
+    # Use a stored step result even if its arguments have changed.
+    recall_changed: bool = False
 
 
-class Troupe(msgspec.Struct, frozen=True):
-    """Where a drive gets its executors, and gives them back to."""
+class ExecutorSource(msgspec.Struct, frozen=True):
+    """Where a drive acquires its executors, and where it releases them to."""
 
-    take: Callable[[], Mapping[str, Executor]]
-    give_back: Callable[[Mapping[str, Executor], Checkpoint | None, Sequence[Commit]], None]
+    acquire: Callable[[], Mapping[str, Executor]]
+    release: Callable[[Mapping[str, Executor], Checkpoint | None, Sequence[Commit]], None]

@@ -1,4 +1,4 @@
-"""What came for a run from outside: read from its mail, with what is overdue answered by its default."""
+"""Reads the signals of a run, and answers overdue requests with their defaults."""
 
 from __future__ import annotations
 
@@ -30,47 +30,51 @@ _OVER = (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
 
 
 class ReceivedSignals(msgspec.Struct, frozen=True):
-    """What arrived, and the keys it came under."""
+    """The signals to apply, and the keys to consume with them."""
 
     arrived: tuple[ReceivedSignal, ...] = ()
     keys: tuple[str, ...] = ()
-    cancel: tuple[str, ...] = ()  # of the letters that want the run to stop
-    refused: tuple[ResponseRejected, ...] = ()  # for plain answers that are not what was asked for
+    # The keys of the signals that cancel the run.
+    cancel: tuple[str, ...] = ()
+    # Why JSON responses could not be converted to the requested type.
+    refused: tuple[ResponseRejected, ...] = ()
 
 
 class SignalReader:
-    """The mail of the run a drive moves on. A run that is kept nowhere gets only what the drive was given."""
+    """Reads the signals of one run. A run without a storage has only the responses given to its drive."""
 
     def __init__(self, archive: Archive | None, codec: Codec, graph: Graph) -> None:
         self._archive, self._codec, self._graph = archive, codec, graph
         self._responses: list[ReceivedResponse] = []
-        self.overtaken: tuple[str, ...] = ()  # keys of wishes to stop that came too late: the next commit consumes them
+        # Keys of cancel signals that came too late: the next commit consumes them.
+        self.stale_cancels: tuple[str, ...] = ()
 
     def add_responses(self, answers: Mapping[str, Payload]) -> None:
-        """Answers for a run that is kept nowhere."""
+        """Add responses for a run without a storage."""
         self._responses += [ReceivedResponse(id, value) for id, value in answers.items()]
 
     async def find_response_ids(self, at: Checkpoint) -> set[str]:
-        """The open questions whose answer is there, only not yet taken in."""
+        """Return the open requests that have a response which is not applied yet."""
         return {
             signal.request_id for signal in (await self.receive(at)).arrived if isinstance(signal, ReceivedResponse)
         }
 
     async def receive(self, at: Checkpoint) -> ReceivedSignals:
-        """Everything that is there now. What was meant for the run as it was before it was moved back is passed over,
-        and gone with whatever is taken in next."""
+        """Return all signals to apply. Those of an earlier epoch are ignored, and consumed with the others."""
         if self._archive is None:
             responses = tuple(item for item in self._responses if item.request_id in at.requests)
-            late = [ReceivedResponse(r.id, r.default) for r in find_overdue(at) if r.default is not None]
-            return ReceivedSignals((*responses, *late))
+            defaults = [ReceivedResponse(r.id, r.default) for r in find_overdue(at) if r.default is not None]
+            return ReceivedSignals((*responses, *defaults))
         signals = await self._read_signals(self._archive, at)
         offered, refused = self._convert_plain_responses(at, signals)
-        if expired := [item for item in find_overdue(at) if item.id not in offered]:  # plain answers came in time, too
+        # A default is stored as a signal, so that the first response wins no matter who sends it. JSON responses that
+        # arrived are in time, too.
+        if expired := [request for request in find_overdue(at) if request.id not in offered]:
             await send_defaults(self._archive, at, expired)
             signals = await self._read_signals(self._archive, at)
         current = _select_epoch(at, signals)
         arrived = _decode(current, self._codec)
-        # whoever answered with the very type was told that the answer stands
+        # A typed response beats a JSON one: its sender was promised that it is the first.
         answered_ids = {item.request_id for item in arrived if isinstance(item, ReceivedResponse)}
         offers = [ReceivedResponse(id, value) for id, value in offered.items() if id not in answered_ids]
         return ReceivedSignals(
@@ -86,7 +90,7 @@ class SignalReader:
     def _convert_plain_responses(
         self, at: Checkpoint, signals: Mapping[str, Signal]
     ) -> tuple[dict[str, Payload], dict[str, ResponseRejected]]:
-        """Plain answers to open questions, as what was asked for: the first that can be made into that. And why not."""
+        """Return JSON responses as the requested types, the first that can be converted, and why others cannot."""
         offered: dict[str, Payload] = {}
         refused: dict[str, ResponseRejected] = {}
         for signal in _select_epoch(at, signals).values():
@@ -101,26 +105,26 @@ class SignalReader:
         return offered, refused
 
     async def find_cancels(self, at: Checkpoint) -> tuple[str, ...]:
-        """The keys of the letters that want the run to stop now."""
+        """Return the keys of the signals that cancel the run now."""
         return () if self._archive is None else (await self.receive(at)).cancel
 
     async def _find_valid_cancels(
         self, archive: Archive, at: Checkpoint, signals: Mapping[str, Signal]
     ) -> tuple[str, ...]:
-        """The keys of the wishes to stop that are not overtaken: because the run was done since, or stopped since and
-        resumed on purpose."""
+        """Return the keys of the cancel signals that still count: not those sent before the run was completed, or
+        before it was cancelled and resumed on purpose."""
         wishes = {key: signal.number for key, signal in signals.items() if isinstance(signal, CancelSignal)}
         if not wishes:
             return ()
         since = await archive.commits(at.run_id, after=min(wishes.values()))
         stops = [commit.number for commit in since if commit.status in _OVER]
         last = at.number + 1 if at.status is WorkflowRunState.IDLE else max(stops, default=-1)
-        self.overtaken = tuple(key for key, number in wishes.items() if number < last)
-        return tuple(key for key in wishes if key not in self.overtaken)
+        self.stale_cancels = tuple(key for key, number in wishes.items() if number < last)
+        return tuple(key for key in wishes if key not in self.stale_cancels)
 
 
 def decode_pending(at: Checkpoint, signals: Sequence[tuple[str, bytes]], codec: Codec) -> list[ReceivedSignal]:
-    """What came for a run as values of its own types, and is not taken in. Plain answers become that only then."""
+    """Return the typed signals of a run that are not applied yet. JSON responses are converted only on applying."""
     return _decode(_select_epoch(at, {key: read_signal(at.run_id, key, body) for key, body in signals}), codec)
 
 
@@ -138,5 +142,5 @@ def _decode(signals: Mapping[str, Signal], codec: Codec) -> list[ReceivedSignal]
 
 
 def _select_epoch(at: Checkpoint, signals: Mapping[str, Signal]) -> dict[str, Signal]:
-    """Without those that were meant for the run as it was before it was moved back."""
+    """Leave out signals sent to the run before it was moved back."""
     return {key: signal for key, signal in signals.items() if is_of_epoch(key, at.header.epoch)}

@@ -1,4 +1,4 @@
-"""A step: something a handler does once. Its result is remembered at once, and recalled after a crash."""
+"""Steps: calls that a handler makes once. A result is stored at once, and returned after a crash."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from stepwell.engine.attempts import Attempts, OnRetry
-from stepwell.engine.branches import Branch, Entered
+from stepwell.engine.branches import Branch, BranchScope
 from stepwell.engine.failures import details_of
 from stepwell.engine.superstep_log import SuperstepLog
-from stepwell.engine.threads import in_own_thread, in_thread
+from stepwell.engine.threads import run_in_own_thread, run_in_thread
 from stepwell.errors import CodecError, CommitConflict, HandlerTimeout, StepChanged, StepFailed
 from stepwell.graph.retry import Limits
 from stepwell.model.event import WorkflowErrorDetails
@@ -22,27 +22,30 @@ from stepwell.model.payload import Pack
 from stepwell.model.superstep import LogEntry, is_text
 from stepwell.storage.ids import idempotency_key
 
-_NOT_RETRIED = (CodecError, CommitConflict)  # the result cannot be stored; the run is driven by somebody else
+# The result cannot be stored; another process drives the run.
+_NOT_RETRIED = (CodecError, CommitConflict)
 Errors = type[Exception] | tuple[type[Exception], ...]
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What is to be done once, and how."""
+    """A call to be made once."""
 
     name: str
-    key: str  # its place in the run
+    key: str  # its key in the superstep log
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     limits: Limits
-    remember: Errors  # errors that are a result too
-    branch: Branch  # where it was asked for
-    call: str | None = None  # what is called, in words that are compared when its result is recalled
-    transaction: bool = False  # done in the database of the storage, together with remembering its result
+    remember: Errors  # errors that count as results
+    branch: Branch  # that called it
+    # A description of the call, compared when its result is recalled.
+    call: str | None = None
+    # Executed in the store's database, in one transaction with its log entry.
+    transaction: bool = False
 
 
 class StepContext(msgspec.Struct, frozen=True):
-    """Where a step is done."""
+    """What the execution of a step needs to know of its run."""
 
     run_id: str
     epoch: int
@@ -50,86 +53,91 @@ class StepContext(msgspec.Struct, frozen=True):
     log: SuperstepLog
     pack: Pack
     on_retry: OnRetry
-    recall_changed: bool  # a result is recalled even if it is that of another call
+    # Return a stored result even if the call has changed.
+    recall_changed: bool
 
 
-async def do_once(step: Step, place: StepContext) -> Any:
-    """The result of a step: recalled, or the step is done and its result remembered before this returns."""
-    entry = place.log[step.key]
+async def do_once(step: Step, context: StepContext) -> Any:
+    """Return the result of a step: the stored one, or that of a call, stored before this returns."""
+    entry = context.log[step.key]
     if entry is not None:
-        _check_same_call(step, place, entry)
-        await place.log.wait_until_durable(step.key)
-        return _recall(step, place, entry)
-    attempts = Attempts(place.log, step.key)
+        _check_same_call(step, context, entry)
+        await context.log.wait_until_durable(step.key)
+        return _recall(step, context, entry)
+    attempts = Attempts(context.log, step.key)
     await attempts.wait_until_due()
     while True:
         try:
-            with Entered(step.branch.inside(step.key.partition("/")[2])):  # in whichever delivery
-                result = await (_call_in_transaction(step, place) if step.transaction else _call(step, place))
+            # The branch inside a step is named without the delivery, which is part of the key already.
+            with BranchScope(step.branch.inside(step.key.partition("/")[2])):
+                result = await (_call_in_transaction(step, context) if step.transaction else _call(step, context))
         except Exception as error:
             if step.transaction and isinstance(error, _NOT_RETRIED):
                 raise
-            details = details_of(place.executor, error)
-            if await attempts.record_failure(step.limits.retry, error, details, place.on_retry):
+            details = details_of(context.executor, error)
+            if await attempts.record_failure(step.limits.retry, error, details, context.on_retry):
                 continue
             if isinstance(error, step.remember):
-                await place.log.add(step.key, _error_entry(step, place, error, details))
+                await context.log.add(step.key, _error_entry(step, context, error, details))
             raise
         if not step.transaction:
-            result = _result_entry(step, place, result)
-            await place.log.add(step.key, result)
-            result = place.log[step.key] or result  # that of an attempt that was faster, if there was one
-        return _recall(step, place, result)  # not the very object: what is recalled later is none either
+            result = _result_entry(step, context, result)
+            await context.log.add(step.key, result)
+            # That of a concurrent attempt, if it was faster.
+            result = context.log[step.key] or result
+        # Decoded from the entry, not the object itself: a recalled result is not the same object either.
+        return _recall(step, context, result)
 
 
-async def _call(step: Step, place: StepContext) -> Any:
-    call = partial(step.function, *step.args, **_with_key(step, place))
+async def _call(step: Step, context: StepContext) -> Any:
+    call = partial(step.function, *step.args, **_with_key(step, context))
     if inspect.iscoroutinefunction(step.function):
-        return await _in_time(call(), step, place)
+        return await _await_with_timeout(call(), step, context)
     if step.limits.timeout is not None:
-        return await _in_time(in_own_thread(call, name=f"{place.executor}/{step.name}"), step, place)
-    return await _in_time(in_thread(call), step, place)
+        return await _await_with_timeout(run_in_own_thread(call, name=f"{context.executor}/{step.name}"), step, context)
+    return await _await_with_timeout(run_in_thread(call), step, context)
 
 
-async def _call_in_transaction(step: Step, place: StepContext) -> LogEntry:
-    """What was noted of a step that is done in a transaction: now, or by whoever has done it before."""
-    transaction = place.log.transaction(step.key)
-    assert transaction is not None  # whoever called us made sure
+async def _call_in_transaction(step: Step, context: StepContext) -> LogEntry:
+    """Execute a step in a transaction, unless it was executed before; return its log entry."""
+    transaction = context.log.transaction(step.key)
+    # `check_transaction` was called before.
+    assert transaction is not None
     entries: list[LogEntry] = []
 
     def work(connection: Any) -> LogEntry:
-        result = step.function(connection, *step.args, **_with_key(step, place))
+        result = step.function(connection, *step.args, **_with_key(step, context))
         if inspect.isawaitable(result):
             raise _not_async(step)
-        entries.append(_result_entry(step, place, result))
+        entries.append(_result_entry(step, context, result))
         return entries[-1]
 
-    doing = in_own_thread(
-        partial(transaction.do, work), name=f"{place.executor}/{step.name}", on_abandon=transaction.give_up
+    doing = run_in_own_thread(
+        partial(transaction.do, work), name=f"{context.executor}/{step.name}", on_abandon=transaction.give_up
     )
-    entry = await _in_time(doing, step, place) or entries[-1]
-    place.log.add_from_store(step.key, entry)
+    entry = await _await_with_timeout(doing, step, context) or entries[-1]
+    context.log.add_from_store(step.key, entry)
     return entry
 
 
-async def _in_time(running: Awaitable[Any], step: Step, place: StepContext) -> Any:
+async def _await_with_timeout(running: Awaitable[Any], step: Step, context: StepContext) -> Any:
     limit = step.limits.timeout
     try:
-        async with asyncio.timeout(limit) as scope:
+        async with asyncio.timeout(limit) as limit_scope:
             result = await running
             return await result if inspect.isawaitable(result) else result
     except TimeoutError as error:
-        if not scope.expired():
+        if not limit_scope.expired():
             raise
         raise HandlerTimeout(
-            f"the step {step.name!r} of {place.executor!r} in run {place.run_id!r} was not done after {limit:g} s",
-            run_id=place.run_id,
-            executor_id=place.executor,
+            f"step {step.name!r} of {context.executor!r} in run {context.run_id!r} timed out after {limit:g} s",
+            run_id=context.run_id,
+            executor_id=context.executor,
         ) from error
 
 
 def check_step(name: str, function: Callable[..., Any], key: str | None) -> None:
-    """Raises, in words, if this cannot be a step."""
+    """Raise ValueError or TypeError if these cannot be the name, function and key of a step."""
     if not isinstance(name, str) or not name or not is_text(name):
         raise ValueError(f"a step has a name, a non-empty string of whole characters, not {name!r}")
     if not callable(function):
@@ -139,60 +147,61 @@ def check_step(name: str, function: Callable[..., Any], key: str | None) -> None
 
 
 def check_transaction(step: Step, executor: str, log: SuperstepLog) -> None:
-    """Raises, in words, if a step cannot be done in a transaction."""
+    """Raise TypeError or RuntimeError if a step cannot be executed in a transaction."""
     if inspect.iscoroutinefunction(step.function):
         raise _not_async(step)
     if log.transaction(step.key) is None:
         raise RuntimeError(
-            f"the step {step.name!r} of {executor!r} wants a transaction, and where this run is stored there is none: "
+            f"step {step.name!r} of {executor!r} needs a transaction, which the storage of this run does not have: "
             f"use PostgresCheckpointStorage, or leave transaction=True out and give the function an idempotency_key"
         )
 
 
 def _not_async(step: Step) -> TypeError:
     return TypeError(
-        f"the step {step.name!r} is done in a transaction, so its function must be a plain one: it is called in a "
+        f"step {step.name!r} runs in a transaction, so its function must be a plain one: it is called in a "
         f"thread, with a psycopg.Connection; {step.function!r} is async"
     )
 
 
-def _with_key(step: Step, place: StepContext) -> dict[str, Any]:
-    """A function that has a parameter for it gets a key that is the same for every attempt at this very step."""
+def _with_key(step: Step, context: StepContext) -> dict[str, Any]:
+    """Return the keyword arguments; `idempotency_key`, if the function has it, is the same for every attempt."""
     try:
         wanted = "idempotency_key" in inspect.signature(step.function).parameters
-    except (TypeError, ValueError):  # a built-in function that does not tell
+    except (TypeError, ValueError):
+        # Some built-in functions have no signature.
         wanted = False
     if not wanted or "idempotency_key" in step.kwargs:
         return step.kwargs
-    return {**step.kwargs, "idempotency_key": idempotency_key(place.run_id, place.epoch, step.key)}
+    return {**step.kwargs, "idempotency_key": idempotency_key(context.run_id, context.epoch, step.key)}
 
 
-def _result_entry(step: Step, place: StepContext, result: Any) -> LogEntry:
-    return LogEntry("", value=place.pack(result, f"$.step[{step.name!r}]"), call=step.call)
+def _result_entry(step: Step, context: StepContext, result: Any) -> LogEntry:
+    return LogEntry("", value=context.pack(result, f"$.step[{step.name!r}]"), call=step.call)
 
 
-def _error_entry(step: Step, place: StepContext, error: Exception, details: WorkflowErrorDetails) -> LogEntry:
-    value = place.pack(list(error.args), f"$.step[{step.name!r}].error")
+def _error_entry(step: Step, context: StepContext, error: Exception, details: WorkflowErrorDetails) -> LogEntry:
+    value = context.pack(list(error.args), f"$.step[{step.name!r}].error")
     return LogEntry("", failure=details, value=value, call=step.call)
 
 
-def _check_same_call(step: Step, place: StepContext, entry: LogEntry) -> None:
-    """Raises StepChanged if what is stored came of another call: it may be the wrong receipt for this one."""
-    if entry.call is None or step.call is None or entry.call == step.call or place.recall_changed:
+def _check_same_call(step: Step, context: StepContext, entry: LogEntry) -> None:
+    """Raise StepChanged if the stored result is that of another call: it may be the wrong receipt for this one."""
+    if entry.call is None or step.call is None or entry.call == step.call or context.recall_changed:
         return
     raise StepChanged(
-        f"the step {step.name!r} of {place.executor!r} in run {place.run_id!r} is stored as the result of "
-        f"{entry.call}, and is now asked for as {step.call} (behind # is a digest of the argument). Give it the same "
-        f"arguments each time; or, if they may differ, state which step it is: step(..., key=...); or use the stored "
-        f"result all the same: run(run_id={place.run_id!r}, on_changed_step='recall')",
-        run_id=place.run_id,
-        executor_id=place.executor,
+        f"step {step.name!r} of {context.executor!r} in run {context.run_id!r} has a stored result of {entry.call}, "
+        f"and is now called as {step.call} (# marks a digest of an argument). Give it the same arguments each time; "
+        f"or, if they may differ, identify the step with a key: step(..., key=...); or use the stored result: "
+        f"run(run_id={context.run_id!r}, on_changed_step='recall')",
+        run_id=context.run_id,
+        executor_id=context.executor,
         stored=entry.call,
         asked=step.call,
     )
 
 
-def _recall(step: Step, place: StepContext, entry: LogEntry) -> Any:
+def _recall(step: Step, context: StepContext, entry: LogEntry) -> Any:
     value = None if entry.value is None else entry.value.open()
     if entry.failure is None:
         return value
@@ -200,16 +209,17 @@ def _recall(step: Step, place: StepContext, entry: LogEntry) -> Any:
     error_class = next((kind for kind in _with_subclasses(kinds) if kind.__name__ == entry.failure.error_type), None)
     if error_class is None:
         raise StepFailed(
-            f"the step {step.name!r} of {place.executor!r} in run {place.run_id!r} had failed: "
+            f"step {step.name!r} of {context.executor!r} in run {context.run_id!r} had failed: "
             f"{entry.failure.error_type}: {entry.failure.message}",
-            run_id=place.run_id,
-            executor_id=place.executor,
+            run_id=context.run_id,
+            executor_id=context.executor,
         )
-    raise error_class.__new__(error_class, *(value or ()))  # filled, not made: what is stored must not make code run
+    # `__new__` without `__init__`: stored data must not make code of a user's class run.
+    raise error_class.__new__(error_class, *(value or ()))
 
 
 def _with_subclasses(kinds: tuple[type[Exception], ...]) -> list[type[Exception]]:
-    """The classes of errors that the code names, and those derived from them."""
+    """Return the given exception classes and all their subclasses."""
     classes: list[type[Exception]] = []
     for kind in kinds:
         classes += [kind, *_with_subclasses(tuple(kind.__subclasses__()))]

@@ -1,4 +1,4 @@
-"""A run being watched: iterate over its events, await its result, leave it early, cancel it."""
+"""A run as a stream: iterate over its events, await its result, leave it early, or cancel it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ R = TypeVar("R")
 
 
 class RunStream(Generic[R]):
-    """The events of a run as they become true; awaited, its result.
+    """The events of a run as they happen; awaited, its result.
 
-    The run moves only as far as it is read: leaving the loop stops it at its last commit, resumable and
-    not cancelled.
+    The run moves only as far as the stream is read: leaving the loop stops it at its last commit. It is not
+    cancelled and can be resumed.
     """
 
     def __init__(self, begin: Callable[[], Drive], finish: Callable[[list[WorkflowEvent]], R]) -> None:
@@ -31,7 +31,7 @@ class RunStream(Generic[R]):
 
     @property
     def run_id(self) -> str | None:
-        """The run that is watched; None until it is known."""
+        """The id of the run; None until it is known."""
         return self._watched.drive.run_id if self._watched else None
 
     def __aiter__(self) -> AsyncIterator[WorkflowEvent]:
@@ -49,12 +49,12 @@ class RunStream(Generic[R]):
             raise watched.error
         if watched.left:
             drive = watched.drive
-            way_on = f"go on with run(run_id={drive.run_id!r})" if drive.is_stored else "the run is not stored"
-            raise RunError(f"this stream was left before the run ended; {way_on}", run_id=drive.run_id or "")
+            hint = f"resume it with run(run_id={drive.run_id!r})" if drive.is_stored else "the run is not stored"
+            raise RunError(f"this stream was left before the run ended; {hint}", run_id=drive.run_id or "")
         return self._finish(self._events)
 
     async def cancel(self) -> None:
-        """Stop on purpose: handlers may clean up, and the run ends CANCELLED at its last commit."""
+        """Cancel the run: handlers may clean up, and it ends CANCELLED at its last commit."""
         watched = self._watch()
         watched.drive.cancel()
         await watched.finish()
@@ -65,7 +65,7 @@ class RunStream(Generic[R]):
         return self._watched
 
     async def aclose(self) -> None:
-        """Leave: the run stops at its last commit."""
+        """Leave the stream: the run stops at its last commit, and can be resumed."""
         if self._watched is not None:
             await self._watched.close()
 
@@ -77,28 +77,30 @@ class RunStream(Generic[R]):
 
 
 class _WatchedDrive:
-    """A drive and what was told of it, to whoever iterates and to whoever awaits."""
+    """A drive and its events, shared by those who iterate and those who await."""
 
     def __init__(self, drive: Drive, stream: RunStream[Any]) -> None:
         self.drive = drive
         drive.reader = self.finish
-        self._stream = weakref.ref(stream)  # once it is dropped nobody can await it, and events need not be kept
+        # Weak: once the stream object is dropped nobody can await it, and events need not be collected.
+        self._stream = weakref.ref(stream)
         self.left = False  # before the end
         self.error: BaseException | None = None
         self.read = False  # somebody iterates
-        self._unread: deque[WorkflowEvent] = deque()  # told while others waited for the end; still to be iterated over
+        # Read by those who await; still to be iterated over.
+        self._unread: deque[WorkflowEvent] = deque()
         self._ended = False
         self._generator: AsyncGenerator[WorkflowEvent, None] = drive.events()
         self._turn = asyncio.Lock()
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
 
     async def next(self) -> WorkflowEvent:
-        """The next event for whoever iterates. Raises StopAsyncIteration at the end."""
+        """Return the next event of the iteration. Raises StopAsyncIteration at the end."""
         async with self._turn:
             return self._unread.popleft() if self._unread else await self._pull()
 
     async def finish(self) -> None:
-        """Move the run on to its end."""
+        """Read to the end."""
         while not self._ended:
             async with self._turn:
                 with suppress(StopAsyncIteration):
@@ -107,7 +109,7 @@ class _WatchedDrive:
                         self._unread.append(event)
 
     async def close(self) -> None:
-        """Stop at the last commit."""
+        """Stop the run at its last commit."""
         self.left = self.left or not self._ended
         self.drive.stop()
         async with self._turn:
@@ -115,15 +117,17 @@ class _WatchedDrive:
             self._ended = True
 
     def abandon(self) -> None:
-        """Nobody iterates any more: stop as soon as the loop comes round to it."""
+        """Close soon, because nobody iterates any more."""
         self.read = False
         if not self._ended:
             self.left = True
             self.drive.leave()
             if threading.get_ident() == self._thread and self._loop.is_running():
-                self._close_soon()  # at once: a loop that ends right now must find the task, to end it too
+                # At once: `asyncio.run` cancels the tasks it finds, and must find this one.
+                self._close_soon()
             else:
-                with suppress(RuntimeError):  # the loop is closed, and has closed the drive with it
+                # The loop is closed, and the drive with it.
+                with suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(self._close_soon)
 
     async def _pull(self) -> WorkflowEvent:
@@ -132,14 +136,15 @@ class _WatchedDrive:
         except StopAsyncIteration:
             self._ended = True
             raise
-        except asyncio.CancelledError:  # of whoever waited here: that is one way to leave
+        except asyncio.CancelledError:
+            # The task that reads was cancelled: that is one way to leave.
             self._ended = self.left = True
             raise
         except BaseException as error:
             self._ended, self.error = True, error
             raise
         stream = self._stream()
-        if stream is not None and event.type != "checkpoint":  # what is stored need not be held here too
+        if stream is not None and event.type != "checkpoint":  # stored anyway, and large
             stream._events.append(event)
         return event
 
@@ -149,11 +154,12 @@ class _WatchedDrive:
         task.add_done_callback(_CLOSING.discard)
 
 
+# An event loop holds only weak references to tasks: without this set one might be collected before it has closed.
 _CLOSING: set[asyncio.Task[None]] = set()
 
 
 class _EventReader(AsyncIterator[WorkflowEvent]):
-    """What a `for` loop holds: when the loop is left, this is dropped, and so is the run."""
+    """The iterator of a `for` loop: when the loop is left, this is dropped, and the drive is closed."""
 
     def __init__(self, watched: _WatchedDrive) -> None:
         self._watched = watched

@@ -1,4 +1,4 @@
-"""The handlers of one superstep: executors side by side, one executor one message at a time."""
+"""Runs the handlers of one superstep: executors concurrently, each with one message at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stepwell.engine.failures import Failure, details_of, handler_error, make_fa
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.engine.superstep_log import Parked, SuperstepLog
 from stepwell.engine.telemetry import StepObserver
-from stepwell.engine.threads import in_own_thread, in_thread
+from stepwell.engine.threads import run_in_own_thread, run_in_thread
 from stepwell.engine.time_limits import TimeLimit
 from stepwell.errors import RoutingFailed
 from stepwell.graph.executor import Executor, keeps_state
@@ -34,12 +34,16 @@ from stepwell.model.state import StateView
 from stepwell.model.superstep import Checkpoint, Delivery, Outcome, Plan, RecalledLog
 from stepwell.storage.archive import Archive
 
-STOPS = (KeyboardInterrupt, SystemExit)  # meant for the whole process, not for one run
-PATIENCE = 0.01  # seconds that the last outcome of a superstep waits for the commit it is to travel in
+# Meant for the whole process, not for one run.
+STOPS = (KeyboardInterrupt, SystemExit)
+
+# Seconds that the last outcome of a superstep waits for the commit that contains it. Usually the
+# commit comes at once, and one write is saved.
+COMMIT_GRACE = 0.01
 
 
 class _Call(msgspec.Struct, frozen=True):
-    """A handler, and what it is called with."""
+    """A handler and its arguments."""
 
     executor: Executor
     spec: HandlerSpec
@@ -52,7 +56,7 @@ _LOG = logging.getLogger("stepwell")
 
 
 class Superstep:
-    """The acts of one superstep. Each outcome is remembered the moment its handler returns."""
+    """The handler calls of one superstep. Each outcome is stored as soon as its handler returns."""
 
     def __init__(
         self,
@@ -64,31 +68,36 @@ class Superstep:
         log: RecalledLog,
         observer: StepObserver | None = None,
     ) -> None:
-        self._observer = observer
+        self.observer = observer
         self._scope, self._executors, self._archive, self._at, self._plan = scope, executors, archive, at, plan
         self._recalled = log.outcomes
         self._log = SuperstepLog(archive, at, log.entries)
-        self._saved: dict[str, Payload] = {}  # what each executor kept after its last message
-        self._remembering: dict[str, asyncio.Task[None]] = {}
-        self._soon: asyncio.TimerHandle | None = None
+        # The state of each executor after its latest message.
+        self._saved: dict[str, Payload] = {}
+        self._writes: dict[str, asyncio.Task[None]] = {}
+        self._store_timer: asyncio.TimerHandle | None = None
         self._handed_over = False
         self.outcomes: dict[str, Outcome] = {}
         self.failures: dict[str, Failure] = {}
-        self.parked: dict[str, str] = {}  # deliveries that cannot go on before a certain time
+        # By delivery: the time before which it cannot continue.
+        self.parked: dict[str, str] = {}
 
     @property
     def is_stored(self) -> bool:
-        """Whether a later drive can go on with this run."""
+        """Whether a later drive can resume this run."""
         return self._archive is not None
 
     async def act(self) -> None:
-        """Make every call of the plan. Failures are kept, not raised: siblings of a failed handler finish."""
+        """Make every call of the plan. Failures are collected, not raised: siblings of a failed handler finish."""
         branches.install(asyncio.get_running_loop())
+        # A lane is handled in order. An executor has one lane, because its attributes must not be
+        # changed by two messages at once; one that keeps nothing has a lane for each message.
         lanes: dict[str, list[Delivery]] = {}
         for delivery in self._plan.deliveries:
             alone = not self._scope.graph.executors[delivery.executor]._handles_concurrently
             lanes.setdefault(delivery.executor if alone else delivery.id, []).append(delivery)
         if len(lanes) == 1:
+            # The common case needs no task: the handlers run in the task of the caller.
             await self._run_lane(lanes.popitem()[1])
             return
         tasks = [asyncio.create_task(self._run_lane(lane)) for lane in lanes.values()]
@@ -97,29 +106,29 @@ class Superstep:
         except BaseException:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)  # they clean up; ours is the error that counts
+            await asyncio.gather(*tasks, return_exceptions=True)  # let them clean up before we raise
             raise
 
-    async def keep(self) -> None:
-        """Make durable every outcome there is, for a superstep that will not be committed now."""
+    async def persist(self) -> None:
+        """Make every outcome durable, for a superstep that is not going to be committed now."""
         self._stop_waiting()
         if not self._handed_over:
-            self._remember_all()
+            self._store_outcomes()
         await self._log.flush()
         await self._finish_storing()
 
     def hand_over(self) -> None:
-        """The outcomes travel in a commit from here on: it is stored with all of them, or the superstep has failed."""
+        """Leave the outcomes to a commit: from here on it stores all of them, or the superstep has failed."""
         self._handed_over = True
         self._stop_waiting()
 
     async def end(self) -> None:
-        """Wait for what is being remembered. Whether that worked matters no more: the commit holds the same."""
-        if self._remembering:
-            await asyncio.gather(*self._remembering.values(), return_exceptions=True)
+        """Wait for writes under way. Their errors no longer matter: the commit holds the same outcomes."""
+        if self._writes:
+            await asyncio.gather(*self._writes.values(), return_exceptions=True)
 
     async def _finish_storing(self) -> None:
-        results = await asyncio.gather(*self._remembering.values(), return_exceptions=True)
+        results = await asyncio.gather(*self._writes.values(), return_exceptions=True)
         for error in results:
             if isinstance(error, BaseException):
                 raise error
@@ -132,14 +141,16 @@ class Superstep:
                 continue
             outcome = await self._handle(delivery, state)
             if outcome is None:
-                return  # what comes after a message that failed or sleeps waits for it
+                # Later messages of a lane wait for one that failed or sleeps.
+                return
             self.outcomes[delivery.id] = outcome
             if outcome.saved is not None:
                 self._saved[outcome.executor] = outcome.saved
+            # The last outcome is left to the commit: see COMMIT_GRACE.
             if len(self.outcomes) + len(self.failures) + len(self.parked) < len(self._plan.deliveries):
-                self._remember(outcome)
+                self._store_outcome(outcome)
             else:
-                self._remember_soon()
+                self._store_outcomes_later()
 
     async def _recall(self, outcome: Outcome, state: StateView) -> None:
         state.recall(outcome.writes)
@@ -149,29 +160,30 @@ class Superstep:
         self.outcomes[outcome.delivery] = outcome
         self._emit("executor_bypassed", outcome.executor, delivery=outcome.delivery)
 
-    def _remember_soon(self) -> None:
-        """The last outcome travels in the commit itself, unless the commit is held up by a condition or a reader."""
+    def _store_outcomes_later(self) -> None:
+        """Store the last outcome on its own if the commit is held up, by an async condition or a slow reader."""
         if self._archive is not None and (self._scope.streaming or self._scope.graph.has_conditions):
-            self._soon = asyncio.get_running_loop().call_later(PATIENCE, self._remember_all)
+            self._store_timer = asyncio.get_running_loop().call_later(COMMIT_GRACE, self._store_outcomes)
 
     def _stop_waiting(self) -> None:
-        if self._soon is not None:
-            self._soon.cancel()
-            self._soon = None
+        if self._store_timer is not None:
+            self._store_timer.cancel()
+            self._store_timer = None
 
-    def _remember_all(self) -> None:
+    def _store_outcomes(self) -> None:
         for outcome in self.outcomes.values():
-            self._remember(outcome)
+            self._store_outcome(outcome)
 
-    def _remember(self, outcome: Outcome) -> None:
-        is_stored = outcome.delivery in self._recalled or outcome.delivery in self._remembering
+    def _store_outcome(self, outcome: Outcome) -> None:
+        is_stored = outcome.delivery in self._recalled or outcome.delivery in self._writes
         if self._archive is not None and not is_stored:
-            keeping = self._archive.log_outcome(self._at.run_id, self._at.place, outcome)
-            task = self._remembering[outcome.delivery] = asyncio.create_task(keeping)
-            # If the commit fails too, its error is the one that is raised; this one must not be noise.
+            write = self._archive.log_outcome(self._at.run_id, self._at.place, outcome)
+            task = self._writes[outcome.delivery] = asyncio.create_task(write)
+            # If the commit fails too, its error is raised; this one must not show up as "never retrieved".
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _handle(self, delivery: Delivery, state: StateView) -> Outcome | None:
+        # The process died between the last attempt and the commit that reports the failure.
         if (details := self._log.find_final_failure(delivery.id)) is not None:
             self.failures[delivery.id] = Failure(
                 handler_error(self._at.run_id, delivery.executor, details, stored=self.is_stored), details
@@ -182,17 +194,19 @@ class Superstep:
         except Parked as parked:
             self.parked[delivery.id] = parked.due
         except BaseException as error:
+            # A CancelledError that the handler raised itself is a failure like any other.
             if isinstance(error, STOPS) or (isinstance(error, asyncio.CancelledError) and _is_being_stopped()):
                 raise
             self._fail(delivery, error)
         return None
 
     async def _attempts(self, delivery: Delivery, state: StateView) -> Outcome:
-        """Call the handler until it returns, or fails in a way that another attempt would not change."""
+        """Call the handler until it returns, or fails and is not to be retried."""
         self._log.check_awake(delivery.id)
         attempts = Attempts(self._log, delivery.id)
         await attempts.wait_until_due()
         while True:
+            # Chosen again for each attempt: the handler gets a fresh copy of the message.
             call = self._choose_handler(delivery)
             try:
                 return await self._attempt(delivery, call, state, attempts.number)
@@ -206,11 +220,11 @@ class Superstep:
     def _emit_retry(self, executor: str, number: int, details: WorkflowErrorDetails, due: str) -> None:
         moment = datetime.fromisoformat(due)
         self._emit("executor_retrying", executor, details=details, attempt=number, data=moment)
-        words = "attempt %d at %r in run %r failed (%s: %s); the next is due at %s"
-        _LOG.warning(words, number, executor, self._at.run_id, details.error_type, details.message, due)
+        text = "attempt %d at %r in run %r failed (%s: %s); the next is due at %s"
+        _LOG.warning(text, number, executor, self._at.run_id, details.error_type, details.message, due)
 
     async def _undo(self, executor: str) -> None:
-        """Take back what an attempt that failed did to the executor; its page of the state was never taken."""
+        """Restore the executor to its state before a failed attempt. State writes of it were never applied."""
         before = self._saved.get(executor, self._at.executors.get(executor))
         if before is not None and keeps_state(self._executors[executor]):
             await self._executors.restore(executor, before)
@@ -226,19 +240,19 @@ class Superstep:
                 await self._call_within(limit, call, context)
                 return context.outcome(await self._executors.save(delivery.executor), number)
         except BaseException:
-            if context.spoke:
+            if context.has_updates:
                 self._emit("withdrawn", delivery.executor, attempt=number, delivery=delivery.id)
             raise
         finally:
             context.finish()
 
     def _observe(self, executor: str, call: _Call, number: int) -> AbstractContextManager[None]:
-        if self._observer is None:
+        if self.observer is None:
             return _UNOBSERVED
-        return self._observer.handler(executor, type(call.arguments[-1]).__name__, number)
+        return self.observer.handler(executor, type(call.arguments[-1]).__name__, number)
 
     def _choose_handler(self, delivery: Delivery) -> _Call:
-        """The handler for a delivery, with a copy of its own of what was sent."""
+        """Choose the handler for a delivery, and decode a copy of the message for it."""
         executor = self._executors[delivery.executor]
         value = delivery.payload.open()
         if delivery.reply is not None:
@@ -251,7 +265,7 @@ class Superstep:
         return _Call(executor, spec, arguments, executor._limits_for(spec))
 
     async def _call_within(self, limit: TimeLimit | None, call: _Call, context: HandlerContext) -> None:
-        """Let the handler run, in the time it has. Raises Parked if it sleeps, whatever it made of that itself."""
+        """Run the handler within its time limit. Raises Parked if it sleeps, even if it caught that itself."""
         try:
             if limit is None:
                 await self._call(call, context, limit)
@@ -261,6 +275,7 @@ class Superstep:
         except (Exception, BaseExceptionGroup):
             if context.parked is None:
                 raise
+        # Checked after a normal return too: the handler may have swallowed Parked in an `except`.
         if context.parked is not None:
             raise Parked(context.parked)
 
@@ -269,28 +284,30 @@ class Superstep:
         args = [*call.arguments, context] if call.spec.takes_context else call.arguments
         try:
             result: Any
-            with branches.Entered(context.branch):
+            with branches.BranchScope(context.branch):
                 if call.spec.is_async:
                     result = await function(*args)
+                # A thread that runs out of time cannot be stopped; it must not occupy the shared pool.
                 elif limit is not None:
-                    result = await in_own_thread(function, *args, name=call.executor.id, on_abandon=limit.abandon)
+                    result = await run_in_own_thread(function, *args, name=call.executor.id, on_abandon=limit.abandon)
                 else:
-                    result = await in_thread(function, *args)
+                    result = await run_in_thread(function, *args)
                 if result is not None and inspect.isawaitable(result):
                     result = await result
-        except GeneratorExit as error:  # of the handler's own making; let through, it would close us
+        except GeneratorExit as error:
+            # Raised by the handler; passed on, it would close the drive's generator.
             raise RuntimeError(f"{call.executor.id!r} raised GeneratorExit") from error
         if result is not None:
             context.send_message(result)
 
     def _unroutable_error(self, executor: Executor, value: Any) -> RoutingFailed:
-        """A fan-in comes to this: each message could be taken alone, but not all of them together; and a reply whose
-        handler was taken away since it was asked for."""
+        """Return the error for a fan-in whose messages fit a handler one by one, but not together as a list,
+        or for a response whose handler was removed after it was requested."""
         kinds = " | ".join(dict.fromkeys(type(item).__name__ for item in value)) if isinstance(value, list) else ""
         accepted = " | ".join(describe(item) for item in executor.input_types)
         return RoutingFailed(
-            f"run {self._at.run_id!r}: {executor.id!r} takes {accepted}, but what was joined for it is "
-            f"{type(value).__name__}[{kinds}]; add a handler that takes all of it",
+            f"run {self._at.run_id!r}: {executor.id!r} accepts {accepted}, but the joined messages are a "
+            f"{type(value).__name__}[{kinds}]; add a handler that accepts all of them",
             run_id=self._at.run_id,
         )
 
@@ -307,6 +324,6 @@ class Superstep:
 
 
 def _is_being_stopped() -> bool:
-    """False if a cancellation is one that a handler made itself and let escape."""
+    """Return False for a cancellation that a handler raised itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

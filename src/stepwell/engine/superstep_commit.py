@@ -1,4 +1,4 @@
-"""What a superstep came to: the commit it leads to, and whether the run goes on."""
+"""Decides what a superstep leads to: the next commit, and whether the run continues."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stepwell import kernel
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.edge_conditions import choose_routes
 from stepwell.engine.failures import Failure, make_failure
-from stepwell.engine.open_run import stamp
+from stepwell.engine.open_run import new_stamp
 from stepwell.engine.superstep import Superstep
 from stepwell.errors import DurabilityError, StepwellError, SuperstepLimit
 from stepwell.model.payload import Pack
@@ -24,16 +24,16 @@ class SuperstepDecision(msgspec.Struct, frozen=True):
 async def decide(
     definition: WorkflowDefinition, step: Superstep, at: Checkpoint, plan: Plan, pack: Pack, cancelled: bool
 ) -> SuperstepDecision:
-    """Asks the conditions, has the kernel merge, and keeps what finished of a superstep that is not committed."""
-    here = stamp(at.run_id, at.header.epoch, at.number + 1)
+    """Evaluate conditions and merge outcomes into a commit; store the outcomes of a superstep that cannot commit."""
+    here = new_stamp(at.run_id, at.header.epoch, at.number + 1)
     if cancelled:
-        await step.keep()
+        await step.persist()
         return SuperstepDecision(kernel.cancel(at, here), None)
     errors = [step.failures[d.id] for d in plan.deliveries if d.id in step.failures]
     if at.since_input >= definition.max_iterations:
         errors = [_failure(at, _limit_error(at, plan, step), step)]
     if not errors and step.parked:
-        await step.keep()
+        await step.persist()
         return SuperstepDecision(kernel.park(at, min(step.parked.values()), here), None)
     if not errors:
         try:
@@ -42,7 +42,7 @@ async def decide(
             raise
         except StepwellError as error:
             errors = [_failure(at, error, step)]
-    await step.keep()
+    await step.persist()
     return _fail(at, errors, here)
 
 
@@ -70,8 +70,8 @@ def _failure(at: Checkpoint, error: StepwellError, step: Superstep) -> Failure:
 def _limit_error(at: Checkpoint, plan: Plan, step: Superstep) -> SuperstepLimit:
     still = ", ".join(dict.fromkeys(repr(delivery.executor) for delivery in plan.deliveries))
     return SuperstepLimit(
-        f"run {at.run_id!r} took {at.since_input} supersteps since the last message from outside and is not "
-        f"done: {still} would run next; build the workflow with a larger max_iterations and "
+        f"run {at.run_id!r} took {at.since_input} supersteps since its last input and is not completed: {still} "
+        f"would run next; build the workflow with a larger max_iterations and "
         f"{'resume' if step.is_stored else 'run it again'}",
         run_id=at.run_id,
     )

@@ -1,4 +1,8 @@
-"""Waiting inside a superstep: noted first, so that after a restart only the rest is waited for."""
+"""The superstep log of a drive: timers, steps and failed attempts of the superstep that is not committed yet.
+
+An entry is stored before it takes effect: after a restart a timer continues, a step returns its result, and
+attempts are counted on.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +17,19 @@ from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.transactions import Transaction
 
-WAITS_HERE = 60.0  # seconds; whoever has to wait longer is put aside, and holds neither memory nor task
-NOT_WORTH_LOGGING = 1.0  # seconds; after a restart so much may be waited for again
+# Seconds; a longer wait parks the run, which then holds neither memory nor a task.
+WAITS_HERE = 60.0
+# Seconds; a shorter timer costs less when repeated than when stored.
+NOT_WORTH_LOGGING = 1.0
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
-_STOPPED = (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)  # whoever resumes such a run does so on purpose
+# Such a run is resumed on purpose only.
+_STOPPED = (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)
 
 
 class Parked(BaseException):
     """Nothing can be done before a certain time: the handler is left, and called again then.
 
-    Not an Exception: a handler that catches what goes wrong must not catch this.
+    Not an Exception, so that a handler's `except Exception` does not catch it.
     """
 
     def __init__(self, due: str) -> None:
@@ -31,7 +38,7 @@ class Parked(BaseException):
 
 
 class SuperstepLog:
-    """The timers and failed attempts of one superstep: those recalled, and those made now."""
+    """The log entries of one superstep: those recalled, and those added by this drive."""
 
     def __init__(self, archive: Archive | None, at: Checkpoint, recalled: Mapping[str, LogEntry]) -> None:
         self._archive, self._at = archive, at
@@ -43,32 +50,33 @@ class SuperstepLog:
         return self._entries.get(key)
 
     def keys_under(self, prefix: str) -> list[str]:
-        """What follows a prefix in those keys that begin with it, in the order in which they were noted."""
+        """Return what follows a prefix in the keys that start with it, in the order in which they were added."""
         return [key.removeprefix(prefix) for key in self._entries if key.startswith(prefix)]
 
     def find_failures(self, delivery: str) -> list[LogEntry]:
-        """The attempts at a delivery that failed, oldest first."""
+        """Return the failed attempts at a delivery, oldest first."""
         failures: list[LogEntry] = []
         while self._entries and (entry := self._entries.get(attempt_key(delivery, len(failures) + 1))) is not None:
             failures.append(entry)
         return failures
 
     def find_final_failure(self, delivery: str) -> WorkflowErrorDetails | None:
-        """What a delivery failed with for good, if the process died before the run could say so."""
+        """Return the final failure of a delivery, if the process died before the run could commit it."""
         failed = [] if self._at.status in _STOPPED else self.find_failures(delivery)
         if not failed or not failed[-1].final or self._was_reported(failed[-1]):
             return None
         return failed[-1].failure
 
     def _was_reported(self, last: LogEntry) -> bool:
-        """Whether the run has failed of it, was resumed on purpose, and was put aside since."""
+        """Return whether the failure was committed before: the run was resumed on purpose and parked since."""
         if self._at.wake is None:
             return False
         return datetime.fromisoformat(last.due) <= datetime.fromisoformat(self._at.stamp.at)
 
     async def add(self, key: str, entry: LogEntry) -> None:
-        """Note something; durable when it returns, if the run is stored. What was noted first under a key stands."""
-        if key in self._entries:  # by a later attempt: this one was given up, and nobody heard what came of it
+        """Add an entry; durable when this returns, if the run is stored. The first entry of a key wins."""
+        # There already: added by a later attempt, after the one that calls now was given up.
+        if key in self._entries:
             await self.wait_until_durable(key)
             return
         self._entries[key] = entry
@@ -76,40 +84,44 @@ class SuperstepLog:
             writing = asyncio.ensure_future(self._archive.log_entry(self._at.run_id, self._at.place, key, entry))
             self._writing[key] = writing
             writing.add_done_callback(partial(self._finish_write, key))
-            await asyncio.shield(writing)  # a handler that sleeps twice at once, and is left, has said both
+            # Shielded: a handler that is left in one of two concurrent sleeps has logged both.
+            await asyncio.shield(writing)
 
     async def wait_until_durable(self, key: str) -> None:
-        """Wait until what is known of a key is stored, if it is being written."""
+        """Wait until the entry of a key is stored, if it is being written."""
         if (writing := self._writing.get(key)) is not None:
             await asyncio.shield(writing)
 
     def transaction(self, key: str) -> Transaction[LogEntry] | None:
-        """One whose result is noted under that key; None if where the run is stored there are none."""
+        """Return a transaction whose result is logged under that key; None if the store has none."""
         return None if self._archive is None else self._archive.transaction(self._at.run_id, self._at.place, key)
 
     def add_from_store(self, key: str, entry: LogEntry) -> None:
-        """It was noted, by a transaction."""
+        """Add an entry that a transaction has stored already."""
         self._entries[key] = entry
 
     def _finish_write(self, key: str, writing: asyncio.Future[None]) -> None:
         del self._writing[key]
-        if writing.cancelled() or writing.exception() is not None:  # raised where it is waited for
-            del self._entries[key]  # what is not stored is not known: another attempt must not build on it
+        # The error is raised where `add` is awaited.
+        if writing.cancelled() or writing.exception() is not None:
+            # Another attempt must not build on what is not stored.
+            del self._entries[key]
 
     async def flush(self) -> None:
-        """Wait until all that was noted is durable."""
+        """Wait until all entries are durable."""
         await asyncio.gather(*self._writing.values(), return_exceptions=True)
 
     def check_awake(self, delivery: str) -> None:
-        """Raises Parked if a delivery was put aside until a time that is still far away."""
+        """Raise Parked if a timer of the delivery ends far in the future."""
         ahead = [due for due in self._timers.get(delivery, ()) if clock.until(due) > timedelta(0)]
         if ahead and is_far(min(ahead)):
             raise Parked(min(ahead))
 
     async def wait(self, due: str) -> None:
-        """Wait until a moment. Raises Parked if that is far away and the run can be put aside until then."""
+        """Wait until a time. Raises Parked if it is far away and the run can be parked."""
         may_park = self._archive is not None and self._archive.has_superstep_log
-        await asyncio.sleep(0)  # others have their turn, also if it is over
+        # Let other tasks run, even if the time has passed.
+        await asyncio.sleep(0)
         while (seconds := clock.until(due).total_seconds()) > 0:
             if may_park and is_far(due):
                 raise Parked(due)
@@ -117,7 +129,7 @@ class SuperstepLog:
 
 
 def _by_delivery(recalled: Mapping[str, LogEntry]) -> dict[str, list[str]]:
-    """When the timers of each delivery are over."""
+    """Return the times at which the timers of each delivery end."""
     timers: dict[str, list[str]] = {}
     for key, entry in recalled.items():
         delivery, _, rest = key.partition("/")
@@ -127,12 +139,12 @@ def _by_delivery(recalled: Mapping[str, LogEntry]) -> dict[str, list[str]]:
 
 
 def is_far(due: str) -> bool:
-    """True if a moment is too far away to wait for it with everything in hand."""
+    """Return whether a time is too far away to wait for it in memory."""
     return clock.until(due).total_seconds() > WAITS_HERE
 
 
-def in_future(seconds: float) -> str:
-    """So many seconds from now; however many, it is a date that can be written."""
+def time_after(seconds: float) -> str:
+    """Return the time that many seconds from now, at most the last one that can be written."""
     try:
         return (clock.now() + timedelta(seconds=seconds)).isoformat()
     except OverflowError:

@@ -1,10 +1,10 @@
-"""What OpenTelemetry is told of a drive: spans, counts and durations, if the program has loaded it.
+"""Reports a drive to OpenTelemetry (spans, counts, durations) if the program has loaded it.
 
-It is never imported here. Without it `observer` says None after one look, and there is nothing to call.
+It is never imported here. Without it, `create_observer` returns None after one look, and nothing is called.
 
 A drive lives in an async generator, which may be resumed in another context each time, so the spans of runs and
-supersteps are never made current: what is attached in one context cannot be detached in another. Their children are
-told of them instead. Only the span of a handler is current, and only around the call itself.
+supersteps are never made current: what is attached in one context cannot be detached in another. Their children
+get them as explicit parents instead. Only the span of a handler is current, and only around the call itself.
 
 Spans hold names, ids, types and the errors that were raised; never messages, state or private values.
 """
@@ -44,14 +44,14 @@ DURATIONS = {
     "stepwell.handler.duration": "How long a handler call took",
     "stepwell.commit.duration": "How long a commit took to store",
 }
-# From a commit to a run of hours; what OpenTelemetry takes by default is made for milliseconds.
+# From a commit to a run of hours; the default buckets of OpenTelemetry are made for milliseconds.
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
 
 
-def observer(workflow: str, run_id: str, began: str | None, resumed: bool) -> Observer | None:
-    """Who watches a drive of this run; None if nobody can. `began` is the `traceparent` of the drive that began it.
+def create_observer(workflow: str, run_id: str, began: str | None, resumed: bool) -> Observer | None:
+    """Return an observer for a drive; None without OpenTelemetry. `began` is the `traceparent` of its first drive.
 
-    The span of the drive is a child of the one that is current here.
+    The span of the drive is a child of the current span.
     """
     tracing = _find_module("opentelemetry.trace", "use_span")
     if tracing is None:
@@ -62,7 +62,7 @@ def observer(workflow: str, run_id: str, began: str | None, resumed: bool) -> Ob
 
 
 class Observer:
-    """Watches one drive, and the supersteps in it one after the other."""
+    """Observes one drive, and its supersteps one after the other."""
 
     def __init__(
         self, spans: _Spans, measures: _Measures, workflow: str, run_id: str, began: str | None, resumed: bool
@@ -77,12 +77,12 @@ class Observer:
 
     @property
     def traceparent(self) -> str | None:
-        """The span of this drive as W3C text, to be stored when it begins a run; None if nobody traces."""
+        """The span of this drive in W3C format, to be stored with a new run; None if nothing is traced."""
         span = self._span.get_span_context()
         return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}" if span.is_valid else None
 
     def superstep(self, iteration: int, deliveries: int) -> StepObserver:
-        """A superstep begins that is to make so many handler calls."""
+        """Start observing a superstep with that many handler calls."""
         span = self._spans.start(
             "workflow.superstep",
             {**self._run, "superstep.iteration": iteration, "superstep.deliveries": deliveries},
@@ -92,11 +92,11 @@ class Observer:
         return self._step
 
     def record_commit(self, seconds: float) -> None:
-        """A commit was stored, and it took so long."""
+        """Record how long a commit took to store."""
         self._measures.record("stepwell.commit.duration", seconds, self._workflow, self._spans.within(self._span))
 
     def end(self, status: str, error: BaseException | None = None) -> None:
-        """The drive is over, and so is a superstep that it left open. Being stopped is no error."""
+        """End the drive, and a superstep that it left open. Being stopped from outside is not an error."""
         if self._step is not None:
             self._step.end(error)
         seconds, within = perf_counter() - self._started, self._spans.within(self._span)
@@ -108,7 +108,7 @@ class Observer:
 
 
 class StepObserver:
-    """Watches one superstep, and the handler calls in it side by side."""
+    """Observes one superstep, and its handler calls concurrently."""
 
     def __init__(self, spans: _Spans, measures: _Measures, workflow: Attributes, run: Attributes, span: Span) -> None:
         self._spans, self._measures, self._workflow, self._run, self._span = spans, measures, workflow, run, span
@@ -117,10 +117,10 @@ class StepObserver:
 
     @contextmanager
     def handler(self, executor_id: str, message_type: str, attempt: int = 1) -> Iterator[None]:
-        """Around one handler call, in the task that makes it: spans begun inside are its children.
+        """Observe one handler call, in the task that makes it: spans started inside are its children.
 
-        An error passes through and is recorded; being stopped from outside is no error. What limits the time of a
-        call belongs inside, else running out of it looks like being stopped. An attempt after the first is a retry.
+        An error passes through and is recorded; being stopped from outside is not an error. A time limit belongs
+        inside, otherwise a timeout looks like being stopped. An attempt after the first counts as a retry.
         """
         about: Attributes = {"executor.id": executor_id, "message.type": message_type, "executor.attempt": attempt}
         span = self._spans.start(f"executor.process {executor_id}", {**self._run, **about}, parent=self._span)
@@ -137,7 +137,7 @@ class StepObserver:
             self._record_call(executor_id, span, perf_counter() - started)
 
     def end(self, error: BaseException | None = None) -> None:
-        """The superstep is committed, has failed or was left; only the first time counts."""
+        """End the superstep, whether committed, failed or left; only the first call counts."""
         if self._ended:
             return
         self._ended = True
@@ -160,7 +160,7 @@ class StepObserver:
 
 
 class _Spans:
-    """The tracing half of OpenTelemetry, as the program has loaded it."""
+    """The tracing API of OpenTelemetry, as the program has loaded it."""
 
     def __init__(self, api: Any) -> None:
         self._api = api
@@ -169,12 +169,12 @@ class _Spans:
     def start(
         self, name: str, attributes: Attributes, *, parent: Span | None = None, links: Sequence[Link] = ()
     ) -> Span:
-        """A span inside its parent, or inside what is current."""
+        """Start a span inside its parent, or inside the current one."""
         context = None if parent is None else self.within(parent)
         return self._tracer.start_span(name, context=context, attributes=attributes, links=links)
 
     def within(self, span: Span) -> Context:
-        """The context of what belongs to a span, without making it current."""
+        """Return a context inside a span, without making it current."""
         context: Context = self._api.set_span_in_context(span)
         return context
 
@@ -186,13 +186,14 @@ class _Spans:
 
     def end(self, span: Span, error: BaseException | None) -> None:
         if error is not None and not _is_stop(error):
-            with suppress(Exception):  # of an error whose __str__ is broken
+            # The `__str__` of a user's error may raise.
+            with suppress(Exception):
                 span.record_exception(error)
-            span.set_status(self._api.Status(self._api.StatusCode.ERROR, _words(error)))
+            span.set_status(self._api.Status(self._api.StatusCode.ERROR, _describe(error)))
         span.end()
 
     def links(self, traceparent: str | None) -> Sequence[Link]:
-        """A link to that span; none if the text is missing or damaged."""
+        """Return a link to that span; none if the text is missing or malformed."""
         match = TRACEPARENT.fullmatch(traceparent or "")
         if match is None:
             return ()
@@ -202,7 +203,7 @@ class _Spans:
 
 
 class _Measures:
-    """Counters and durations; without a meter, nothing is measured."""
+    """Counters and durations; without a meter, nothing is recorded."""
 
     def __init__(self, meter: Meter | None) -> None:
         self._counters: dict[str, Counter] = {}
@@ -230,24 +231,25 @@ def _measures_of(provider: MeterProvider) -> _Measures:
 
 
 def _find_module(module: str, last: str) -> Any:
-    """The module if the program has loaded it; not while another thread has yet to reach the last name used of it."""
+    """Return a module if the program has loaded it completely: another thread may be in the middle of importing it."""
     loaded = sys.modules.get(module)
     return loaded if hasattr(loaded, last) else None
 
 
 def _version() -> str:
-    version: str = sys.modules[SCOPE].__version__  # an import would look up from here to every floor above
+    # Not imported: `stepwell` is above this package and imports it.
+    version: str = sys.modules[SCOPE].__version__
     return version
 
 
 def _is_stop(error: BaseException) -> bool:
-    """Whether work was stopped from outside. A cancellation that a handler made itself is a failure of its own."""
+    """Return whether work was stopped from outside. A cancellation that a handler raised itself is a failure."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
     return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | Parked)
 
 
-def _words(error: BaseException) -> str:
-    """What an exception says, also if its __str__ is broken."""
+def _describe(error: BaseException) -> str:
+    """Return type and message of an exception, even if its `__str__` raises."""
     return f"{type(error).__name__}: {traceback.TracebackException(type(error), error, None)}"

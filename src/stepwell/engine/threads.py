@@ -1,4 +1,4 @@
-"""Plain functions run in threads, so that one that computes or blocks does not stall the others."""
+"""Runs plain functions in threads, so that one that computes or blocks does not stall the event loop."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from stepwell.storage.system import call_in_forked_child
 
 
 def _new_pool() -> ThreadPoolExecutor:
-    # More than asyncio's own pool has: these threads mostly wait for somebody else's answer.
+    # More threads than asyncio's default pool has: they mostly wait for a network or a model.
     return ThreadPoolExecutor(max_workers=64, thread_name_prefix="stepwell")
 
 
+# One pool for the process: it must outlive event loops, and all runs share its limit.
 _pool = _new_pool()
 
 
 def _after_fork() -> None:
-    """Threads do not follow into a forked child: it needs some of its own."""
+    """Replace the pool in a forked child: threads do not survive a fork."""
     global _pool
     _pool = _new_pool()
 
@@ -31,7 +32,7 @@ def _after_fork() -> None:
 call_in_forked_child(_after_fork)
 
 
-async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
+async def run_in_thread(function: Callable[..., Any], *args: Any) -> Any:
     """Call a plain function in a thread, with the caller's context variables."""
     call = partial(contextvars.copy_context().run, _call, function, args)
     return await asyncio.get_running_loop().run_in_executor(_pool, call)
@@ -40,17 +41,18 @@ async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
 def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     try:
         return function(*args)
-    except (StopIteration, GeneratorExit) as error:  # these mean something else to whoever awaits a future
+    except (StopIteration, GeneratorExit) as error:
+        # Both have a special meaning inside a coroutine.
         raise RuntimeError(f"{getattr(function, '__name__', function)!r} raised {type(error).__name__}") from error
 
 
-async def in_own_thread(
+async def run_in_own_thread(
     function: Callable[..., Any], *args: Any, name: str, on_abandon: Callable[[], None] = lambda: None
 ) -> Any:
-    """Call a plain function in a thread of its own, for a caller who may give up on it.
+    """Call a plain function in a thread of its own, for a caller that may stop waiting for it.
 
-    A thread cannot be stopped. One that was given up on is marked so in its name, takes no thread from the
-    others and does not keep the process alive. `on_abandon` is called then.
+    A thread cannot be stopped. An abandoned one is marked in its name, takes no thread from the pool and
+    does not keep the process alive. `on_abandon` is called then.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
@@ -63,7 +65,8 @@ async def in_own_thread(
         if answer.cancelled():
             thread.name = f"stepwell {name} (abandoned)"
             on_abandon()
-        elif answer.exception() is None:  # it had just returned
+        elif answer.exception() is None:
+            # It returned just before the cancellation.
             _drop(answer.result())
         raise
 
@@ -71,13 +74,14 @@ async def in_own_thread(
 def _deliver(call: Callable[[], Any], answer: asyncio.Future[Any], loop: asyncio.AbstractEventLoop) -> None:
     try:
         result = call()
-    except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the answer
+    except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
         hand_over = partial(_settle, answer, answer.set_exception, error)
     else:
         hand_over = partial(_settle, answer, answer.set_result, result)
     try:
         loop.call_soon_threadsafe(hand_over)
-    except RuntimeError:  # the loop is gone, and with it whoever waited
+    except RuntimeError:
+        # The loop is closed, and nobody waits any more.
         _drop(hand_over.args[-1])
 
 
@@ -89,6 +93,6 @@ def _settle(answer: asyncio.Future[Any], settle: Callable[[Any], None], value: A
 
 
 def _drop(value: Any) -> None:
-    """Nobody will ever wait for what a function returned."""
+    """Discard a result that nobody waits for; a coroutine is closed so that it does not warn."""
     if inspect.iscoroutine(value):
         value.close()

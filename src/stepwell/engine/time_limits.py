@@ -1,4 +1,4 @@
-"""The time an attempt has: in all, and between two signs of life."""
+"""The time limits of one attempt: in total, and without a sign of life."""
 
 from __future__ import annotations
 
@@ -13,35 +13,37 @@ from stepwell.graph.retry import Limits
 
 
 class TimeLimit:
-    """Cancels whoever runs inside it when time is up, and says so as HandlerTimeout, also if that was ignored."""
+    """Cancels the code inside it when time is up, and raises HandlerTimeout, even if the cancellation was ignored."""
 
     def __init__(self, limits: Limits, run_id: str, executor_id: str) -> None:
         self._limits, self._run_id, self._executor_id = limits, run_id, executor_id
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        self._scope = asyncio.timeout(None)
+        self._timeout = asyncio.timeout(None)
         self._running = False
-        self._ends: float | None = None  # all of it, by the clock of the loop
+        # When the total time is up, by the clock of the loop.
+        self._ends: float | None = None
         self._silent_until: float | None = None
         self._pauses, self._paused_at = 0, 0.0
         self._abandoned = False
 
     def keep_alive(self) -> None:
-        """A sign of life; may come from a thread."""
+        """Record a sign of life, from any thread."""
         if self._limits.idle_timeout is None:
             return
         if threading.get_ident() == self._thread:
             self._listen()
         else:
-            with suppress(RuntimeError):  # the loop is closed, and with it whoever listened
+            # The loop is closed, and so is the attempt.
+            with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._listen)
 
     def abandon(self) -> None:
-        """The handler is a plain function whose thread goes on without anybody who waits for it."""
+        """Record that the handler is a plain function whose thread could not be stopped."""
         self._abandoned = True
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """The handler waits on purpose: that time is not counted. Several may wait at once."""
+        """Do not count time inside: the handler waits on purpose. May be entered concurrently."""
         if self._pauses == 0:
             self._paused_at = self._loop.time()
         self._pauses += 1
@@ -55,7 +57,7 @@ class TimeLimit:
             self._listen()
 
     async def __aenter__(self) -> TimeLimit:
-        await self._scope.__aenter__()
+        await self._timeout.__aenter__()
         self._running = True
         if self._limits.timeout is not None:
             self._ends = self._loop.time() + self._limits.timeout
@@ -67,11 +69,12 @@ class TimeLimit:
     ) -> None:
         self._running = False
         try:
-            await self._scope.__aexit__(kind, error, trace)
-        except TimeoutError as late:
-            raise self._timeout_error() from late
-        if kind is None and self._scope.expired():
-            raise self._timeout_error()  # it was told to stop, went on, and returned: too late all the same
+            await self._timeout.__aexit__(kind, error, trace)
+        except TimeoutError as error:
+            raise self._timeout_error() from error
+        if kind is None and self._timeout.expired():
+            # The handler ignored the cancellation and returned too late.
+            raise self._timeout_error()
 
     def _listen(self) -> None:
         if self._limits.idle_timeout is not None:
@@ -79,23 +82,23 @@ class TimeLimit:
         self._set()
 
     def _set(self) -> None:
-        if self._running and not self._scope.expired():
+        if self._running and not self._timeout.expired():
             ends = [moment for moment in (self._ends, self._silent_until) if moment is not None]
-            self._scope.reschedule(None if self._pauses or not ends else min(ends))
+            self._timeout.reschedule(None if self._pauses or not ends else min(ends))
 
     def _timeout_error(self) -> HandlerTimeout:
         in_all = self._ends is not None and (self._silent_until is None or self._ends <= self._silent_until)
         why = (
-            f"was not done after {self._limits.timeout:g} s"
+            f"timed out after {self._limits.timeout:g} s"
             if in_all
             else f"gave no sign of life for {self._limits.idle_timeout:g} s"
         )
-        late = HandlerTimeout(
+        error = HandlerTimeout(
             f"executor {self._executor_id!r} of run {self._run_id!r} {why}",
             run_id=self._run_id,
             executor_id=self._executor_id,
         )
         if self._abandoned:
-            late.abandoned = True
-            late.add_note("its thread cannot be stopped: it was abandoned, and may still be working")
-        return late
+            error.abandoned = True
+            error.add_note("its thread cannot be stopped: it was abandoned, and may still be working")
+        return error

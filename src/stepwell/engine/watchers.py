@@ -1,4 +1,7 @@
-"""Who in this process watches a run, and who drives it."""
+"""Connects the drives of this process with those who watch a run or want to cancel it.
+
+Across processes a run is followed by reading its history; inside one, events arrive at once.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,19 @@ from stepwell.model.event import WorkflowEvent
 from stepwell.storage.archive import Archive
 from stepwell.storage.system import call_in_forked_child
 
-_AT_MOST = 1000  # what a reader that is slower than the run leaves unread; it finds the rest in the history
+# Batches that a slow reader may leave unread; it reads older ones from the history.
+_AT_MOST = 1000
 
 
 class Driver(Protocol):
-    """Whoever moves a run, as far as those who watch it need to know."""
+    """A drive, as its watchers see it."""
 
     def cancel(self) -> None: ...
     async def read_to_end(self) -> None: ...
 
 
 Key = tuple[int, str]
-"""A run and where it is kept: two storages may hold runs of one name."""
+"""A run and its store: two stores may hold runs with the same id."""
 
 
 def key_of(archive: Archive, run_id: str) -> Key:
@@ -35,37 +39,40 @@ def key_of(archive: Archive, run_id: str) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class EmittedEvents:
-    """All that a commit tells, or something that happens between two commits.
+    """The events of one commit, or one live event between two commits.
 
-    Without events it says that a drive has ended: whoever watches looks again.
+    Without events it means that a drive has ended, and watchers should look at the history again.
     """
 
-    after: int  # the commit before it
+    # The number of the commit before it.
+    after: int
     events: Sequence[WorkflowEvent] = ()
-    number: int | None = None  # of the commit that tells it; None: between two
+    # The number of the commit; None for a live event.
+    number: int | None = None
 
 
 class Watcher:
-    """Hears what the drives of this process tell of a run, from now on until it is closed."""
+    """Receives what the drives of this process emit for a run, until it is closed."""
 
     def __init__(self, key: Key) -> None:
         self._key = key
-        self._received: deque[EmittedEvents] = deque(maxlen=_AT_MOST)  # the oldest go first: they are in the history
+        self._received: deque[EmittedEvents] = deque(maxlen=_AT_MOST)
         self._news = asyncio.Event()
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         _WATCHERS.setdefault(key, set()).add(self)
 
     def receive(self, emitted: EmittedEvents) -> None:
-        """From any thread. The events are copied: what one reader makes of their data, no other sees."""
+        """Add a batch, from any thread. Events are copied: each reader decodes its own data."""
         mine = replace(emitted, events=[copy.copy(event) for event in emitted.events])
         if threading.get_ident() == self._thread:
             self._add(mine)
         else:
-            with suppress(RuntimeError):  # whoever watched is gone with the loop
+            # The loop is closed, and the watcher with it.
+            with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._add, mine)
 
     async def next(self, patience: float) -> EmittedEvents | None:
-        """What was told next; None if nothing was for so many seconds."""
+        """Return the next batch; None if there was none for that many seconds."""
         if not self._received:
             self._news.clear()
             with suppress(TimeoutError):
@@ -90,8 +97,10 @@ class Watcher:
         self._news.set()
 
 
+# Means: look at the history again.
 LOOK_AGAIN = EmittedEvents(-1)
 
+# A drive and its watchers know nothing of each other: they meet here, by run and store.
 _WATCHERS: dict[Key, set[Watcher]] = {}
 _DRIVES: dict[Key, tuple[Driver, asyncio.AbstractEventLoop]] = {}
 
@@ -106,7 +115,7 @@ def is_watched(key: Key) -> bool:
 
 
 def register_drive(key: Key, drive: Driver) -> None:
-    """A drive of this process and this event loop moves the run."""
+    """Register a drive of this event loop."""
     _DRIVES[key] = drive, asyncio.get_running_loop()
 
 
@@ -116,13 +125,14 @@ def unregister_drive(key: Key, drive: Driver) -> None:
 
 
 def local_drive(key: Key) -> Driver | None:
-    """The drive of this process that moves the run, if one does."""
+    """Return the drive of this process that moves the run; None if there is none."""
     drive, loop = _DRIVES.get(key, (None, None))
-    return None if loop is None or loop.is_closed() else drive  # closed over its head: it will never end
+    # A drive whose loop was closed never ends.
+    return None if loop is None or loop.is_closed() else drive
 
 
 def _forget_all() -> None:
-    """In a forked child: those who watch and drive are the parent's."""
+    """Forget everything in a forked child: watchers and drives belong to the parent."""
     _WATCHERS.clear()
     _DRIVES.clear()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Never, Self
 
 from stepwell.agents.messages import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message, total
-from stepwell.engine.threads import in_thread
+from stepwell.engine.threads import run_in_thread
 from stepwell.errors import RunError
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.edges import name_of
@@ -80,7 +80,7 @@ class CallbackAggregator(Executor):
         """A function that has the context says by itself what is to be done once."""
         if inspect.iscoroutinefunction(self.function):
             return await self.function(results, ctx)
-        output = await in_thread(self.function, results, ctx)
+        output = await run_in_thread(self.function, results, ctx)
         return await output if inspect.isawaitable(output) else output
 
 

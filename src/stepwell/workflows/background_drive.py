@@ -1,4 +1,4 @@
-"""Moves a run on in the background of an event loop, as long as there is a reason to."""
+"""Drives a run in the background of an event loop, as long as there is a reason to."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from itertools import chain, repeat
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
@@ -23,8 +24,9 @@ from stepwell.storage.checkpoint_storage import CheckpointStorage
 
 _LOG = logging.getLogger("stepwell")
 
-_TRY_AGAIN = (0.05, 0.1, 0.25, 0.5)  # seconds between attempts to take over a run that somebody else drives;
-_AT_LEAST_EVERY = 1.0  # from then on
+# Seconds between attempts to acquire a run that another process drives, and the interval from then on.
+_TRY_AGAIN = (0.05, 0.1, 0.25, 0.5)
+_AT_LEAST_EVERY = 1.0
 
 AT_REST = (
     WorkflowRunState.IDLE,
@@ -35,7 +37,7 @@ AT_REST = (
 
 
 class Runnable(Protocol):
-    """A workflow, as far as those who hold its runs need it."""
+    """A workflow, as handles of its runs need it."""
 
     @property
     def name(self) -> str: ...
@@ -47,23 +49,25 @@ class Runnable(Protocol):
     def _archive_on(self, storage: CheckpointStorage) -> Archive: ...
 
 
-Begun = asyncio.Future[Checkpoint | None]
-"""Done when it is stored where a run was begun or moved back to; None if somebody else did that."""
+StartFuture = asyncio.Future[Checkpoint | None]
+"""Done when the run is stored where it was started or moved back to; None if another process did that."""
 
 
 class BackgroundDrive:
-    """Moves one run on, for one handle. Whatever it is asked for, one drive at a time does it."""
+    """Drives one run for one handle, with one drive at a time."""
 
     def __init__(self, workflow: Runnable, run_id: str, storage: CheckpointStorage, private: Mapping[str, Any]) -> None:
         self._workflow, self._run_id, self._storage, self._private = workflow, run_id, storage, private
         self.key = watchers.key_of(self.archive(), run_id)
-        self._onward = Continue(run_id, unless_stopped=True)
+        self._resume_position = Continue(run_id, unless_stopped=True)
         self._task: asyncio.Task[None] | None = None
-        self._more = False  # something may have come since the drive that is under way looked
-        self._alarm: asyncio.TimerHandle | None = None
-        self._failure: tuple[int, RunError] | None = None  # what the commit of that number failed with
-        self.error: BaseException | None = None  # what the last time of moving ended with, once it was begun
-        self.drives_ended = 0  # that it has moved the run and come to an end
+        # Something may have arrived since the current drive looked.
+        self._has_news = False
+        self._wake_timer: asyncio.TimerHandle | None = None
+        self._failure: tuple[int, RunError] | None = None  # a failed commit and its error
+        # What the latest drive ended with, if it had started.
+        self.error: BaseException | None = None
+        self.drives_ended = 0  # how many drives have ended
 
     def archive(self) -> Archive:
         return self._workflow._archive_on(self._storage)
@@ -75,42 +79,45 @@ class BackgroundDrive:
         return self._task is not None and not self._task.done()
 
     def failure_of(self, number: int) -> RunError | None:
-        """What a commit says that the run failed with, if it was here that it did."""
+        """Return the error that a commit reports, if it happened in this process."""
         return self._failure[1] if self._failure is not None and self._failure[0] == number else None
 
-    def begin(self, position: Position) -> Begun:
-        """Begin a run, or go on with it on purpose, in the background."""
-        begun: Begun = asyncio.get_running_loop().create_future()
-        self._start(position, begun)
-        return begun
+    def begin(self, position: Position) -> StartFuture:
+        """Start a run, or resume it on purpose, in the background."""
+        started: StartFuture = asyncio.get_running_loop().create_future()
+        self._start(position, started)
+        return started
 
     def continue_run(self) -> None:
-        """See to it that what was posted is taken in, here or by whoever drives the run, and that it is moved on if
-        nobody does. Never resumes a run that failed or was cancelled."""
-        self._more = True
-        if (restoring := _RESTORING.get(_here(self.key))) is not None:
-            restoring.waiting.add(self)  # as soon as it is there
+        """Have signals applied, here or by the process that drives the run, and drive it if nobody does. Never
+        resumes a run that failed or was cancelled."""
+        self._has_news = True
+        if (restore := _loop_state().restores.get(self.key)) is not None:
+            # Continued when the restore is done.
+            restore.waiting.add(self)
         elif not self.is_driving():
-            begun: Begun = asyncio.get_running_loop().create_future()
-            begun.set_result(None)
-            self._start(self._onward, begun)
+            started: StartFuture = asyncio.get_running_loop().create_future()
+            started.set_result(None)
+            self._start(self._resume_position, started)
 
     async def restore_run(self, position: MoveBack) -> Checkpoint | None:
-        """Move the run back. What moves it in this event loop stops first. Raises RunBusy if somebody else does."""
-        restoring = _RESTORING.setdefault(_here(self.key), _Restoring())
-        restoring.count += 1
+        """Move the run back. Drives of this event loop are stopped first. Raises RunBusy if another one holds it."""
+        restores = _loop_state().restores
+        restore = restores.setdefault(self.key, _Restore())
+        restore.count += 1
         try:
-            async with restoring.turn:
+            async with restore.turn:
                 return await self._restore(position)
         finally:
-            restoring.count -= 1
-            if restoring.count == 0:
-                del _RESTORING[_here(self.key)]
-                for drive in restoring.waiting:
+            restore.count -= 1
+            if restore.count == 0:
+                del restores[self.key]
+                for drive in restore.waiting:
                     drive.continue_run()
 
     async def _restore(self, position: MoveBack) -> Checkpoint | None:
         while True:
+            # A cancelled drive may be replaced by one that was just about to start, hence the loop.
             while tasks := _driving_tasks(self.key):
                 for task in tasks:
                     task.cancel()
@@ -119,63 +126,67 @@ class BackgroundDrive:
                 return await asyncio.shield(self.begin(position))
             except RunBusy:
                 if not _driving_tasks(self.key):
-                    raise  # those who are at it are no handles of this loop
+                    # The run is driven by something else than a handle of this loop.
+                    raise
 
-    def _start(self, position: Position, begun: Begun) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._task = asyncio.create_task(self._drive_in_background(position, begun))
-        _DRIVING[self._task] = self.key
-        self._task.add_done_callback(lambda task: self._finish_task(task, begun))
+    def _start(self, position: Position, started: StartFuture) -> None:
+        if self._wake_timer is not None:
+            self._wake_timer.cancel()
+        self._task = asyncio.create_task(self._drive_in_background(position, started))
+        _loop_state().tasks[self._task] = self.key
+        self._task.add_done_callback(lambda task: self._finish_task(task, started))
 
-    def _finish_task(self, task: asyncio.Task[None], begun: Begun) -> None:
-        del _DRIVING[task]
-        if not begun.done():  # it was stopped, perhaps before its first step
-            begun.set_result(None)
+    def _finish_task(self, task: asyncio.Task[None], started: StartFuture) -> None:
+        del _loop_state().tasks[task]
+        # It was cancelled, perhaps before it ran at all.
+        if not started.done():
+            started.set_result(None)
         watchers.publish(self.key, watchers.LOOK_AGAIN)
 
-    async def _drive_in_background(self, position: Position, begun: Begun) -> None:
+    async def _drive_in_background(self, position: Position, started: StartFuture) -> None:
         self.error = None
         try:
-            self._wake_later(await self._drive_until_idle(position, begun))
+            self._wake_later(await self._drive_until_idle(position, started))
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits for it
-            if not begun.done():
-                begun.set_exception(error)
+        except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
+            if not started.done():
+                started.set_exception(error)
                 return
             self.error = error
-            if not isinstance(error, RunError):  # those are part of its history
-                _LOG.warning("run %r of %r stands still: %s", self._run_id, self._workflow.name, error)
+            # A RunError is part of the run's history.
+            if not isinstance(error, RunError):
+                _LOG.warning("run %r of %r has stopped: %s", self._run_id, self._workflow.name, error)
         finally:
             self.drives_ended += 1
 
-    async def _drive_until_idle(self, position: Position, begun: Begun) -> Checkpoint | None:
-        """Drive the run, as often as something comes for it. While somebody else drives it, try to take it over."""
+    async def _drive_until_idle(self, position: Position, started: StartFuture) -> Checkpoint | None:
+        """Drive the run as long as signals arrive. While another process drives it, try to acquire it."""
         waits = chain(_TRY_AGAIN, repeat(_AT_LEAST_EVERY))
         while True:
-            self._more = False
+            self._has_news = False
             try:
-                at = await self._drive(position, begun)
-                position = self._onward
-                if not await self._has_more():
+                at = await self._drive(position, started)
+                position = self._resume_position
+                if not await self._needs_another_drive():
                     return at
             except Stopped:
                 return None
             except RunBusy:
-                if isinstance(position, MoveBack) and not begun.done():
+                if isinstance(position, MoveBack) and not started.done():
                     raise
-                position = await self._position_if_busy(position, begun)
+                position = await self._position_if_busy(position, started)
                 await asyncio.sleep(next(waits))
-                if not await self._is_wanted(position) and not self._more:
+                if not await self._is_wanted(position) and not self._has_news:
                     return None
 
-    async def _drive(self, position: Position, begun: Begun) -> Checkpoint | None:
+    async def _drive(self, position: Position, started: StartFuture) -> Checkpoint | None:
         drive = self.drive(position)
         try:
+            # The first event means that the run is stored where it starts.
             async for _ in drive.events():
-                if not begun.done():
-                    begun.set_result(drive.at)
+                if not started.done():
+                    started.set_result(drive.at)
             return drive.at
         except RunError as error:
             if drive.at is not None and drive.at.status is WorkflowRunState.FAILED:
@@ -184,32 +195,34 @@ class BackgroundDrive:
         except CommitConflict as conflict:
             head = await self.archive().head(self._run_id)
             if head is None or drive.at is None or head.number <= drive.at.number:
+                # The commit was refused because another drive has taken over: that is not an error of this run.
                 raise
             raise RunBusy(str(conflict), run_id=self._run_id, owner="somebody else") from conflict
 
-    async def _has_more(self) -> bool:
-        while self._more:
-            self._more = False
-            if await self._is_wanted(self._onward):
+    async def _needs_another_drive(self) -> bool:
+        while self._has_news:
+            self._has_news = False
+            if await self._is_wanted(self._resume_position):
                 return True
         return False
 
-    async def _position_if_busy(self, position: Position, begun: Begun) -> Position:
-        """Somebody else was first: then the run is begun, provided it is the one that was to begin here."""
-        if isinstance(position, Fresh) and not begun.done():
+    async def _position_if_busy(self, position: Position, started: StartFuture) -> Position:
+        """Another process was first: check that it has started the same run, and continue that one."""
+        if isinstance(position, Fresh) and not started.done():
             head = await self.archive().head(self._run_id)
             if head is None:
-                return position  # it is just about to begin
+                return position  # it is about to be started
             check_same_start(self._workflow._definition, head, position.message)
-            begun.set_result(None)
-            return replace(self._onward, except_at=head.number)  # if it had stopped there, it is to go on
-        return position if isinstance(position, Continue) else self._onward
+            started.set_result(None)
+            # If it had stopped at this very commit, the caller's start counts as resuming it on purpose.
+            return replace(self._resume_position, except_at=head.number)
+        return position if isinstance(position, Continue) else self._resume_position
 
     async def _is_wanted(self, position: Position) -> bool:
-        """Whether there is a reason to drive the run: mail that nobody took in, or somebody who watches."""
+        """Return whether there is a reason to drive the run: signals to apply, or somebody who watches."""
         head = await self.archive().head(self._run_id)
         if head is None or not isinstance(position, Continue):
-            return True  # it is to be begun
+            return True  # it has not been started yet
         if head.status in STOPPED:
             return head.number == position.except_at
         if head.status not in AT_REST and watchers.local_drive(self.key) is None and watchers.is_watched(self.key):
@@ -217,33 +230,40 @@ class BackgroundDrive:
         return bool(await self.archive().pending_signals(self._run_id))
 
     def _wake_later(self, at: Checkpoint | None) -> None:
-        """A run that sleeps holds no more here than a place in the loop's timetable."""
+        """Set a timer for a parked run: that is all it costs while it sleeps."""
         if at is not None and at.wake is not None and at.status not in AT_REST:
             seconds = max(0.0, clock.until(at.wake).total_seconds())
-            self._alarm = asyncio.get_running_loop().call_later(seconds, self.continue_run)
+            self._wake_timer = asyncio.get_running_loop().call_later(seconds, self.continue_run)
 
 
-_DRIVING: dict[asyncio.Task[None], watchers.Key] = {}
-"""What moves in the background, and which run. A task that nobody holds might be collected."""
-
-
-class _Restoring:
-    """While a run is moved back, one at a time does that, and nobody else begins to move it."""
+class _Restore:
+    """A restore of a run: one at a time, while no drive of this loop may start."""
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
-        self.count = 0  # of those who move it back or wait for their turn
-        self.waiting: set[BackgroundDrive] = set()  # who want to move it on
+        # How many restore the run or wait for their turn.
+        self.count = 0
+        self.waiting: set[BackgroundDrive] = set()  # drives to continue afterwards
 
 
-_RESTORING: dict[tuple[watchers.Key, asyncio.AbstractEventLoop], _Restoring] = {}
+class _LoopState:
+    """The background drives of one event loop."""
+
+    def __init__(self) -> None:
+        # A loop holds only weak references to its tasks, so they are kept here; the key says which run.
+        self.tasks: dict[asyncio.Task[None], watchers.Key] = {}
+        self.restores: dict[watchers.Key, _Restore] = {}
 
 
-def _here(key: watchers.Key) -> tuple[watchers.Key, asyncio.AbstractEventLoop]:
-    return key, asyncio.get_running_loop()
+# Several handles of one run must find each other's drives, but only in their own event loop: a task or lock of
+# another one cannot be awaited.
+_STATES: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = WeakKeyDictionary()
+
+
+def _loop_state() -> _LoopState:
+    return _STATES.setdefault(asyncio.get_running_loop(), _LoopState())
 
 
 def _driving_tasks(key: watchers.Key) -> list[asyncio.Task[None]]:
-    """Those that move a run on in this event loop."""
-    here = asyncio.get_running_loop()
-    return [task for task, run in list(_DRIVING.items()) if run == key and task.get_loop() is here and not task.done()]
+    """Return the tasks of this event loop that drive a run."""
+    return [task for task, run in _loop_state().tasks.items() if run == key and not task.done()]

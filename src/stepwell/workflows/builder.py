@@ -1,4 +1,4 @@
-"""Say a workflow; `build()` freezes it, or says everything that is wrong with it at once."""
+"""Declares a workflow; `build()` freezes it, or raises everything that is wrong with it at once."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ OthersFrom: TypeAlias = "Sequence[ExecutorLike] | Literal['all', 'all_other'] | 
 
 
 class WorkflowBuilder:
-    """Says a workflow: executors, and the edges between them.
+    """Declares a workflow: executors, and the edges between them.
 
-    Wherever an executor is expected, an instance, a class, a factory, or the id of one that stands
-    elsewhere in the same builder will do.
+    An executor may be given as an instance, a class, a factory, or the id of one that is used elsewhere in the same
+    builder.
 
-    `version` says which version of the workflow this is, 1 if nothing is said; `migrations` how runs of each version
-    before become runs of the next. The version is that of the last migration, if it is not given.
+    `version` is the version of the workflow, by default that of the last migration, or 1; `migrations` declare how
+    runs of each earlier version become runs of the next.
     """
 
     def __init__(
@@ -72,7 +72,8 @@ class WorkflowBuilder:
         self._version, self._migrations = version, migrations
         self._specs: dict[str, ExecutorSpec] = {}
         self._by_object: dict[Hashable, ExecutorSpec] = {}
-        self._referenced: list[object] = []  # what `_by_object` names by identity must not be collected
+        # `_by_object` uses identities, so these must stay alive.
+        self._referenced: list[object] = []
         self._edges: list[Edge] = []
         self._problems: list[str] = []
         self._start: str | None = None
@@ -83,12 +84,12 @@ class WorkflowBuilder:
             self.set_start_executor(start_executor)
 
     def set_start_executor(self, executor: ExecutorLike) -> Self:
-        """Where the input goes."""
+        """Set the executor that receives the input."""
         self._start = self._id(executor)
         return self
 
     def with_checkpointing(self, checkpoint_storage: StorageLike) -> Self:
-        """Commit every run to this storage, unless `run` is given another."""
+        """Commit every run to this storage, unless `run` is given another one."""
         try:
             self._storage = storage_of(checkpoint_storage)
         except DefinitionError as error:
@@ -96,16 +97,16 @@ class WorkflowBuilder:
         return self
 
     def set_max_iterations(self, max_iterations: int) -> Self:
-        """How many supersteps a run may take since the last message from outside."""
+        """Set how many supersteps a run may take since its last input."""
         self._max_iterations = max_iterations
         return self
 
     def add_edge(self, source: ExecutorLike, target: ExecutorLike, condition: Condition | None = None) -> Self:
-        """What `source` sends goes to `target`, if the condition holds for it. The condition may be async."""
+        """Send messages of `source` to `target`, if the condition holds. The condition may be async."""
         return self._add(Direct(self._id(source), self._id(target), condition))
 
     def add_chain(self, executors: Sequence[ExecutorLike]) -> Self:
-        """Edges from each to the next."""
+        """Add edges from each executor to the next."""
         ids = self._ids(executors, "a chain")
         if len(ids) == 1:
             self._problems.append(f"a chain needs at least two executors, not only {ids[0]!r}")
@@ -114,17 +115,17 @@ class WorkflowBuilder:
         return self
 
     def add_fan_out_edges(self, source: ExecutorLike, targets: Sequence[ExecutorLike]) -> Self:
-        """What `source` sends goes to every target."""
+        """Send messages of `source` to every target."""
         id = self._id(source)
         return self._add(FanOut(id, self._ids(targets, f"the fan-out from {id!r}")))
 
     def add_fan_in_edges(self, sources: Sequence[ExecutorLike], target: ExecutorLike) -> Self:
-        """Once each source has sent something, `target` gets all of it as one list, in the order of the sources."""
+        """Join the messages of the sources: once each has sent one, `target` gets them as a list, in their order."""
         id = self._id(target)
         return self._add(FanIn(self._ids(sources, f"the fan-in into {id!r}"), id))
 
     def add_switch_case_edge_group(self, source: ExecutorLike, cases: Sequence[Case | Default]) -> Self:
-        """What `source` sends goes to the first case that holds, else to the default."""
+        """Send messages of `source` to the target of the first case that holds, else to the default."""
         id = self._id(source)
         routes = tuple((case.condition, self._id(case.target)) for case in cases if isinstance(case, Case))
         defaults = [self._id(case.target) for case in cases if isinstance(case, Default)]
@@ -139,19 +140,20 @@ class WorkflowBuilder:
             )
         if not routes:
             self._problems.append(f"the switch from {id!r} has no Case(...)")
-        # without a default one of the cases stands in: the other checks should see the targets all the same
+        # Without a default, one of the cases stands in, so that the other checks see all targets.
         last = [*defaults, *(target for _, target in routes)][:1]
         return self._add(Switch(id, routes, *last)) if last else self
 
     def add_multi_selection_edge_group(
         self, source: ExecutorLike, targets: Sequence[ExecutorLike], selection_func: Selection
     ) -> Self:
-        """What `source` sends goes to those targets whose ids `selection_func(message, target_ids)` returns."""
+        """Send messages of `source` to the targets whose ids `selection_func(message, target_ids)` returns."""
         id = self._id(source)
         return self._add(Select(id, self._ids(targets, f"the selection from {id!r}"), selection_func))
 
     def build(self) -> Workflow:
-        """The immutable definition. Raises DefinitionError with every problem at once."""
+        """Return the immutable workflow. Raises DefinitionError with all problems at once."""
+        # Frozen now: what is done to a given instance later must not change what later runs start with.
         specs = {id: freeze(spec) for id, spec in self._specs.items()}
         patterns = {id: spec.pattern for id, spec in specs.items()}
         outputs, output_problems = self._outputs()
@@ -165,7 +167,7 @@ class WorkflowBuilder:
             problems += find_unrouted_outputs(patterns, self._edges)
         if problems or self._start is None:
             raise DefinitionError(list(dict.fromkeys(problems)))
-        # the graph can be looked at from outside: what is done to its executors must not reach those of a run
+        # The graph is visible to users: changes to its executors must not reach those of a run.
         visible = {id: pattern.clone() for id, pattern in patterns.items()}
         graph = Graph(self._start, visible, tuple(self._edges), outputs, dict(self._reducers), self._on_unroutable)
         migrations = tuple(self._migrations)
@@ -183,15 +185,15 @@ class WorkflowBuilder:
     def _wrong_settings(self) -> Iterator[str]:
         for key, reducer in self._reducers.items():
             if not callable(reducer):
-                yield f"the reducer of state[{key!r}] is {reducer!r}, which cannot be called"
+                yield f"the reducer of state[{key!r}] is {reducer!r}, which is not callable"
         if not isinstance(self._max_iterations, int) or self._max_iterations < 1:
             yield f"max_iterations must be at least 1, not {self._max_iterations!r}"
         if self._name is not None and (not isinstance(self._name, str) or not self._name or not is_text(self._name)):
-            yield f"the name of a workflow is a non-empty string of whole characters, not {self._name!r}"
+            yield f"the name of a workflow must be a non-empty string of valid Unicode, not {self._name!r}"
         if self._on_unroutable not in ("fail", "drop"):
             yield f'on_unroutable must be "fail" or "drop", not {self._on_unroutable!r}'
         if not _is_list(self._migrations):
-            yield f"migrations are a list of Migration(...), not {self._migrations!r}"
+            yield f"migrations must be a list of Migration(...), not {self._migrations!r}"
         else:
             yield from find_migration_problems(list(self._migrations), self._version)
 
@@ -216,18 +218,19 @@ class WorkflowBuilder:
             try:
                 spec = spec_of(_wrap_workflow_agent(executor))
             except DefinitionError as error:
+                # The problem is reported by `build()`, with all others; until then the edge needs some id.
                 self._problems += error.problems
                 return getattr(executor, "__name__", None) or repr(executor)
             self._by_object[identity(executor)] = spec
             self._referenced.append(executor)
             if spec.id in self._specs:
-                self._problems.append(f"duplicate executor: two different executors are called {spec.id!r}")
+                self._problems.append(f"duplicate executor id: two different executors are called {spec.id!r}")
             else:
                 self._specs[spec.id] = spec
         return spec.id
 
     def _outputs(self) -> tuple[dict[str, OutputKind] | None, list[str]]:
-        """Whose yields are told as what (None: every yield is an output), and what is wrong with that."""
+        """Return what kind of output each executor yields (None: all yield outputs), and problems with that."""
         if self._output_from is None and self._intermediate_from is None:
             return None, []
         problems: list[str] = []
@@ -238,7 +241,7 @@ class WorkflowBuilder:
             others = self._output_ids(self._intermediate_from, "intermediate_output_from", problems)
         problems += [f"{id!r} stands in output_from and in intermediate_output_from" for id in chosen if id in others]
         if not chosen and not others and not problems:
-            problems.append("output_from and intermediate_output_from name nobody: nothing would ever be told")
+            problems.append("output_from and intermediate_output_from name no executor: the run would have no outputs")
         return {**dict.fromkeys(others, "intermediate"), **dict.fromkeys(chosen, "output")}, problems
 
     def _output_ids(self, executors: Any, what: str, problems: list[str]) -> list[str]:
@@ -252,7 +255,7 @@ class WorkflowBuilder:
         ids = [executor if isinstance(executor, str) else self._find_id(executor) for executor in executors]
         for id, executor in zip(ids, executors, strict=True):
             if id not in self._specs:
-                problems.append(f"unknown output in {what}: {executor!r} is no executor of this workflow")
+                problems.append(f"unknown output in {what}: {executor!r} is not an executor of this workflow")
         return [id for id in ids if id in self._specs]
 
     def _find_id(self, executor: ExecutorLike | Callable[..., Any]) -> str:
@@ -265,8 +268,9 @@ def _is_list(value: object) -> bool:
 
 
 def _wrap_workflow_agent(executor: ExecutorLike) -> ExecutorLike:
-    """A workflow that is an agent is heard through an executor of its own."""
-    if isinstance(executor, Executor):  # a workflow without agents does without what they need
+    """Wrap a workflow that is an agent in an executor."""
+    # Before the imports: a workflow without agents need not load them.
+    if isinstance(executor, Executor):
         return executor
     from stepwell.workflows.subworkflow_agent import WorkflowAgentExecutor
     from stepwell.workflows.workflow_agent import WorkflowAgent

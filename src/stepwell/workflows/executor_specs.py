@@ -1,4 +1,4 @@
-"""Executors as a builder is given them: instances, classes, factories, or the id of one given elsewhere."""
+"""Executors as callers give them to a builder: instances, classes, factories, or ids of others."""
 
 from __future__ import annotations
 
@@ -20,27 +20,30 @@ if TYPE_CHECKING:
     from stepwell.agents import Agent
 
 ExecutorLike: TypeAlias = "Executor | type[Executor] | Callable[[], Executor] | Agent | str | Any"
-"""What stands for an executor in a builder. Any: also an agent of a library that Stepwell knows."""
+"""What a builder accepts as an executor. Any: it may be an agent of a library that Stepwell knows."""
 
 
 class ExecutorSpec(msgspec.Struct, frozen=True):
-    """One executor of a definition: the pattern it was at `build()`, and how each run gets its own."""
+    """One executor of a definition: a pattern of it as of `build()`, and how each run gets its own."""
 
     id: str
-    pattern: Executor  # never runs
-    instance: Executor | None = None  # the very instance, for the first run
+    pattern: Executor  # never called
+    # The given instance, for the first run.
+    instance: Executor | None = None
     factory: Callable[[], Executor] | None = None
 
     def make(self) -> Executor:
         executor = self.pattern if self.factory is None else _call_factory(self.factory)
-        return executor.clone() if executor is self.pattern else executor  # a factory may always give the same one
+        # A factory may return one object each time.
+        return executor.clone() if executor is self.pattern else executor
 
 
 def spec_of(source: ExecutorLike) -> ExecutorSpec:
-    """The node an executor, a class or a factory stands for. Raises DefinitionError for anything else."""
+    """Return the spec of an executor, a class or a factory. Raises DefinitionError for anything else."""
     if isinstance(source, Executor):
         _begin_state(source)
         return ExecutorSpec(_valid_id(source), source, instance=source)
+    # Here: a program without agents need not load them.
     from stepwell.agents import AgentExecutor, is_agent
 
     if is_agent(source):
@@ -54,25 +57,25 @@ def spec_of(source: ExecutorLike) -> ExecutorSpec:
         executor = _call_factory(source)
         return ExecutorSpec(_valid_id(executor), executor, factory=source)
     raise DefinitionError(
-        f"{source!r} is no executor: give an Executor, a subclass of it, or a function that makes one"
+        f"{source!r} is not an executor: give an Executor, a subclass of it, or a function that returns one"
     )
 
 
 def identity(source: object) -> Hashable:
-    """What makes two mentions of one executor the same. A method is a new object at each look, but the same factory."""
+    """Return what identifies an executor. A bound method is a new object each time, but the same factory."""
     if isinstance(source, MethodType):
         return id(source.__self__), source.__func__
     return id(source)
 
 
 def freeze(spec: ExecutorSpec) -> ExecutorSpec:
-    """The node as it is now: what happens to the instance later does not change what later runs get."""
+    """Return the spec as it is now: later changes to the instance do not affect later runs."""
     return spec if spec.instance is None else ExecutorSpec(spec.id, spec.instance.clone(), instance=spec.instance)
 
 
 def _valid_id(executor: Executor) -> str:
-    if not isinstance(executor.id, str) or not executor.id:  # a subclass may say its id itself
-        raise DefinitionError(f"{type(executor).__name__} has the id {executor.id!r}, which is no non-empty string")
+    if not isinstance(executor.id, str) or not executor.id:  # a subclass may override `id`
+        raise DefinitionError(f"{type(executor).__name__} has the id {executor.id!r}, which is not a non-empty string")
     return executor.id
 
 
@@ -93,7 +96,7 @@ _BEGINNING = "_persistent_beginning"
 
 
 def _begin_state(executor: Executor) -> None:
-    """Keep what persistent attributes were before any run: a new run begins with that, not with a leftover."""
+    """Keep the initial values of persistent attributes: a new run starts with them, not with leftovers."""
     if _BEGINNING not in vars(executor):
         names = persistent_names(type(executor))
         vars(executor)[_BEGINNING] = {n: plain_copy(vars(executor)[n]) for n in names if n in vars(executor)}
@@ -106,7 +109,7 @@ def _reset(executor: Executor) -> None:
 
 
 class ExecutorPool:
-    """Gives each run its executors: the first run of a workflow the very instances, every other one clones."""
+    """Gives each run its executors: the first run of a workflow the given instances, every other run clones."""
 
     def __init__(self, specs: Mapping[str, ExecutorSpec]) -> None:
         self._specs = specs
@@ -114,6 +117,7 @@ class ExecutorPool:
         self._lock = threading.Lock()
 
     def acquire(self) -> dict[str, Executor]:
+        # Two threads may start runs of one workflow at once.
         with self._lock:
             first, self._first = self._first, False
         executors = {id: self._acquire_one(spec, first) for id, spec in self._specs.items()}
@@ -122,19 +126,22 @@ class ExecutorPool:
         return executors
 
     def release(self, executors: Mapping[str, Executor]) -> None:
-        """The run that played with them has stopped."""
+        """Take back the executors of a run that has stopped."""
         with _BUSY_LOCK:
             for executor in executors.values():
                 _BUSY.discard(id(executor))
 
     def _acquire_one(self, spec: ExecutorSpec, first: bool) -> Executor:
         if first and spec.instance is not None:
-            with _BUSY_LOCK:  # an instance given to two workflows plays in one run at a time
+            # An instance given to two workflows serves one run at a time.
+            with _BUSY_LOCK:
                 if id(spec.instance) not in _BUSY:
                     _BUSY.add(id(spec.instance))
                     return spec.instance
         return spec.make()
 
 
+# Instances in use, by identity. For the whole process: one instance may be given to several workflows.
 _BUSY: set[int] = set()
-_BUSY_LOCK = threading.RLock()  # what is collected meanwhile may give its own back
+# Reentrant: a drive that is garbage-collected inside may release its own.
+_BUSY_LOCK = threading.RLock()

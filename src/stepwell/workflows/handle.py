@@ -1,4 +1,4 @@
-"""A run held by its name: looked at, answered, stopped and moved back, by whichever programs hold it."""
+"""A handle of a run: watch it, answer it, send to it, cancel it or move it back, from any process."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.signals import cancel_key, input_key, write_cancel, write_input
-from stepwell.workflows.background_drive import AT_REST, BackgroundDrive, Begun, Runnable
+from stepwell.workflows.background_drive import AT_REST, BackgroundDrive, Runnable, StartFuture
 from stepwell.workflows.result import WorkflowRunResult
 from stepwell.workflows.stored_result import failure_at, result_at
 
-_HERE = 5.0  # seconds between two looks at a run that this process moves: whatever happens is told anyway
-_ELSEWHERE = 0.25  # at one that another process moves
-_ASLEEP = 60.0  # at one that sleeps; at most
+# Seconds between two looks at the history of a run: one that this process drives (events arrive anyway), one that
+# another process drives, and, at most, one that sleeps.
+_HERE = 5.0
+_ELSEWHERE = 0.25
+_ASLEEP = 60.0
 
 _OVER = (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
 
 
 class RunHandle:
-    """One run of a workflow, by its id. Any number of programs may hold it; one at a time drives it, all see it.
+    """One run of a workflow, by its id. Any number of processes may have a handle; one at a time drives the run.
 
-    A run that was started, answered, sent to or moved back through a handle moves on in the background, as
-    long as the event loop runs. Only `result` and `events` take over a run that stands still because whoever
-    drove it is gone. A handle belongs to one event loop; another one attaches to the run with its own.
+    A run that was started, answered, sent to or moved back through a handle continues in the background, as long
+    as the event loop runs. Only `result` and `events` take over a run whose driver is gone. A handle belongs to one
+    event loop; another one needs a handle of its own: `attach`.
     """
 
     def __init__(
@@ -50,41 +52,43 @@ class RunHandle:
         self._workflow, self._storage, self._private = workflow, storage, private
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background = BackgroundDrive(workflow, run_id, storage, private)
-        self._begun: Begun | None = None
+        self._started: StartFuture | None = None
         if begin is not None:
             self._loop = _running_loop()
-            self._begun = self._background.begin(begin)
+            self._started = self._background.begin(begin)
 
     async def status(self) -> WorkflowRunState:
-        """Where the run is, as of its last commit."""
+        """Return the status of the run, as of its last commit."""
         return (await self._head()).status
 
     async def result(self) -> WorkflowRunResult:
-        """Wait until the run is done, waits for answers or was cancelled. Raises what it failed with.
+        """Wait until the run is completed, waits for responses or is cancelled. Raises what it failed with.
 
-        Moves it on if nobody else does. Waits as long as it sleeps.
+        Drives the run if nobody else does. Waits as long as it sleeps.
         """
         head = await self._head()
         while True:
             async for _ in self.events(after=head.number):
                 pass
             head = await self._head()
-            if head.status in AT_REST:  # otherwise somebody has given it more to do meanwhile
+            # If not, it has got something new to do meanwhile.
+            if head.status in AT_REST:
                 break
         if head.status is WorkflowRunState.FAILED:
             raise self._background.failure_of(head.number) or await failure_at(self._archive(), head)
         return await result_at(self._archive(), head)
 
     async def events(self, *, after: int | CheckpointInfo = -1) -> AsyncIterator[WorkflowEvent]:
-        """What is told of the run: first its history past a commit, then what happens, without gap or repeat.
+        """Yield the events of the run: first its history after a commit, then what happens, without gap or repeat.
 
-        Ends when the run is done, waits for answers, failed or was cancelled. `after` is the `commit` of an
-        event, or a checkpoint of the run. Moves the run on if nobody else does. Of a run that another process
-        drives only what is committed is told.
+        Ends when the run is completed, waits for responses, has failed or was cancelled. `after` is the `commit` of
+        an event, or a checkpoint of the run. Drives the run if nobody else does. Of a run that another process
+        drives, only committed events are seen.
         """
         await self._ready()
         drives_ended = self._background.drives_ended
         last = self._check_own(after).number if isinstance(after, CheckpointInfo) else after
+        # The watcher is registered before the history is read: what happens in between is in both, never in neither.
         with watchers.Watcher(self._background.key) as watcher:
             while True:
                 for commit in await self._archive().commits(self.run_id, after=last):
@@ -96,15 +100,16 @@ class RunHandle:
                     return
                 while (batch := await watcher.next(patience)) is not None and batch.events:
                     if batch.after > last:
-                        break  # something was missed: it is in the history
+                        # A batch was missed: read it from the history.
+                        break
                     if batch.after < last:
-                        continue  # the history has told it, or what came of it
+                        continue  # the history has it already
                     last = last if batch.number is None else batch.number
                     for event in batch.events:
                         yield event
 
     async def checkpoints(self) -> list[CheckpointInfo]:
-        """The checkpoints of the run, oldest first: what `restore` and `run(checkpoint_id=...)` take."""
+        """Return the checkpoints of the run, oldest first: what `restore` and `run(checkpoint_id=...)` accept."""
         await self._ready()
         checkpoints = await self._archive().checkpoints(self.run_id)
         if not checkpoints:
@@ -112,27 +117,28 @@ class RunHandle:
         return checkpoints
 
     async def send(self, message: Any) -> None:
-        """Give further input to the start executor. It is kept when this returns, and taken in, in the order in which
-        it was sent, when the run is done or waits. Raises RunError if it failed or was cancelled."""
+        """Send further input to the start executor. It is durable when this returns, and applied, in the order
+        sent, when the run is completed or waits. Raises RunError if the run failed or was cancelled."""
         head = await self._head()
         check_no_caller(head)
         graph = self._workflow._definition.graph
         start = graph.executors[graph.start]
         if not start.can_handle(message):
             raise RoutingFailed(
-                f"the start executor {start.id!r} does not take the {type(message).__name__} that was sent",
+                f"the start executor {start.id!r} does not accept a {type(message).__name__}",
                 run_id=self.run_id,
             )
         self._check_active(head, "send to it")
         payload = self._workflow._definition.codec.pack(message, "$.message")
+        # The random part of the key keeps inputs apart; a response has a fixed key, so that the first one wins.
         await self._archive().send(self.run_id, input_key(head.header.epoch, new_run_id()), write_input(payload))
         await self._continue_after_send(head)
 
     async def respond(self, responses: Mapping[str, Any]) -> None:
-        """Answer what the run asks, by request id. The first answer wins, for ever. It is kept when this returns, also
-        if another process drives the run just now. Raises RunError if the run failed or was cancelled."""
+        """Answer open requests, by request id. The first response wins. It is durable when this returns, even if
+        another process drives the run. Raises RunError if the run failed or was cancelled."""
         if not isinstance(responses, Mapping):
-            raise TypeError(f"responses is a mapping from request ids to answers, not a {type(responses).__name__}")
+            raise TypeError(f"responses must map request ids to answers, not be a {type(responses).__name__}")
         head = await self._head()
         check_no_caller(head)
         self._check_active(head, "answer it")
@@ -142,8 +148,8 @@ class RunHandle:
         await self._continue_after_send(head)
 
     async def cancel(self) -> WorkflowRunState:
-        """Stop the run on purpose, wherever it is driven: handlers may clean up, and it ends CANCELLED at its last
-        commit. Gives where it ended; a run that is done already stays done. It can be resumed on purpose."""
+        """Cancel the run, wherever it is driven: handlers may clean up, and it ends CANCELLED at its last commit.
+        Returns its final status; a completed run stays completed. It can be resumed on purpose."""
         head = await self._head()
         number, seems_over = head.number, head.status in _OVER
         with watchers.Watcher(self._background.key) as watcher:
@@ -157,7 +163,8 @@ class RunHandle:
                     try:
                         return await self._stop()
                     except RunBusy:
-                        if not seems_over:  # otherwise somebody is just letting it go, or has resumed it
+                        # A run that seemed over is just being released, or was resumed: look again first.
+                        if not seems_over:
                             await self._send_cancel(number)
                         seems_over = False
                         await watcher.next(_ELSEWHERE)
@@ -167,18 +174,19 @@ class RunHandle:
                         return commit.status
 
     async def restore(self, checkpoint: CheckpointInfo | str) -> CheckpointInfo:
-        """Move this very run back to one of its checkpoints, given by its info or its id, and go on from there,
-        executing afresh. Gives where the run is now: `events(after=...)` of that tells what it does from here on.
+        """Move this run back to one of its checkpoints, given by its info or its id, and continue from there,
+        executing afresh. Returns where the run is now: `events(after=...)` of that yields what follows.
 
-        Raises CheckpointMissing if it is not one of this run, RunBusy if somebody drives it who holds no handle in
-        this event loop.
+        Raises CheckpointMissing if it is not a checkpoint of this run, RunBusy if the run is driven by something
+        else than a handle of this event loop.
         """
         check_no_caller(await self._head())
         checkpoint_id = await self._find_own(checkpoint)
         try:
             at = await self._background.restore_run(MoveBack(self.run_id, checkpoint_id))
         except Exception:
-            self._background.continue_run()  # what was moving it goes on
+            # The restore has stopped the drives of this loop.
+            self._background.continue_run()
             raise
         assert at is not None
         return CheckpointInfo(self.run_id, at.stamp.checkpoint_id, at.number)
@@ -186,13 +194,13 @@ class RunHandle:
     def __repr__(self) -> str:
         return f"<RunHandle of {self.run_id!r} in {self._workflow.name!r}>"
 
-    # ------------------------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------------------------ reading
 
     def _archive(self) -> Archive:
         return self._background.archive()
 
     async def _ready(self) -> None:
-        """Wait until the run is stored. Raises what kept it from being begun."""
+        """Wait until the run is stored. Raises what prevented its start."""
         here = _running_loop()
         if self._loop is not here:
             if self._loop is not None and not self._loop.is_closed():
@@ -200,12 +208,13 @@ class RunHandle:
                     f"this handle of run {self.run_id!r} belongs to another event loop; get one for this loop with "
                     f"workflow.attach({self.run_id!r})"
                 )
-            if self._loop is not None:  # what moved there was left with the loop
+            # Background work ended with its loop.
+            if self._loop is not None:
                 self._background = BackgroundDrive(self._workflow, self.run_id, self._storage, self._private)
-                self._begun = self._begun if self._begun is not None and self._begun.done() else None
+                self._started = self._started if self._started is not None and self._started.done() else None
             self._loop = here
-        if self._begun is not None:
-            await asyncio.shield(self._begun)
+        if self._started is not None:
+            await asyncio.shield(self._started)
 
     async def _head(self) -> Checkpoint:
         await self._ready()
@@ -223,13 +232,13 @@ class RunHandle:
         return checkpoint
 
     async def _find_own(self, checkpoint: CheckpointInfo | str) -> str:
-        """The id of a stored checkpoint of this run. Raises CheckpointMissing if it is not one."""
+        """Return the id of a stored checkpoint of this run. Raises CheckpointMissing if it is not one."""
         if isinstance(checkpoint, str):
             checkpoint_id = checkpoint
         elif isinstance(checkpoint, CheckpointInfo):
             checkpoint_id = self._check_own(checkpoint).checkpoint_id
         else:
-            raise TypeError(f"a checkpoint is a CheckpointInfo or its id, not a {type(checkpoint).__name__}")
+            raise TypeError(f"checkpoint must be a CheckpointInfo or an id, not a {type(checkpoint).__name__}")
         stored = await self._archive().find(checkpoint_id)
         if stored is None:
             raise CheckpointMissing(f"checkpoint {checkpoint_id!r} of run {self.run_id!r} is not stored")
@@ -238,7 +247,7 @@ class RunHandle:
         return checkpoint_id
 
     def _of_another_run(self, checkpoint_id: str, run_id: str) -> CheckpointMissing:
-        return CheckpointMissing(f"checkpoint {checkpoint_id!r} is one of run {run_id!r}, not of {self.run_id!r}")
+        return CheckpointMissing(f"checkpoint {checkpoint_id!r} belongs to run {run_id!r}, not to {self.run_id!r}")
 
     def _check_active(self, head: Checkpoint, what: str) -> None:
         if head.status in STOPPED:
@@ -248,9 +257,9 @@ class RunHandle:
             )
 
     async def _patience(self, last: int, drives_ended: int) -> float | None:
-        """How long to wait for news; None if there will be none. What stands still but could go on is moved on.
+        """Return how long to wait for events; None if there will be none. A run that nobody drives is continued.
 
-        `drives_ended` is how often the run had come to rest here when somebody began to wait.
+        `drives_ended` is the count at the time when the caller began to wait.
         """
         if watchers.local_drive(self._background.key) is not None:
             return _HERE
@@ -262,16 +271,18 @@ class RunHandle:
         if not await self._can_continue(head):
             return None
         if self._background.error is not None and self._background.drives_ended > drives_ended:
-            raise self._background.error  # it cannot be moved on
+            # A drive of ours has failed since: another one would, too.
+            raise self._background.error
         if head.wake is not None and is_far(head.wake):
             return min(_ASLEEP, clock.until(head.wake).total_seconds())
         self._background.continue_run()
         return _ELSEWHERE
 
     async def _can_continue(self, head: Checkpoint) -> bool:
-        """False for a run that is at rest, unless something came for it or a question of it has run out of time."""
+        """Return False for a run at rest, unless it has signals or an overdue request."""
         if head.status in STOPPED:
-            return False  # that is for somebody to decide
+            # Resuming it is for somebody to decide.
+            return False
         return (
             head.status not in AT_REST
             or bool(find_overdue(head))
@@ -281,21 +292,21 @@ class RunHandle:
     # ------------------------------------------------------------------------------------- acting
 
     async def _continue_after_send(self, before: Checkpoint) -> None:
-        """Have what was posted taken in. Raises RunError if it was meant for what is no more."""
+        """Have signals applied. Raises RunError if the run was moved back meanwhile, which discards them."""
         if (await self._head()).header.epoch != before.header.epoch:
             raise RunError(
-                f"run {self.run_id!r} was moved back meanwhile, and what you posted counts no more; look at it again",
+                f"run {self.run_id!r} was moved back meanwhile, and what you sent is discarded; look at it again",
                 run_id=self.run_id,
             )
         self._background.continue_run()
 
     async def _send_cancel(self, number: int) -> None:
-        """Leave word that the run is to stop, for whoever drives it. It was not over at that commit."""
+        """Send a cancel signal, for the process that drives the run. It was not over at that commit."""
         key = cancel_key((await self._head()).header.epoch, number)
         await self._archive().send(self.run_id, key, write_cancel(number))
 
     async def _stop(self) -> WorkflowRunState:
-        """Stop a run that nobody drives. Raises RunBusy if somebody does."""
+        """Cancel a run that nobody drives. Raises RunBusy if somebody does."""
         drive = self._background.drive(Continue(self.run_id))
         drive.cancel()
         async for _ in drive.events():
@@ -309,5 +320,5 @@ def _running_loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise RuntimeError(
-            "a handle needs a running event loop to move its run on; in a program without one use run_sync()"
+            "a handle needs a running event loop to drive its run; in a program without one use run_sync()"
         ) from None

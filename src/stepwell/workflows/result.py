@@ -1,4 +1,4 @@
-"""What came of a run."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -14,48 +14,49 @@ _UNDER_WAY = (WorkflowRunState.IN_PROGRESS, WorkflowRunState.IN_PROGRESS_PENDING
 class WorkflowRunResult(list[WorkflowEvent]):
     """The events of a run in order, and what they come to.
 
-    Outputs from before a resume are there too: they are told again (`replayed`) when the run goes on.
-    Events of sub-workflows are in the list, with their `path`; the methods speak of the run itself.
+    Outputs from before a resume are included: they are replayed (`replayed`) when the run is resumed. Events of
+    sub-workflows are in the list, with their `path`; the methods are about the run itself.
     """
 
     def __init__(self, events: Iterable[WorkflowEvent], *, include_status_events: bool = False) -> None:
         every = list(events)
         own = [event for event in every if not event.path]
         self._statuses = [event for event in own if event.type == "status"]
+        # Kept apart from the list: most callers want results, and ask for the status with a method.
         hidden = {"started"} if include_status_events else {"started", "status"}
         super().__init__(event for event in every if event.type not in hidden)
         self.run_id: str = next((event.run_id for event in own if event.run_id and not event.replayed), "")
 
     def get_outputs(self) -> list[Any]:
-        """Everything yielded as an output, oldest first."""
+        """Return all outputs, oldest first."""
         return [event.data for event in self._own("output")]
 
     def get_intermediate_outputs(self) -> list[Any]:
-        """Everything yielded by executors named in `intermediate_output_from`."""
+        """Return all outputs of executors named in `intermediate_output_from`."""
         return [event.data for event in self._own("intermediate")]
 
     def get_request_info_events(self) -> list[WorkflowEvent]:
-        """The requests that were told."""
+        """Return the requests of the run."""
         return self._own("request_info")
 
     @property
     def wakes_at(self) -> datetime | None:
-        """When the run can go on, if it sleeps and was put aside: resume it then. None if it does not sleep."""
+        """When a parked run can be resumed; None if it is not parked."""
         if self._statuses and self._statuses[-1].state not in _UNDER_WAY:
             return None
         last = next((e for e in reversed(self) if not e.path and e.type in ("sleeping", "superstep_started")), None)
         return last.data if last is not None and last.type == "sleeping" else None
 
     def _own(self, type: str) -> list[WorkflowEvent]:
-        """Not those of a sub-workflow: what they mean out here is told out here too."""
+        """Return events of the run itself: what those of a sub-workflow mean for it, it emits itself."""
         return [event for event in self if event.type == type and not event.path]
 
     def get_final_state(self) -> WorkflowRunState:
-        """Where the run was when it was last told."""
+        """Return the last status of the run."""
         if not self._statuses or self._statuses[-1].state is None:
-            raise RuntimeError("no status was told: the run was never opened")
+            raise RuntimeError("the result has no status: the run was never opened")
         return self._statuses[-1].state
 
     def status_timeline(self) -> list[WorkflowEvent]:
-        """The status events in order."""
+        """Return the status events in order."""
         return list(self._statuses)

@@ -1,4 +1,4 @@
-"""Where the arguments of a call say that a run begins or goes on."""
+"""Translates the arguments of `run` into a position: where a run starts or is resumed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stepwell.engine.open_run import Continue, Fresh, Position, Rewind, Suspende
 from stepwell.model.superstep import is_text
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.limits import LONGEST
-from stepwell.workflows.waiting_runs import Waiting
+from stepwell.workflows.waiting_runs import WaitingRun
 
 
 class _Omitted:
@@ -23,42 +23,42 @@ OMITTED: Any = _Omitted()
 def position_of(
     message: Any, run_id: str | None, checkpoint_id: str | None, tags: Mapping[str, str] | None = None
 ) -> Position:
-    """What the arguments mean. Raises ValueError for what is no id, no tag, or does not go together."""
+    """Return the position that the arguments mean. Raises ValueError for an invalid id or tag, or a contradiction."""
     for name, id in (("run_id", run_id), ("checkpoint_id", checkpoint_id)):
         if id is not None and (not isinstance(id, str) or not id):
-            raise ValueError(f"{name} is a non-empty string, not {id!r}")
+            raise ValueError(f"{name} must be a non-empty string, not {id!r}")
         if id is not None and len(id) > LONGEST:
-            raise ValueError(f"{name} has at most {LONGEST:,} characters, and was given with {len(id):,}")
+            raise ValueError(f"{name} has {len(id):,} characters; at most {LONGEST:,} are allowed")
         if id is not None and not is_text(id):
-            raise ValueError(f"{name} {id!r} holds half a character and cannot be stored")
+            raise ValueError(f"{name} {id!r} is not valid Unicode and cannot be stored")
     checked_tags = None if tags is None else _check_tags(tags)
     if checkpoint_id is not None:
         if message is not OMITTED:
-            raise ValueError("give a message to start a run, or checkpoint_id to go on from there, not both")
+            raise ValueError("give a message to start a run, or checkpoint_id to continue from there, not both")
         return Rewind(checkpoint_id, run_id, tags=checked_tags)
     if message is OMITTED and run_id is not None:
         if checked_tags is not None:
-            raise ValueError(f"tags belong to a run from its beginning on: leave them out to go on with run {run_id!r}")
+            raise ValueError(f"tags are set when a run starts: leave them out to resume run {run_id!r}")
         return Continue(run_id)
     return Fresh(None if message is OMITTED else message, run_id or new_run_id(), run_id is not None, tags=checked_tags)
 
 
-def position_of_waiting(waiting: Waiting) -> Position:
+def position_of_waiting(waiting: WaitingRun) -> Position:
     return (
         Continue(waiting.run_id)
         if waiting.at is None
-        else Suspended(waiting.at, waiting.yielded, waiting.executors or {})
+        else Suspended(waiting.at, waiting.output_commits, waiting.executors or {})
     )
 
 
 def _check_tags(tags: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(tags, Mapping):
-        raise ValueError(f"tags is a mapping from names to texts, not a {type(tags).__name__}")
+        raise ValueError(f"tags must be a mapping from names to strings, not a {type(tags).__name__}")
     for name, value in tags.items():
         if not isinstance(name, str) or not isinstance(value, str) or not name:
-            raise ValueError(f"a tag is a name and a text, not {name!r}: {value!r}")
+            raise ValueError(f"a tag is a name and a string, not {name!r}: {value!r}")
         if len(name) > LONGEST or len(value) > LONGEST:
-            raise ValueError(f"a tag has at most {LONGEST:,} characters: keep more than that in the state of the run")
+            raise ValueError(f"a tag has at most {LONGEST:,} characters: keep longer values in the state of the run")
         if not is_text(name) or not is_text(value):
-            raise ValueError(f"the tag {name!r}: {value!r} holds half a character and cannot be stored")
+            raise ValueError(f"the tag {name!r}: {value!r} is not valid Unicode and cannot be stored")
     return dict(tags)

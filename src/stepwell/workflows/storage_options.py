@@ -1,33 +1,40 @@
-"""Storages as they are given: an object, or the name of one that another floor provides."""
+"""Storages as callers give them: an object, or the name of one.
+
+This package may not import a concrete store; `stepwell.defaults` provides the factories.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-if TYPE_CHECKING:  # `import stepwell` loads this module, and nothing that it need not
+# `import stepwell` loads this module, so it imports nothing it does not need.
+if TYPE_CHECKING:
     from stepwell.storage.checkpoint_storage import CheckpointStorage
 
 StorageLike: TypeAlias = "CheckpointStorage | str"
-BY_NAME: dict[str, Callable[[], CheckpointStorage]] = {}
-"""What a name stands for. `defaults` fills it: this floor knows no concrete store."""
 
-OF_KIND: dict[str, Callable[..., CheckpointStorage]] = {}
-"""Makes a storage of a kind ("memory", "files") with options of its own. `defaults` fills it, too."""
+# Filled by `stepwell.defaults` when `stepwell` is imported: it is above this package and may name stores.
+# "files" takes a directory; the others need no argument.
+STORAGE_FACTORIES: dict[str, Callable[..., CheckpointStorage]] = {}
+
+# Those a caller may give instead of an object.
+_NAMES = ("default", "memory")
 
 
 def storage_of(storage: StorageLike | None) -> CheckpointStorage | None:
-    """The storage that is meant. Raises DefinitionError if there is none such."""
+    """Return the storage that an argument means. Raises DefinitionError if it is not one."""
     if storage is None:
         return None
+    # Imported here for the sake of `import stepwell`, which needs neither.
     from stepwell.errors import DefinitionError
     from stepwell.storage.checkpoint_storage import check_contract
 
     if isinstance(storage, str):
-        if storage not in BY_NAME:
+        if storage not in _NAMES:
             raise DefinitionError(
-                f"no storage is called {storage!r}; give a storage object, or one of {sorted(BY_NAME)}"
+                f"there is no storage called {storage!r}; give a storage object, or one of {list(_NAMES)}"
             )
-        return BY_NAME[storage]()
+        return STORAGE_FACTORIES[storage]()
     check_contract(storage)
     return storage

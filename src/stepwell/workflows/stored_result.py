@@ -1,4 +1,4 @@
-"""What came of a run, told again from what is stored, also to whoever was not there when it happened."""
+"""Reads the result of a run from what is stored, for handles that did not see it happen."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from stepwell.model.superstep import Checkpoint, Commit
 from stepwell.storage.archive import Archive
 from stepwell.workflows.result import WorkflowRunResult
 
+# Errors of the engine itself keep their class; those of handlers become HandlerFailed, as in `run`.
 _ENGINE_ERRORS: dict[str, type[RunError]] = {
     error.__name__: error for error in (RoutingFailed, StateConflict, SuperstepLimit)
 }
 
 
 async def result_at(archive: Archive, head: Checkpoint) -> WorkflowRunResult:
-    """Everything that led to a checkpoint; of the questions, those that are open there."""
+    """Return everything that led to a checkpoint; of the requests, those that are open there."""
     events: list[WorkflowEvent] = []
     for run_id, commit in await archive.output_commits(head):
-        if run_id != head.run_id:  # one that it was forked from
+        if run_id != head.run_id:  # of the run it was forked from
             events += kernel.output_events(run_id, commit)
     for commit in await _commits_up_to(archive, head):
         events += kernel.events(head.run_id, commit, stored=True, replayed=True)
     events = [event for event in events if event.type != "request_info"]
     events += kernel.request_events(head.run_id, head)
-    events.append(_status(head))  # the first commit of a fork tells none
+    # The first commit of a fork has no status event.
+    events.append(_status(head))
     result = WorkflowRunResult(events)
     result.run_id = head.run_id
     return result
@@ -41,13 +43,13 @@ def _status(head: Checkpoint) -> WorkflowEvent:
 
 
 async def failure_at(archive: Archive, head: Checkpoint) -> RunError:
-    """What a run failed with, as far as it is stored."""
+    """Return the error that a run failed with, as far as it is stored."""
     run_id = head.run_id
     details = next(
         (commit.failures[0] for commit in reversed(await _commits_up_to(archive, head)) if commit.failures), None
     )
     if details is None:
-        return RunError(f"run {run_id!r} failed, and nothing is stored of the reason", run_id=run_id)
+        return RunError(f"run {run_id!r} failed, and the reason is not stored", run_id=run_id)
     if details.error_type == "RequestExpired" and (expiry := expiry_error(head, find_overdue(head))) is not None:
         return expiry
     error: RunError
@@ -63,5 +65,5 @@ async def failure_at(archive: Archive, head: Checkpoint) -> RunError:
 
 
 async def _commits_up_to(archive: Archive, head: Checkpoint) -> list[Commit]:
-    """The commits that led to a checkpoint, oldest first."""
+    """Return the commits that led to a checkpoint, oldest first."""
     return drop_undone([commit for commit in await archive.commits(head.run_id) if commit.number <= head.number])

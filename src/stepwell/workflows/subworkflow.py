@@ -1,7 +1,7 @@
-"""A workflow as an executor of another: each call is a run of its own, kept where the run around it is kept.
+"""A workflow as an executor of another: each call is a run of its own, stored where the calling run is stored.
 
-The run inside is driven within the superstep that called it, and commits its own supersteps. If the process
-dies, the call is made again, finds the run by its derived id, and goes on where that run was.
+The sub-workflow run is driven within the superstep that called it, and commits its own supersteps. If the process
+dies, the call is repeated, finds the run by its derived id, and resumes it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stepwell.engine.drive import Drive
 from stepwell.engine.edge_conditions import choose_route
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.engine.open_run import Continue, Fresh, Position, Rewind, Suspended
-from stepwell.engine.run_options import Options, Troupe
+from stepwell.engine.run_options import ExecutorSource, Options
 from stepwell.engine.superstep_log import Parked
 from stepwell.errors import CheckpointMissing, HandlerFailed, InputMismatch, RoutingFailed, RunError, UnknownRequest
 from stepwell.graph.executor import Executor, HandlerTable
@@ -47,7 +47,7 @@ from stepwell.workflows.workflow import Workflow
 
 
 class InnerTable(HandlerTable):
-    """What a sub-workflow takes: what its start takes, and answers to whatever any of its executors asks."""
+    """The handlers of a sub-workflow: those of its start executor, and the response handlers of all its executors."""
 
     def __init__(self, specs: Iterable[HandlerSpec], inner: Mapping[str, Executor]) -> None:
         super().__init__(specs)
@@ -70,27 +70,28 @@ class InnerTable(HandlerTable):
 
 @dataclass(frozen=True, slots=True)
 class _SuspendedRun:
-    """A run inside a run that is kept nowhere but here, waiting for an answer."""
+    """A waiting sub-workflow run that is not stored: it is kept here."""
 
     at: Checkpoint
-    yielded: Sequence[Commit]
+    output_commits: Sequence[Commit]
     executors: Mapping[str, Executor]
 
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    """Which delivery of a superstep answers which question, where several want to: the first in the plan does."""
+    """Which delivery of a superstep answers which request, if several do: the first in the plan."""
 
-    at: tuple[str, int, int]  # run, epoch and number of the checkpoint
+    # Run id, epoch and number of the checkpoint.
+    at: tuple[str, int, int]
     first: Mapping[tuple[str, str], str]
 
 
 class WorkflowExecutor(Nesting):
-    """A workflow as an executor: a message starts a run of it, and what that run yields is sent on.
+    """A workflow as an executor: a message starts a run of it, and its outputs are sent as messages.
 
-    With `allow_direct_output` its outputs become outputs of the workflow around it. Its questions are asked
-    by the workflow around it, under the same ids; unless `propagate_request` says so in any case, an
-    executor beside it that takes `SubWorkflowRequestMessage` gets them first and may answer.
+    With `allow_direct_output` its outputs become outputs of the calling workflow. Its requests are asked by the
+    calling workflow, under the same ids; an executor beside it that accepts `SubWorkflowRequestMessage` gets them
+    first and may answer, unless `propagate_request` is set.
     """
 
     _handles_concurrently = True
@@ -115,6 +116,7 @@ class WorkflowExecutor(Nesting):
         self._forwarded_types = () if allow_direct_output else output_types
         self._table = _table(workflow, self._forwarded_types, output_types if allow_direct_output else ())
         self._suspended: dict[str, _SuspendedRun] = {}
+        # Weak: a lock is needed only while responses to its run are under way.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._answers: _Answers | None = None
 
@@ -123,8 +125,10 @@ class WorkflowExecutor(Nesting):
         return self._table
 
     async def call(self, message: Any, ctx: HandlerContext) -> None:
-        """Run the workflow with a message, until it is done or waits."""
-        await ctx.scope.settle()  # nothing inside is stored before what called it
+        """Run the workflow with a message, until it is completed or waits."""
+        # Commits of the child must not be stored before those that led to it.
+        await ctx.scope.settle()
+        # Derived from the delivery: a repetition of the call finds the run that it started before.
         key = child_run_id(ctx.run_id, ctx.scope.epoch, ctx.delivery.id)
         outputs: list[Any] = []
         drive = self._drive(ctx, Fresh(message, key, named=True, digest=self._digest(ctx)), {})
@@ -133,11 +137,12 @@ class WorkflowExecutor(Nesting):
                 if event.type == "output" and not event.path:
                     outputs.append(event.data)
         except InputMismatch as mismatch:
-            if drive.run_id is not None:  # it was found: this is something else, from further inside
+            # The run was opened: the mismatch is one further inside.
+            if drive.run_id is not None:
                 raise
             raise InputMismatch(
-                f"run {key!r} inside {self.id!r} was begun with another message, by an earlier run {ctx.run_id!r} that "
-                f"was deleted without it; give the new run another id, or delete that one, too",
+                f"run {key!r} inside {self.id!r} was started with another message, by an earlier run {ctx.run_id!r} "
+                f"that was deleted without it; give the new run another id, or delete that one too",
                 run_id=ctx.run_id,
             ) from mismatch
         at = self._resting_checkpoint(ctx, drive)
@@ -145,7 +150,7 @@ class WorkflowExecutor(Nesting):
         await self._pass_on(ctx, key, outputs, at.requests.values(), at)
 
     def _digest(self, ctx: HandlerContext) -> str | None:
-        """What the message is known by. As it is stored: classes may have got new fields when it is read again."""
+        """Return a digest of the stored message. Decoding it first might change it: classes get new fields."""
         if self._archive(ctx) is None:
             return None
         payload = ctx.delivery.payload
@@ -154,29 +159,29 @@ class WorkflowExecutor(Nesting):
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
     async def handle_response(self, question: Any, response: Any, ctx: HandlerContext) -> None:
-        """Somebody outside answered."""
+        """Apply a response from outside."""
         reply = ctx.delivery.reply
         assert reply is not None
         key = reply.child or ""
         request_id = kernel.inner_id(reply.request_id, key)
         if not await self._answer(ctx, key, request_id, response):
             raise UnknownRequest(
-                f"the run inside {self.id!r} that asked {request_id!r} does not wait for that answer any more",
+                f"the run inside {self.id!r} that asked {request_id!r} no longer waits for a response",
                 run_id=ctx.run_id,
                 request_id=request_id,
             )
 
     async def handle_sibling_answer(self, message: SubWorkflowResponseMessage, ctx: HandlerContext) -> None:
-        """An executor beside this one answered."""
+        """Apply a response of an executor beside this one."""
         request = message.source_event
         first = self._first_answers(ctx).get((request.child, request.request_id))
         if first != ctx.delivery.id or not await self._answer(ctx, request.child, request.request_id, message.data):
             by = ", ".join(map(repr, ctx.source_executor_ids)) or "somebody"
-            words = f"what {by} answered to {request.request_id!r} is not used: {self.id!r} does not ask that any more"
-            await ctx.add_event(WorkflowEvent("warning", words))
+            text = f"the response of {by} to {request.request_id!r} is not used: {self.id!r} no longer waits for it"
+            await ctx.add_event(WorkflowEvent("warning", text))
 
     def _first_answers(self, ctx: HandlerContext) -> Mapping[tuple[str, str], str]:
-        """Of several answers to one question in one superstep the first counts, also if they are handled again."""
+        """Return which of several responses to one request counts: the first in the plan, in every repetition."""
         at = ctx.at
         here = (at.run_id, at.header.epoch, at.number)
         if self._answers is None or self._answers.at != here:
@@ -189,8 +194,9 @@ class WorkflowExecutor(Nesting):
         return self._answers.first
 
     async def _answer(self, ctx: HandlerContext, key: str, request_id: str, value: Any) -> bool:
-        """Move a run on with an answer; False if it does not ask that (any more)."""
-        async with self._turns.setdefault(key, asyncio.Lock()):  # one answer at a time moves a run on
+        """Resume a run with a response; False if it does not wait for it (any more)."""
+        # Concurrent responses resume a run one by one.
+        async with self._turns.setdefault(key, asyncio.Lock()):
             child = ctx.children.get(key)
             if child is None:
                 return False
@@ -204,21 +210,22 @@ class WorkflowExecutor(Nesting):
                     raise
                 raise CheckpointMissing(
                     f"run {child.run_id!r} inside {self.id!r}, which asked {request_id!r}, is not in this storage: "
-                    f"a checkpoint only refers to the runs inside, so whoever copies it must copy theirs too"
+                    f"a checkpoint only refers to its sub-workflow runs, so copy them together with it"
                 ) from missing
             at = self._resting_checkpoint(ctx, drive)
             effects = _collect_effects(await self._commits(ctx, drive, at, child), request_id)
             if effects is None:
                 return False
             self._keep_child(ctx, key, drive, at)
+        # Requests that are answered already are not asked again.
         open_requests = [request for request in effects.requests if request.id in at.requests]
         await self._pass_on(ctx, key, effects.outputs, open_requests, at)
         return True
 
     def _position(self, ctx: HandlerContext, key: str, child: Child) -> Position:
-        """Where to go on with a run; a fork of the run around it goes on with a fork of it."""
+        """Return where to resume a run; a fork of the calling run resumes a fork of it."""
         if (suspended := self._suspended.get(key)) is not None:
-            return Suspended(suspended.at, suspended.yielded, suspended.executors)
+            return Suspended(suspended.at, suspended.output_commits, suspended.executors)
         if child.caller == Child.caller_of(ctx.run_id, ctx.scope.epoch):
             return Continue(child.run_id)
         return Rewind(child.checkpoint_id, forked_child_id(ctx.run_id, ctx.scope.epoch, child.run_id))
@@ -227,19 +234,20 @@ class WorkflowExecutor(Nesting):
         self, ctx: HandlerContext, position: Position, responses: Mapping[str, Any], child: Child | None = None
     ) -> Drive:
         scope, definition, archive = ctx.scope, self.workflow._definition, self._archive(ctx)
-        if archive is not None and child is not None:  # what it commits is read again, also by an attempt after a crash
-            # nor is it gone while the run around this one may still go back
+        if archive is not None and child is not None:
+            # With LatestOnly, records since `needed` must stay: the effects of the response are read from them,
+            # also by a repetition after a crash, or by a caller that is moved back itself.
             archive.needed = child.number if isinstance(position, Continue) and not scope.is_needed else 0
         options = Options(
             position,
             archive,
-            scope.streaming,
-            dict(scope.private),
-            responses,
-            scope.archive_for,
+            streaming=scope.streaming,
+            private=dict(scope.private),
+            responses=responses,
+            archive_for=scope.archive_for,
             caller=ctx.run_id,
             durability=scope.durability,
-            by_right=scope.holds_lease,
+            may_take_over=scope.holds_lease,
             recall_changed=scope.recall_changed,
         )
         return Drive(definition, options, self._executors_for(position))
@@ -247,17 +255,18 @@ class WorkflowExecutor(Nesting):
     def _archive(self, ctx: HandlerContext) -> Archive | None:
         return ctx.scope.archive_for(self.workflow.name, self.workflow._definition.codec)
 
-    def _executors_for(self, position: Position) -> Troupe:
+    def _executors_for(self, position: Position) -> ExecutorSource:
         pool = self.workflow._executor_pool
         suspended = position.executors if isinstance(position, Suspended) else None
 
-        def give_back(executors: Mapping[str, Executor], at: Checkpoint | None, yielded: Sequence[Commit]) -> None:
+        def release(executors: Mapping[str, Executor], at: Checkpoint | None, output_commits: Sequence[Commit]) -> None:
             pool.release(executors)
 
-        return Troupe(pool.acquire if suspended is None else lambda: suspended, give_back)
+        return ExecutorSource(pool.acquire if suspended is None else lambda: suspended, release)
 
     async def _events(self, ctx: HandlerContext, drive: Drive) -> Any:
-        """What the run inside tells; passed on outside under the name of this executor."""
+        """Yield the events of the sub-workflow run, and emit them in the calling run with a longer path."""
+        # Raised outside the `except`: inside, the error would become the context of its own cause.
         failed: RunError | None = None
         try:
             async with aclosing(drive.events()) as events:
@@ -271,9 +280,10 @@ class WorkflowExecutor(Nesting):
             raise self._translate_error(ctx, failed)
 
     def _translate_error(self, ctx: HandlerContext, error: RunError) -> BaseException:
-        """What went wrong inside, for whoever looks from outside: the run to resume is the one around it."""
+        """Return an error of the sub-workflow run as one of the calling run, which is the one to resume."""
         inside = f"in run {error.run_id!r} inside {self.id!r}"
         error.run_id = ctx.run_id
+        # The user's own error is raised again, so that the retry policy of this executor sees its class.
         if isinstance(error, HandlerFailed) and error.__cause__ is not None:
             cause = error.__cause__
             cause.add_note(f"in executor {error.executor_id!r}, {inside}")
@@ -284,18 +294,20 @@ class WorkflowExecutor(Nesting):
     def _emit(self, ctx: HandlerContext, event: WorkflowEvent) -> None:
         if event.type == "warning" and self._is_storage_warning(ctx, event.data):
             return
+        # A copy: the drive that emitted it may hand the same object to other watchers.
         outer_event = copy.copy(event)
         outer_event.path = (self.id, *event.path)
+        # Progress inside is a sign of life of the handler that drives it.
         ctx.keep_alive()
         ctx.scope.emit(outer_event)
 
     def _is_storage_warning(self, ctx: HandlerContext, warning: object) -> bool:
-        """Whether a warning is about the storage: the run around it is kept there too, and has said so."""
+        """Return whether a warning is about the storage, of which the calling run has warned already."""
         archive = self._archive(ctx)
         return archive is not None and warning == archive.shortcomings
 
     def _resting_checkpoint(self, ctx: HandlerContext, drive: Drive) -> Checkpoint:
-        """Where the run inside is, if it is done or waits for answers. Raises Parked if it waits for a time."""
+        """Return where the sub-workflow run has come to rest. Raises Parked if it sleeps."""
         at = drive.at
         assert at is not None
         if at.status is WorkflowRunState.CANCELLED:
@@ -303,6 +315,7 @@ class WorkflowExecutor(Nesting):
                 f"run {at.run_id!r} inside {self.id!r} was cancelled; resuming run {ctx.run_id!r} resumes it too",
                 run_id=ctx.run_id,
             )
+        # A parked child parks its caller, which then wakes at the same time.
         if at.wake is not None:
             raise Parked(at.wake)
         return at
@@ -318,7 +331,7 @@ class WorkflowExecutor(Nesting):
             ctx.keep_child(key, None)
 
     async def _commits(self, ctx: HandlerContext, drive: Drive, at: Checkpoint, child: Child) -> list[Commit]:
-        """What the run inside committed since it was left."""
+        """Return what the sub-workflow run committed since it was left."""
         archive = self._archive(ctx)
         if archive is None:
             return drive.own_commits
@@ -327,7 +340,7 @@ class WorkflowExecutor(Nesting):
     async def _pass_on(
         self, ctx: HandlerContext, key: str, outputs: Iterable[Any], requests: Iterable[Request], at: Checkpoint
     ) -> None:
-        """Send on what the run inside came to, which is `at` rest now."""
+        """Forward outputs and requests of the sub-workflow run, which is at rest."""
         for output in outputs:
             if self.allow_direct_output:
                 ctx.yield_output(output)
@@ -343,7 +356,7 @@ class WorkflowExecutor(Nesting):
                 ctx.send_message(question, target_id=answerer)
 
     async def _answerers(self, ctx: HandlerContext, question: SubWorkflowRequestMessage) -> list[str]:
-        """The executors beside this one that were written to answer such questions, and whose edges let this pass."""
+        """Return the executors beside this one that accept requests of a sub-workflow and get this one by an edge."""
         graph = ctx.scope.graph
         beside = {target for edge in graph.outgoing.get(self.id, ()) for target in edge.targets}
         if not any(SubWorkflowRequestMessage in graph.executors[id].input_types for id in beside):
@@ -355,25 +368,25 @@ class WorkflowExecutor(Nesting):
         graph = ctx.scope.graph
         if graph.on_unroutable == "fail" and not graph.outgoing.get(self.id):
             raise RoutingFailed(
-                f"the sub-workflow {self.id!r} yielded a {type(output).__name__}, but no edge leaves {self.id!r}: add "
-                f"one, or build it with allow_direct_output=True, and run it again",
+                f"the sub-workflow {self.id!r} yielded a {type(output).__name__}, but it has no outgoing edge: "
+                f"add one, or build it with allow_direct_output=True, and run it again",
                 run_id=ctx.run_id,
             )
 
 
 def _output_types(workflow: Workflow) -> tuple[object, ...]:
-    """The types of what a workflow is declared to yield as outputs; empty if it does not say."""
+    """Return the declared output types of a workflow; empty if it declares none."""
     graph = workflow._definition.graph
     executors = [e for id, e in graph.executors.items() if graph.output_kind(id) == "output"]
     return tuple(dict.fromkeys(output_type for executor in executors for output_type in executor.workflow_output_types))
 
 
 def _table(workflow: Workflow, sent_types: Sequence[object], output_types: Sequence[object]) -> HandlerTable:
-    # answers are never input: where the workflow starts with a sub-workflow of its own, they are meant for this one
+    # A response is never input: if the inner workflow itself starts with a sub-workflow, it is meant for this one.
     input_types = tuple(
         input_type for input_type in workflow.input_types if input_type is not SubWorkflowResponseMessage
     )
-    # a workflow that does not say what it yields may send anything, not questions only
+    # A workflow that does not declare its outputs may send anything, not only requests.
     sends = (SubWorkflowRequestMessage, *sent_types) if sent_types or output_types else ()
     common: dict[str, Any] = {"output": sends, "workflow_output": output_types, "takes_context": True, "is_async": True}
     specs = [
@@ -399,17 +412,17 @@ def _as_data(request: Request, key: str) -> SubWorkflowRequest:
 
 @dataclass(frozen=True, slots=True)
 class _AnswerEffects:
-    """What an answer led to."""
+    """What a response led to."""
 
     outputs: list[Any]
     requests: list[Request]
 
 
 def _collect_effects(commits: Sequence[Commit], request_id: str) -> _AnswerEffects | None:
-    """The outputs and questions from where an answer was taken in to where the next one was; None if it never was.
+    """Return outputs and requests between a response and the next one; None if it was never applied.
 
-    If several were taken in at once, that is put down to the first of them. A commit may be one that says everything:
-    what was new in it is read from what was done.
+    If several were applied at once, the effects belong to the first of them. A commit may be a snapshot: what is
+    new in it is read from its outcomes.
     """
     begin = next((n for n, commit in enumerate(commits) if request_id in _applied_requests(commit)), None)
     if begin is None:
@@ -427,7 +440,7 @@ def _collect_effects(commits: Sequence[Commit], request_id: str) -> _AnswerEffec
 
 
 def _applied_requests(commit: Commit) -> list[str]:
-    """The questions whose answers a commit took in."""
+    """Return the requests whose responses a commit applied."""
     if commit.kind is not CommitKind.INTAKE:
         return []
     prefix = f"{commit.number}."

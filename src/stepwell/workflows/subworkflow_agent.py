@@ -1,4 +1,4 @@
-"""A workflow as an agent inside another workflow: it hears and answers as agents do, and each answer is a run."""
+"""A workflow as an agent inside another workflow: it takes messages as agents do, and each answer is a run."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _INPUT_TYPES = (AgentExecutorRequest, AgentExecutorResponse, AgentResponse, str,
 
 
 class WorkflowAgentExecutor(WorkflowExecutor):
-    """A workflow that takes part as an agent: what it is told it adds to its conversation, which a run of the workflow
-    answers. What that run asks, the workflow around it asks."""
+    """A workflow that takes part as an agent: messages are added to its conversation, which a run of the workflow
+    answers. Requests of that run are asked by the calling workflow."""
 
-    _handles_concurrently = False  # its conversation is said in order
+    _handles_concurrently = False  # a conversation has an order
 
     def __init__(self, agent: WorkflowAgent, id: str | None = None) -> None:
         if not isinstance(agent.workflow, Workflow):
@@ -49,7 +49,7 @@ class WorkflowAgentExecutor(WorkflowExecutor):
         self._table = InnerTable(specs, agent.workflow.executors)
 
     async def handle_messages(self, message: Any, ctx: HandlerContext) -> None:
-        """Hear, and let a run of the workflow answer, unless only listening is asked for."""
+        """Add messages to the conversation, and answer it with a run of the workflow if a response is wanted."""
         if isinstance(message, AgentExecutorRequest) and message.afresh:
             forget(self.id, ctx)
         hear(self.id, _messages(message, ctx), ctx)
@@ -59,7 +59,8 @@ class WorkflowAgentExecutor(WorkflowExecutor):
     async def _pass_on(
         self, ctx: HandlerContext, key: str, outputs: Iterable[Any], requests: Iterable[Request], at: Checkpoint
     ) -> None:
-        """Gather what the run says; when it waits for nothing any more, that is the answer."""
+        """Collect what the run yields; when it no longer waits, that is the answer."""
+        # In the state of the calling run: a conversation that waits outlives its superstep.
         so_far = f"agents/{self.id}/said/{key}"
         ctx.append_state(so_far, *(as_response(output, self.id) for output in outputs))
         for request in requests:
@@ -77,7 +78,7 @@ class WorkflowAgentExecutor(WorkflowExecutor):
 
 
 def _usage_in(at: Checkpoint) -> Usage | None:
-    """What all agents of a run used up, whether or not their answers are outputs; None if there are none."""
+    """Return the usage of all agents of a run, whether or not their answers are outputs; None if there are none."""
     usages = [at.state[key].open() for key in at.state if key.startswith("agents/") and key.endswith("/usage")]
     return total(usages) if usages else None
 

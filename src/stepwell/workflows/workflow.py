@@ -1,4 +1,4 @@
-"""The definition that was built, and the ways to run it."""
+"""A built workflow, and the ways to run it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive import Drive
 from stepwell.engine.durability import LEVELS, Durability
 from stepwell.engine.open_run import Fresh, Position, Rewind
-from stepwell.engine.run_options import OnChangedStep, Options, Troupe
+from stepwell.engine.run_options import ExecutorSource, OnChangedStep, Options
 from stepwell.engine.stream import RunStream
 from stepwell.graph.edges import Edge
 from stepwell.graph.executor import Executor
@@ -30,14 +30,14 @@ from stepwell.workflows.handle import RunHandle
 from stepwell.workflows.result import WorkflowRunResult
 from stepwell.workflows.start_position import OMITTED, position_of, position_of_waiting
 from stepwell.workflows.storage_options import StorageLike, storage_of
-from stepwell.workflows.waiting_runs import Waiting, WaitingRuns
+from stepwell.workflows.waiting_runs import WaitingRun, WaitingRuns
 
 if TYPE_CHECKING:
     from stepwell.workflows.workflow_agent import WorkflowAgent
 
 
 class Workflow:
-    """An immutable definition. One object serves any number of runs at once; each run has its `run_id`."""
+    """An immutable workflow definition. One object serves any number of concurrent runs, each with its `run_id`."""
 
     def __init__(
         self,
@@ -56,7 +56,8 @@ class Workflow:
         self._executor_pool = ExecutorPool(specs)
         self._waiting = WaitingRuns()
         self._description = description
-        self._memory: CheckpointStorage | None = None  # of runs held by a handle, if no storage was given
+        # Used by handles if no storage was given.
+        self._memory: CheckpointStorage | None = None
         types = [t for executor in graph.executors.values() for t in executor._handler_table.every_type()]
         self._definition = WorkflowDefinition(
             name=name or default_name(self._signature),
@@ -70,7 +71,7 @@ class Workflow:
 
     @property
     def name(self) -> str:
-        """As given, or made from the structure: the same structure has the same name in every process."""
+        """The given name, or one derived from the graph: the same graph has the same name in every process."""
         return self._definition.name
 
     @property
@@ -79,7 +80,7 @@ class Workflow:
 
     @property
     def version(self) -> int:
-        """Which version of the workflow this is; a run is of the version that began it, or took it over last."""
+        """The version of the workflow. A run has the version that started it, or that took it over last."""
         return self._definition.version
 
     @property
@@ -92,7 +93,7 @@ class Workflow:
 
     @property
     def executors(self) -> Mapping[str, Executor]:
-        """The executors as they were at `build()`. They never run: each run has its own."""
+        """The executors as they were at `build()`. They are never called: each run has its own instances."""
         return MappingProxyType(dict(self._graph.executors))
 
     @property
@@ -101,7 +102,7 @@ class Workflow:
 
     @property
     def graph_signature(self) -> dict[str, Any]:
-        """What the graph is known by: start, executors and edges, by declared names."""
+        """What identifies the graph: start, executors and edges, by their declared names."""
         return signature(self._graph)
 
     @property
@@ -179,28 +180,20 @@ class Workflow:
         on_changed_step: OnChangedStep = "refuse",
         include_status_events: bool = False,
     ) -> RunStream[WorkflowRunResult] | Coroutine[Any, Any, WorkflowRunResult]:
-        """Start a run, or go on with one.
+        """Start a run, or resume one. Returns an awaitable result; with `stream=True`, a stream of events.
 
-        With a message a run starts; if `run_id` names a stored run that began with the same message, it
-        goes on from its head. Without one, `run_id` goes on from the head of that run, `checkpoint_id` from
-        exactly that checkpoint: the head continues its run, an older one starts a new run with that
-        lineage. `responses` answers what the run asks, by request id; alone, it means the run of this workflow
-        object that waits. `checkpoint_storage` beats the one given to the builder. `private` values can be read by
-        handlers and are never written. `durability` says how much may be lost in a crash: nothing ("sync"), the last
-        superstep ("async"), or what was done since the last pause ("exit"). `tags` belong to a run from its beginning
-        on, and runs are found by them: `list_runs` of a storage. If a step is asked for with other arguments than
-        those its stored result came of, it is refused with StepChanged; `on_changed_step="recall"` takes the result.
+        With a message a run starts; if `run_id` names a stored run that was started with the same message, it is
+        resumed from its head. Without a message, `run_id` resumes that run from its head, and `checkpoint_id`
+        continues from exactly that checkpoint: the head continues its run, an older one starts a new run.
 
-        Gives an awaitable result; with `stream=True` an object that can be iterated and awaited.
+        `responses` answers open requests by request id; alone, it means the waiting run of this workflow object.
+        `checkpoint_storage` overrides the one given to the builder. `private` values can be read by handlers and are
+        never stored. `durability` says what a crash may lose: nothing ("sync"), the last superstep ("async"), or all
+        since the last pause ("exit"). `tags` are set when a run starts; `list_runs` of a storage filters by them. A
+        step called with other arguments than those of its stored result raises StepChanged;
+        `on_changed_step="recall"` returns the stored result instead.
         """
-        if responses is not None and message is not OMITTED:
-            raise ValueError("give a message to start a run, or responses to go on with one that waits, not both")
-        if durability not in LEVELS:
-            raise ValueError(f"durability is one of {', '.join(LEVELS)}, not {durability!r}")
-        if on_changed_step not in get_args(OnChangedStep):
-            raise ValueError(f"on_changed_step is 'refuse' or 'recall', not {on_changed_step!r}")
-        if responses is not None and not isinstance(responses, Mapping):
-            raise TypeError(f"responses is a mapping from request ids to answers, not a {type(responses).__name__}")
+        _check_run_options(message, responses, durability, on_changed_step)
         requested = storage_of(checkpoint_storage) or self._storage
         waiting = self._waiting_for(run_id, checkpoint_id, requested) if responses is not None else None
         storage = waiting.storage if waiting is not None else requested
@@ -209,11 +202,12 @@ class Workflow:
         )
         if isinstance(position, Rewind) and responses is not None and run_id is None:
             position = replace(position, only_head=True)
+        # Copied now: the run may start later, when the stream is read.
         private_values, answers = dict(private or {}), dict(responses or {})
 
         def begin() -> Drive:
             if waiting is not None:
-                self._waiting.take(waiting)
+                self._waiting.claim(waiting)
             return self._drive(
                 position,
                 storage,
@@ -228,13 +222,7 @@ class Workflow:
         def finish(events: list[WorkflowEvent]) -> WorkflowRunResult:
             return WorkflowRunResult(events, include_status_events=include_status_events)
 
-        if stream:
-            return RunStream(begin, finish)
-
-        async def drive() -> WorkflowRunResult:
-            return finish([event async for event in begin().events()])
-
-        return drive()
+        return RunStream(begin, finish) if stream else _run(begin, finish)
 
     def start(
         self,
@@ -245,10 +233,10 @@ class Workflow:
         private: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> RunHandle:
-        """Start a run in the background and hold it by its id; what `run` would raise, `result` does.
+        """Start a run in the background and return its handle; what `run` would raise, `result` raises.
 
-        If `run_id` names a stored run that began with the same message, that one is held and goes on. Needs a
-        running event loop. Without a storage the run is kept in memory, as long as this workflow object.
+        If `run_id` names a stored run that was started with the same message, that one is resumed. Needs a running
+        event loop. Without a storage the run is kept in memory, as long as this workflow object.
         """
         position = position_of(message, run_id, None, tags)
         assert isinstance(position, Fresh)
@@ -262,10 +250,11 @@ class Workflow:
         checkpoint_storage: StorageLike | None = None,
         private: Mapping[str, Any] | None = None,
     ) -> RunHandle:
-        """Hold a run that was started before, here or in another process."""
+        """Return a handle of a run that was started before, here or in another process."""
         if run_id is None:
             raise ValueError("run_id is a non-empty string, not None")
-        position_of(OMITTED, run_id, None)  # refuses what is no id
+        # Raises ValueError for an invalid id.
+        position_of(OMITTED, run_id, None)
         return RunHandle(self, run_id, self._storage_for(checkpoint_storage), dict(private or {}))
 
     def _storage_for(self, requested: StorageLike | None) -> CheckpointStorage:
@@ -282,47 +271,47 @@ class Workflow:
         streaming: bool,
         private: Mapping[str, Any],
         responses: Mapping[str, Any] = MappingProxyType({}),
-        waiting: Waiting | None = None,
+        waiting: WaitingRun | None = None,
         durability: Durability = "sync",
         *,
         recall_changed: bool = False,
     ) -> Drive:
-        """One drive of a run, for `run` and for handles: they read its events."""
+        """Create one drive of a run; `run` and handles read its events."""
         archives = archives_on(storage)
         archive = archives(self.name, self._definition.codec)
         options = Options(
             position,
             archive,
-            streaming,
-            private,
-            responses,
-            archives,
+            streaming=streaming,
+            private=private,
+            responses=responses,
+            archive_for=archives,
             durability=durability,
             recall_changed=recall_changed,
         )
         return Drive(self._definition, options, self._executors_for(storage, waiting))
 
     def _archive_on(self, storage: CheckpointStorage) -> Archive:
-        """Where runs of this workflow are kept, for handles."""
+        """Open the archive of this workflow's runs on a storage."""
         return open_archive(storage, self.name, self._definition.codec)
 
     def _waiting_for(
         self, run_id: str | None, checkpoint_id: str | None, storage: CheckpointStorage | None
-    ) -> Waiting | None:
-        """The run that answers are meant for, unless an id says where it is stored."""
+    ) -> WaitingRun | None:
+        """Return the waiting run that responses are meant for; None if an id says which stored run."""
         if run_id is None and checkpoint_id is None:
             return self._waiting.only_run()
         return self._waiting.get(run_id) if run_id is not None and storage is None else None
 
-    def _executors_for(self, storage: CheckpointStorage | None, waiting: Waiting | None) -> Troupe:
+    def _executors_for(self, storage: CheckpointStorage | None, waiting: WaitingRun | None) -> ExecutorSource:
         suspended = waiting.executors if waiting is not None else None
 
-        def give_back(executors: Mapping[str, Executor], at: Checkpoint | None, yielded: Sequence[Commit]) -> None:
+        def release(executors: Mapping[str, Executor], at: Checkpoint | None, output_commits: Sequence[Commit]) -> None:
             self._executor_pool.release(executors)
             if at is not None:
-                self._waiting.note(at, yielded, executors, storage)
+                self._waiting.record(at, output_commits, executors, storage)
 
-        return Troupe(self._executor_pool.acquire if suspended is None else lambda: suspended, give_back)
+        return ExecutorSource(self._executor_pool.acquire if suspended is None else lambda: suspended, release)
 
     def as_agent(
         self,
@@ -331,18 +320,19 @@ class Workflow:
         description: str | None = None,
         checkpoint_storage: StorageLike | None = None,
     ) -> WorkflowAgent:
-        """This workflow where an agent is expected, also inside another workflow.
+        """Return this workflow as an agent, to be used alone or inside another workflow.
 
-        Its start executor must take list[Message], Message or str.
+        Its start executor must accept list[Message], Message or str.
         """
+        # Here: a program without agents need not load them.
         from stepwell.workflows.workflow_agent import WorkflowAgent
 
         return WorkflowAgent(self, name=name, description=description, checkpoint_storage=checkpoint_storage)
 
     def run_sync(self, message: Any = OMITTED, **options: Any) -> WorkflowRunResult:
-        """`run` for programs without an event loop. Raises RuntimeError inside one."""
+        """Call `run` in a program without an event loop. Raises RuntimeError inside one."""
         if _inside_a_loop():
-            raise RuntimeError("run_sync was called inside a running event loop; use `await workflow.run(...)` there")
+            raise RuntimeError("run_sync() cannot be called inside a running event loop; use `await workflow.run(...)`")
 
         async def drive() -> WorkflowRunResult:
             result: WorkflowRunResult = await self.run(message, **options)
@@ -351,14 +341,14 @@ class Workflow:
         return asyncio.run(drive())
 
     def run_streaming(self, message: Any = OMITTED, **options: Any) -> RunStream[WorkflowRunResult]:
-        """`run(message, stream=True)`."""
+        """Call `run(message, stream=True)`."""
         stream: RunStream[WorkflowRunResult] = self.run(message, stream=True, **options)
         return stream
 
     def run_stream_from_checkpoint(
         self, checkpoint_id: str, checkpoint_storage: StorageLike | None = None, **options: Any
     ) -> RunStream[WorkflowRunResult]:
-        """`run(checkpoint_id=..., stream=True)`."""
+        """Call `run(checkpoint_id=..., stream=True)`."""
         options |= {"checkpoint_id": checkpoint_id, "checkpoint_storage": checkpoint_storage}
         stream: RunStream[WorkflowRunResult] = self.run(stream=True, **options)
         return stream
@@ -368,12 +358,29 @@ class Workflow:
 
 
 def archives_on(storage: CheckpointStorage | None) -> Callable[[str, Codec], Archive | None]:
-    """Opens the archives of a run and of those inside it, all on one storage."""
+    """Return a function that opens the archives of a run and of its sub-workflow runs, all on one storage."""
 
     def archive(name: str, codec: Codec) -> Archive | None:
         return None if storage is None else open_archive(storage, name, codec)
 
     return archive
+
+
+async def _run(
+    begin: Callable[[], Drive], finish: Callable[[list[WorkflowEvent]], WorkflowRunResult]
+) -> WorkflowRunResult:
+    return finish([event async for event in begin().events()])
+
+
+def _check_run_options(message: Any, responses: Any, durability: str, on_changed_step: str) -> None:
+    if responses is not None and message is not OMITTED:
+        raise ValueError("give a message to start a run, or responses to resume a waiting one, not both")
+    if durability not in LEVELS:
+        raise ValueError(f"durability must be one of {', '.join(LEVELS)}, not {durability!r}")
+    if on_changed_step not in get_args(OnChangedStep):
+        raise ValueError(f"on_changed_step must be 'refuse' or 'recall', not {on_changed_step!r}")
+    if responses is not None and not isinstance(responses, Mapping):
+        raise TypeError(f"responses must map request ids to answers, not be a {type(responses).__name__}")
 
 
 def _inside_a_loop() -> bool:

@@ -1,4 +1,4 @@
-"""A workflow where an agent is expected: a conversation with it is a run, known by the id of the session."""
+"""A workflow as an agent: a conversation with it is a run, identified by the id of the session."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STOPPED = (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)
 
 
 class Conversable(Protocol):
-    """A workflow, as far as an agent made of it needs it."""
+    """A workflow, as an agent made of it needs it."""
 
     @property
     def name(self) -> str: ...
@@ -59,10 +59,11 @@ class Conversable(Protocol):
 
 @dataclass(slots=True)
 class AgentSession:
-    """A conversation: the run that it is, and how much of it was told already. `to_dict` survives a restart."""
+    """A conversation: its run, and how much of it was returned already. `to_dict` survives a restart."""
 
     session_id: str
-    after: int = -1  # the number of the last commit that was told
+    # The number of the last commit that was returned.
+    after: int = -1
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -71,15 +72,15 @@ class AgentSession:
     def from_dict(cls, data: Mapping[str, Any]) -> AgentSession:
         id, after = (data.get("session_id"), data.get("after", -1)) if isinstance(data, Mapping) else (None, None)
         if not isinstance(id, str) or not isinstance(after, int):
-            raise TypeError(f"a session is read from what its to_dict() gave, not from {data!r:.80}")
+            raise TypeError(f"a session is read from the result of its to_dict(), not from {data!r:.80}")
         return cls(id, after)
 
 
 class AgentStream:
-    """What an agent says, piece by piece: iterate it, and await it for the whole response."""
+    """The response of an agent, piece by piece: iterate it, and await it for the whole response."""
 
-    def __init__(self, said: AsyncIterator[AgentResponseUpdate], whole: Callable[[], AgentResponse]) -> None:
-        self._updates, self._whole = said, whole
+    def __init__(self, updates: AsyncIterator[AgentResponseUpdate], collect: Callable[[], AgentResponse]) -> None:
+        self._updates, self._collect = updates, collect
 
     def __aiter__(self) -> AsyncIterator[AgentResponseUpdate]:
         return self._updates
@@ -90,15 +91,15 @@ class AgentStream:
     async def _read_response(self) -> AgentResponse:
         async for _ in self._updates:
             pass
-        return self._whole()
+        return self._collect()
 
 
 class WorkflowAgent:
     """A workflow as an agent: `await agent.run("Hello", session=session)`.
 
-    A session is one run of the workflow: what is said in it goes to the start executor, what the workflow yields is
-    the answer, and what it asks comes as `user_input_requests`, answered by `run(responses={id: answer})`. A session
-    goes on in any process that has the storage.
+    A session is one run of the workflow: messages go to the start executor, outputs of the workflow are the answer,
+    and its requests are `user_input_requests`, answered by `run(responses={id: answer})`. A session can be continued
+    in any process that has the storage.
     """
 
     def __init__(
@@ -111,26 +112,27 @@ class WorkflowAgent:
     ) -> None:
         for what, text in (("name", name), ("description", description)):
             if text is not None and not isinstance(text, str):
-                raise DefinitionError(f"the {what} of an agent made of {workflow.name!r} is a text, not {text!r:.80}")
+                raise DefinitionError(f"the {what} of an agent of {workflow.name!r} must be a string, not {text!r:.80}")
         self.workflow, self._storage = workflow, checkpoint_storage
         self.name = name or workflow.name
         self.description = description or workflow.description
-        self._last: AgentSession | None = None  # for those who answer without naming a session
+        self._last: AgentSession | None = None  # for responses without a session
+        # Raises if the start executor accepts no messages.
         self._as_input(messages_of("hello"))
 
     def create_session(self, session_id: str | None = None) -> AgentSession:
-        """A new conversation, or one that was begun under this id."""
+        """Return a new conversation, or the one with this id."""
         return AgentSession(session_id or new_run_id())
 
     def _as_input(self, messages: list[Message]) -> Any:
-        """Messages in the form that the start executor takes. Raises DefinitionError if it takes none."""
+        """Return messages in a form that the start executor accepts. Raises DefinitionError if there is none."""
         start = self.workflow.executors[self.workflow.start_executor_id]
         for form in (messages, messages[-1], messages[-1].text):
             if start.can_handle(form):
                 return form
         raise DefinitionError(
-            f"{self.workflow.name!r} cannot be an agent: its start executor {start.id!r} takes neither list[Message], "
-            f"nor Message, nor str"
+            f"{self.workflow.name!r} cannot be an agent: its start executor {start.id!r} accepts neither list[Message] "
+            f"nor Message nor str"
         )
 
     @overload
@@ -168,24 +170,24 @@ class WorkflowAgent:
         checkpoint_storage: StorageLike | None = None,
         private: Mapping[str, Any] | None = None,
     ) -> AgentStream | Awaitable[AgentResponse]:
-        """Say something, or answer what was asked, and hear the answer.
+        """Send messages or responses, and return the answer.
 
-        Without either, a session goes on where it was: what was said in it since it was last told is the answer. With
-        `checkpoint_id` it goes on from there. Without a session each call is a conversation of its own, but for
-        `responses`, which then go to the last one. Raises what the run raises, and RunError if the conversation
-        waits for answers and something else is said.
+        Without either, a session continues where it was: the answer is what it said since it last returned. With
+        `checkpoint_id` it continues from there. Without a session each call is a new conversation, except for
+        `responses`, which go to the last one. Raises what the run raises, and RunError if the conversation waits for
+        responses and gets messages.
         """
         if messages is not None and (responses is not None or checkpoint_id is not None):
-            raise ValueError("say something, answer, or go on from a checkpoint: not several of them at once")
+            raise ValueError("give messages, responses or a checkpoint_id, not several of them")
         if session is not None and not isinstance(session, AgentSession):
             raise TypeError(
-                f"a session is an AgentSession, as create_session(...) or AgentSession.from_dict(...) give it, "
+                f"session must be an AgentSession, made by create_session(...) or AgentSession.from_dict(...), "
                 f"not {session!r:.80}"
             )
         if session is None and responses is not None and checkpoint_id is None:
             session = self._last
         if session is None and messages is None and checkpoint_id is None:
-            raise ValueError("say something, or name the session that is to go on")
+            raise ValueError("give messages, or the session to continue")
         options = {"checkpoint_storage": checkpoint_storage or self._storage, "private": private}
         here = session or self.create_session()
         self._last = here
@@ -214,6 +216,7 @@ class WorkflowAgent:
         responses: Mapping[str, Any] | None,
         options: dict[str, Any],
     ) -> AsyncIterator[WorkflowEvent]:
+        # The run of a session exists only once something was said in it.
         handle = self.workflow.attach(session.session_id, **options)
         try:
             status = await handle.status()
@@ -222,17 +225,19 @@ class WorkflowAgent:
                 raise
             handle = self.workflow.start(self._as_input(messages), run_id=session.session_id, **options)
         else:
-            if messages is None and responses is None and status in _STOPPED:  # whoever asks for it wants it to go on
+            # To ask for it is to resume on purpose.
+            if messages is None and responses is None and status in _STOPPED:
                 async for event in self._resume(session, {"run_id": session.session_id, **options}):
                     yield event
                 return
-            if session.after < 0 and (messages is not None or responses is not None):  # only that answer is wanted
+            if session.after < 0 and (messages is not None or responses is not None):  # not what came before
                 session.after = (await handle.checkpoints())[-1].number
             await self._send(handle, status, messages, responses)
         async for event in handle.events(after=session.after):
             yield event
-        result = await handle.result()  # raises what it failed with
-        for event in result.get_request_info_events():  # also what was asked and told before
+        result = await handle.result()  # raises what the run failed with
+        # Requests that were open before, too.
+        for event in result.get_request_info_events():
             yield event
 
     async def _send(
@@ -246,8 +251,8 @@ class WorkflowAgent:
             await handle.respond(responses)
         elif messages is not None and status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
             raise RunError(
-                f"the conversation {handle.run_id!r} with {self.name!r} waits for answers: give run(responses={{...}}) "
-                f"what was asked for in user_input_requests",
+                f"the conversation {handle.run_id!r} with {self.name!r} waits for responses: answer its "
+                f"user_input_requests with run(responses={{...}})",
                 run_id=handle.run_id,
             )
         elif messages is not None:
@@ -258,7 +263,7 @@ class WorkflowAgent:
 
 
 class _ResponseCollector:
-    """What a conversation comes to, read from what is told of its run."""
+    """Collects the response of a conversation from the events of its run."""
 
     def __init__(self, session: AgentSession) -> None:
         self._session = session
@@ -266,7 +271,8 @@ class _ResponseCollector:
         self._usage: list[Usage] = []
         self._value: Any = None
         self._requests: dict[str, UserInputRequest] = {}
-        self._heard: set[str | None] = set()  # those whose words were told piece by piece
+        # Executors whose text was emitted as updates.
+        self._streamed: set[str | None] = set()
 
     def response(self) -> AgentResponse:
         usage = total(self._usage)
@@ -280,19 +286,20 @@ class _ResponseCollector:
                 self._session.after = max(self._session.after, event.commit)
             if event.type == "update":
                 if event.data.kind == "text":
-                    self._heard.add(_speaker(event))
+                    self._streamed.add(_speaker(event))
                 yield event.data
             elif event.type == "withdrawn":
-                self._heard.discard(_speaker(event))
+                self._streamed.discard(_speaker(event))
                 yield AgentResponseUpdate("", event.executor_id, event.data or 0, kind="withdrawn")
             elif event.type == "output" and not event.path:
                 response = as_response(event.data, event.executor_id)
                 self._messages += response.messages
                 self._usage.append(response.usage)
                 self._value = response.value
-                if event.executor_id not in self._heard and response.text:
+                # Text that was streamed as updates is not repeated as a whole.
+                if event.executor_id not in self._streamed and response.text:
                     yield AgentResponseUpdate(response.text, event.executor_id)
-                self._heard.discard(event.executor_id)
+                self._streamed.discard(event.executor_id)
             elif event.type == "request_info" and not event.path:
                 self._requests[event.request_id] = UserInputRequest(
                     event.request_id, event.data, event.response_type, event.response_schema
@@ -300,12 +307,12 @@ class _ResponseCollector:
 
 
 def _speaker(event: WorkflowEvent) -> str | None:
-    """Which executor of the run itself an event is about, however deep inside it happened."""
+    """Return the executor of the run itself that an event is about, however deep inside it happened."""
     return event.path[0] if event.path else event.executor_id
 
 
 def as_response(output: Any, executor_id: str | None) -> AgentResponse:
-    """What a workflow yields, as what an agent says."""
+    """Return an output of a workflow as the response of an agent."""
     match output:
         case AgentResponse():
             return output
@@ -321,7 +328,7 @@ def as_response(output: Any, executor_id: str | None) -> AgentResponse:
 
 
 def combine(responses: list[AgentResponse], author: str) -> AgentResponse:
-    """Several answers as one, said by one."""
+    """Combine several responses into one, by one author."""
     messages = [replace(message, author_name=author) for response in responses for message in response.messages]
     values = [response.value for response in responses if response.value is not None]
     return AgentResponse(

@@ -211,7 +211,7 @@ def test_a_run_that_works_for_another_is_left_to_that_one(say: Say) -> None:
     assert "resume its caller 'outer'" in resumed.stderr
     cancelled = say("--store", STORE, "cancel", inner)
     assert cancelled.exit_code == 2
-    assert "works for run 'outer'" in cancelled.stderr
+    assert "is a sub-workflow run of 'outer'" in cancelled.stderr
 
 
 def test_a_run_that_nobody_drives_is_cancelled_at_once(place: Place, say: Say) -> None:

@@ -87,7 +87,7 @@ def test_a_question_is_answered_in_the_fork_alone(sqlite: Place, say: Say) -> No
         (["nobody@1"], 3, "no run 'nobody'"),
         (["count-1@77"], 3, "has no checkpoint 77"),
         (["count-1", "--as", "refund-7"], 2, "already exists"),
-        (["count-1", "--as", ""], 2, "run_id is a non-empty string"),
+        (["count-1", "--as", ""], 2, "run_id must be a non-empty string"),
         (["count-1", "--set", "numbers.7=1"], 2, "numbers.7"),
         (["count-1", "--set", "numbers"], 2, "not of the form PATH=VALUE"),
         (["count-1", "--set", "a=1", "--set", "a=2"], 2, "given twice"),

@@ -200,7 +200,7 @@ def test_a_run_that_works_for_another_is_answered_there(here: Place, say: Say) -
     (inner,) = asyncio.run(children())
     done = say("--store", here.address, "respond", inner, "--json", '{"yes": true}')
     assert done.exit_code == 2
-    assert "works for run 'outer'" in done.stderr
+    assert "is a sub-workflow run of 'outer'" in done.stderr
     assert say("--store", here.address, "respond", "outer", "--json", '{"yes": true}').exit_code == 0
     assert "tea: True" in outputs(here, nested, "outer")
 
