@@ -83,7 +83,7 @@ class SequentialBuilder(ReviewingTeamBuilder):
         builder = self._start_builder(start, [team[-1].id])
         builder.add_edge(start, team[0])
         for member, successor in pairwise(team):
-            if _are_strangers(member, successor) or (
+            if _needs_converter(member, successor) or (
                 self._only_answers and isinstance(successor, WorkflowAgentExecutor)
             ):
                 between = ToConversation(f"to-conversation:{successor.id}", only_answer=self._only_answers)
@@ -101,7 +101,7 @@ def _hear_only_the_answer(member: Executor) -> Executor:
     return twin
 
 
-def _are_strangers(member: Executor, successor: Executor) -> bool:
+def _needs_converter(member: Executor, successor: Executor) -> bool:
     """Whether one answers as agents do, and the other takes plain messages only."""
     answers = [sent for sent in member.output_types if sent in (AgentExecutorResponse, AgentResponse)]
     understood = any(takes(successor, answer) for answer in answers)

@@ -13,7 +13,7 @@ from stepwell.orchestrations.group_chat.orchestrator import (
     GroupChatOrchestrator,
     SelectionFunction,
     TerminationCondition,
-    manner_of,
+    interface_of,
 )
 from stepwell.orchestrations.participants import Participant, TeamOptions, executor_of
 from stepwell.orchestrations.review import ReviewingTeamBuilder
@@ -79,7 +79,7 @@ class GroupChatBuilder(ReviewingTeamBuilder):
     def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
         yield from super()._find_problems(members)
         for id, member in members.items():
-            if manner_of(member) is None:
+            if interface_of(member) is None:
                 yield f"{id!r} takes neither GroupChatRequestMessage nor list[Message]: nothing could be said to it"
         if not isinstance(self._orchestrator_name, str) or not self._orchestrator_name:
             yield f"orchestrator_name is a text, not {self._orchestrator_name!r:.80}"

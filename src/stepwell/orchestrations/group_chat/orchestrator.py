@@ -35,17 +35,17 @@ SelectionFunction = Callable[[GroupChatState], str | Awaitable[str | None] | Non
 TerminationCondition = Callable[[list[Message]], bool | Awaitable[bool]]
 """Whether the chat is over, seeing all that was said."""
 
-Manner = Literal["agent", "executor", "afresh"]
+Interface = Literal["agent", "executor", "messages"]
 """How a participant is spoken to: as an agent; by messages of group chats; or with all that was said, each time."""
 
 
-def manner_of(member: Executor) -> Manner | None:
+def interface_of(member: Executor) -> Interface | None:
     """How a participant is spoken to; None if nothing could be said to it."""
     if takes(member, AgentExecutorRequest) and AgentExecutorResponse in member.output_types:
         return "agent"  # also a workflow as an agent, or an executor that behaves like one
     if takes(member, GroupChatRequestMessage):
         return "executor"
-    return "afresh" if takes(member, list[Message]) else None
+    return "messages" if takes(member, list[Message]) else None
 
 
 class GroupChatOrchestrator(TeamEntry):
@@ -59,7 +59,7 @@ class GroupChatOrchestrator(TeamEntry):
         self.termination_condition: TerminationCondition | None = None
         self.max_rounds: int | None = None
         self.participants: dict[str, str] = {}
-        self.manners: dict[str, Manner | None] = {}
+        self.interfaces: dict[str, Interface | None] = {}
         self.listeners: list[str] = []  # who is told what was said whether or not it has the floor
 
     def lead(
@@ -70,11 +70,11 @@ class GroupChatOrchestrator(TeamEntry):
     ) -> None:
         """These are the participants, and this is when the chat is over."""
         self.participants = {id: member.description or "" for id, member in members.items()}
-        self.manners = {id: manner_of(member) for id, member in members.items()}
+        self.interfaces = {id: interface_of(member) for id, member in members.items()}
         self.listeners = [
             id
             for id, member in members.items()
-            if self.manners[id] == "executor" and takes(member, GroupChatParticipantMessage)
+            if self.interfaces[id] == "executor" and takes(member, GroupChatParticipantMessage)
         ]
         self.termination_condition = termination_condition or self.termination_condition
         self.max_rounds = max_rounds or self.max_rounds
@@ -106,7 +106,7 @@ class GroupChatOrchestrator(TeamEntry):
         chat = Chat(self.id, ctx)
         chat.add(messages, source)
         if source is None and chat.progress.waiting_for is None:
-            chat.keep(round=0)
+            chat.update(round=0)
         elif source is None or source != chat.progress.waiting_for:
             return  # somebody else has the floor: what was said besides is heard when it is given to the next
         else:
@@ -133,21 +133,21 @@ class GroupChatOrchestrator(TeamEntry):
 
     async def _give_floor(self, name: str, chat: Chat) -> None:
         for id in self.listeners:
-            if news := chat.news_for(id):
+            if news := chat.take_news_for(id):
                 await chat.ctx.send_message(GroupChatParticipantMessage(news), target_id=id)
         await chat.ctx.send_message(self._request(name, chat), target_id=name)
-        chat.keep(round=chat.progress.round + 1, waiting_for=name, useless=0)
+        chat.update(round=chat.progress.round + 1, waiting_for=name, useless=0)
         data = GroupChatRequestSentEvent(chat.progress.round, name)
         await chat.ctx.add_event(WorkflowEvent("group_chat", data))
 
     def _request(self, name: str, chat: Chat) -> AgentExecutorRequest | GroupChatRequestMessage | list[Message]:
-        if self.manners[name] == "agent":
-            return AgentExecutorRequest(chat.news_for(name))
-        return self.request_for(name) if self.manners[name] == "executor" else chat.conversation
+        if self.interfaces[name] == "agent":
+            return AgentExecutorRequest(chat.take_news_for(name))
+        return self.request_for(name) if self.interfaces[name] == "executor" else chat.conversation
 
     async def _end(self, text: str, chat: Chat) -> None:
         last_word = chat.add([Message("assistant", text)], self.id)
-        chat.keep(waiting_for=None, useless=0)
+        chat.update(waiting_for=None, useless=0)
         await chat.ctx.yield_output(AgentResponse(last_word))
 
     def _check_participant(self, name: Any) -> str | None:
@@ -180,11 +180,11 @@ class AgentGroupChatOrchestrator(GroupChatOrchestrator):
             if not decision.terminate and decision.next_speaker not in self.participants:
                 raise NotADecision(f"next_speaker is {decision.next_speaker!r}, who does not take part")
         except NotADecision as problem:
-            await self._send_back(problem, answer, chat)
+            await self._reject_answer(problem, answer, chat)
         else:
-            await self._follow(decision, chat)
+            await self._apply_decision(decision, chat)
 
-    async def _follow(self, decision: AgentOrchestrationOutput, chat: Chat) -> None:
+    async def _apply_decision(self, decision: AgentOrchestrationOutput, chat: Chat) -> None:
         if decision.terminate or decision.next_speaker is None:
             why = decision.reason or "so it was decided."
             await self._end(decision.final_message or f"The chat is over: {why}", chat)
@@ -194,9 +194,9 @@ class AgentGroupChatOrchestrator(GroupChatOrchestrator):
     async def _choose_next(self, chat: Chat) -> None:
         first = self.agent_id not in chat.progress.heard
         question = _briefing(self.participants) if first else _REMINDER
-        await self._ask([*chat.news_for(self.agent_id), Message("user", question)], chat)
+        await self._ask([*chat.take_news_for(self.agent_id), Message("user", question)], chat)
 
-    async def _send_back(self, problem: NotADecision, answer: AgentExecutorResponse, chat: Chat) -> None:
+    async def _reject_answer(self, problem: NotADecision, answer: AgentExecutorResponse, chat: Chat) -> None:
         useless, run_id = chat.progress.useless + 1, chat.ctx.run_id
         if useless > self.retry_attempts:
             raise RunError(
@@ -206,14 +206,14 @@ class AgentGroupChatOrchestrator(GroupChatOrchestrator):
                 f"before that: run(checkpoint_id=...)",
                 run_id=run_id,
             ) from problem
-        chat.keep(useless=useless)
+        chat.update(useless=useless)
         names = ", ".join(self.participants)
         words = f"Your answer could not be used: {problem}. The participants are {names}. {_REMINDER}"
         await self._ask([Message("user", words)], chat)
 
     async def _ask(self, messages: Sequence[Message], chat: Chat) -> None:
         await chat.ctx.send_message(AgentExecutorRequest(messages), target_id=self.agent_id)
-        chat.keep(waiting_for=self.agent_id)
+        chat.update(waiting_for=self.agent_id)
 
 
 async def _asked_once(

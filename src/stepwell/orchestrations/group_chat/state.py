@@ -22,7 +22,7 @@ class Chat:
         self.conversation: list[Message] = ctx.get_state(self._conversation, [])
         self.progress: GroupChatProgress = ctx.get_state(self._progress, GroupChatProgress())
 
-    def keep(self, **changes: Any) -> None:
+    def update(self, **changes: Any) -> None:
         """This is how far the chat is now."""
         self.progress = replace(self.progress, **changes)
         self.ctx.set_state(self._progress, self.progress)
@@ -44,11 +44,11 @@ class Chat:
         self.conversation += signed
         return signed
 
-    def news_for(self, id: str) -> list[Message]:
+    def take_news_for(self, id: str) -> list[Message]:
         """What a participant has not been told, except what it said itself. It counts as told from now on."""
         heard = self.progress.heard
         if heard.get(id, 0) < len(self.conversation):
-            self.keep(heard={**heard, id: len(self.conversation)})
+            self.update(heard={**heard, id: len(self.conversation)})
         return [message for message in self.conversation[heard.get(id, 0) :] if message.author_name != id]
 
 

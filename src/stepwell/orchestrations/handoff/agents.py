@@ -111,7 +111,7 @@ class HandoffAgentExecutor(AgentExecutor):
         if self.routes.returns_to_previous or self.id == self.routes.start:
             await self.respond(ctx)
         else:
-            await ctx.send_message(self._so_far(ctx), self.routes.start)
+            await ctx.send_message(self._conversation_so_far(ctx), self.routes.start)
 
     async def _hand_over(self, tool: str, response: AgentExecutorResponse, ctx: _Context) -> None:
         target = self.routes.tools.get(tool)
@@ -125,7 +125,7 @@ class HandoffAgentExecutor(AgentExecutor):
         await ctx.send_message(response, target)
         await ctx.add_event(WorkflowEvent("handoff_sent", HandoffSentEvent(self.id, target)))
 
-    def _so_far(self, ctx: _Context) -> AgentExecutorResponse:
+    def _conversation_so_far(self, ctx: _Context) -> AgentExecutorResponse:
         """The conversation as it is, without an answer to it."""
         return AgentExecutorResponse(self.id, AgentResponse(), length_of(self.id, ctx))
 

@@ -37,8 +37,8 @@ class HandoffBuilder(TeamBuilder):
         super().__init__(**team)
         self._is_over = termination_condition
         self._start: Participant | None = None
-        self._declared: list[tuple[Participant, list[Participant], str | None]] = []
-        self._returns = False
+        self._declared_handoffs: list[tuple[Participant, list[Participant], str | None]] = []
+        self._return_to_previous = False
         self._autonomous: Sequence[Participant] | None = ()  # None: all agents
         self._prompts: dict[Any, str] = {}
         self._turn_limits: dict[Any, int] = {}
@@ -58,12 +58,12 @@ class HandoffBuilder(TeamBuilder):
     ) -> Self:
         """`source` may hand over to these. `description` tells it when; of several for one target the last counts."""
         target_list = [targets] if isinstance(targets, str) or not isinstance(targets, Iterable) else list(targets)
-        self._declared.append((source, target_list, description))
+        self._declared_handoffs.append((source, target_list, description))
         return self
 
     def enable_return_to_previous(self, enabled: bool = True) -> Self:
         """The user's answer goes to the agent that asked, not to the start agent."""
-        self._returns = enabled
+        self._return_to_previous = enabled
         return self
 
     def with_termination_condition(self, termination_condition: TerminationCondition) -> Self:
@@ -100,7 +100,7 @@ class HandoffBuilder(TeamBuilder):
         agents = {id: self._make_agent(member, handoffs[id], limits.get(id, 0)) for id, member in members.items()}
         builder = self._start_builder(agents[start], list(members))
         for id, agent in agents.items():
-            others = [*handoffs[id], *(() if self._returns else (start,))]
+            others = [*handoffs[id], *(() if self._return_to_previous else (start,))]
             targets = dict.fromkeys(other for other in others if other != id)
             for other in [*targets, *((id,) if id in limits else ())]:
                 builder.add_edge(agent, agents[other])
@@ -113,7 +113,7 @@ class HandoffBuilder(TeamBuilder):
         routes = HandoffRoutes(
             self._id_of(self._start),
             tools,
-            self._returns,
+            self._return_to_previous,
             self._is_over,
             prompts.get(member.id, DEFAULT_PROMPT),
             turn_limit,
@@ -122,7 +122,9 @@ class HandoffBuilder(TeamBuilder):
 
     def _handoffs(self, members: Mapping[str, Executor]) -> dict[str, dict[str, str]]:
         """To whom each may hand over, with what it is told about that."""
-        declared = self._declared or [(id, [other for other in members if other != id], None) for id in members]
+        declared = self._declared_handoffs or [
+            (id, [other for other in members if other != id], None) for id in members
+        ]
         handoffs: dict[str, dict[str, str]] = {id: {} for id in members}
         for source, targets, description in declared:
             for target in map(self._id_of, targets):
@@ -165,7 +167,7 @@ class HandoffBuilder(TeamBuilder):
     def _list_mentions(self) -> Iterator[tuple[str, str]]:
         if self._start is not None:
             yield "with_start_agent", self._id_of(self._start)
-        for source, targets, _ in self._declared:
+        for source, targets, _ in self._declared_handoffs:
             yield from (("add_handoff", self._id_of(mention)) for mention in (source, *targets))
         for mention in [*(self._autonomous or ()), *self._prompts, *self._turn_limits]:
             yield "with_autonomous_mode", self._id_of(mention)

@@ -207,7 +207,9 @@ def parse_ledger(response: AgentResponse, names: Iterable[str]) -> MagenticProgr
             problem = f"the object has no {', '.join(missing)}"
             continue
         items = {key: _parse_item(candidate[key], key.startswith("is_")) for key in keys}
-        wrong = [f"the answer of {key} is missing or not {_WANTED[key]}" for key, item in items.items() if item is None]
+        wrong = [
+            f"the answer of {key} is missing or not {_EXPECTED[key]}" for key, item in items.items() if item is None
+        ]
         if wrong:
             return "; ".join(wrong)
         ledger = MagenticProgressLedger(**{key: item for key, item in items.items() if item is not None})
@@ -218,7 +220,7 @@ def parse_ledger(response: AgentResponse, names: Iterable[str]) -> MagenticProgr
     return problem
 
 
-_WANTED = {
+_EXPECTED = {
     "is_request_satisfied": "true or false",
     "is_in_loop": "true or false",
     "is_progress_being_made": "true or false",
@@ -238,7 +240,7 @@ def _parse_item(value: Any, is_yes_or_no: bool) -> MagenticProgressLedgerItem | 
     return MagenticProgressLedgerItem(reason, answer.strip()) if isinstance(answer, str) else None
 
 
-_FILLED_IN = {
+_PLACEHOLDERS = {
     "task_ledger_full_prompt": ("facts", "plan"),
     "task_ledger_facts_update_prompt": ("old_facts",),
     "progress_ledger_prompt": ("names",),
@@ -251,7 +253,7 @@ def _check_prompts(prompts_given: Mapping[str, tuple[str | None, str]]) -> dict[
     prompts_used = {name: default if own is None else own for name, (own, default) in prompts_given.items()}
     wrong: list[str] = []
     for name, prompt in prompts_used.items():
-        placeholders = ("task", "team", *_FILLED_IN.get(name, ()))
+        placeholders = ("task", "team", *_PLACEHOLDERS.get(name, ()))
         try:
             prompt.format(**dict.fromkeys(placeholders, ""))
         except (KeyError, IndexError, ValueError, AttributeError) as error:

@@ -35,7 +35,7 @@ ORCHESTRATOR = "magentic_orchestrator"
 _Context = WorkflowContext[Any, AgentResponse]
 
 
-class _Managing:
+class _ManagerPlaceholder:
     """Stands for the agent of the orchestrator, whose turns its manager takes."""
 
     name = ORCHESTRATOR
@@ -54,7 +54,7 @@ class MagenticOrchestrator(AgentExecutor):
     manager: MagenticManagerBase
 
     def __init__(self, manager: MagenticManagerBase, descriptions: Mapping[str, str], *, plan_review: bool) -> None:
-        super().__init__(_Managing())
+        super().__init__(_ManagerPlaceholder())
         self.manager, self.descriptions, self.plan_review = manager, dict(descriptions), plan_review
         self.rules = manager.rules
 
@@ -85,7 +85,7 @@ class MagenticOrchestrator(AgentExecutor):
             raise ValueError(f"a task is a text, and run {ctx.run_id!r} was given none: {list(messages)!r:.200}")
         task = texts[0] if len(texts) == 1 else Message("user", "\n\n".join(message.text for message in texts))
         self._store("task", task, ctx)
-        self._move(MagenticProgress("plan", since=length_of(self.id, ctx)), ctx)
+        self._set_progress(MagenticProgress("plan", since=length_of(self.id, ctx)), ctx)
 
     @handler
     async def handle_request(self, request: AgentExecutorRequest, ctx: _Context) -> None:
@@ -109,30 +109,30 @@ class MagenticOrchestrator(AgentExecutor):
     async def apply_review(
         self, request: MagenticPlanReviewRequest, response: MagenticPlanReviewResponse, ctx: _Context
     ) -> None:
-        progress = self._current(ctx)
+        progress = self._require_progress(ctx)
         if not response.review:
             await self._begin_round(self._adopt_plan(progress, request.plan, ctx), ctx)
         else:
             hear(self.id, response.review, ctx)
-            self._move(replace(progress, phase="replan"), ctx)
-        if self._current(ctx).phase != "over":
+            self._set_progress(replace(progress, phase="replan"), ctx)
+        if self._require_progress(ctx).phase != "over":
             await self.respond(ctx)
 
     async def _receive_work(self, response: AgentExecutorResponse, ctx: _Context) -> None:
         messages = [message for message in response.agent_response.messages if message.text and message.role != "tool"]
         hear(self.id, messages, ctx)
-        progress = self._current(ctx)
+        progress = self._require_progress(ctx)
         if (progress.phase, progress.speaker) != ("working", response.executor_id):
             return  # one that says more than it was asked for is heard, but begins no round of its own
         heard = {**progress.heard, response.executor_id: length_of(self.id, ctx)}
         await self._begin_round(replace(progress, heard=heard), ctx)
-        if self._current(ctx).phase != "over":
+        if self._require_progress(ctx).phase != "over":
             await self.respond(ctx)
 
     # what the manager is asked, and what it came to
 
     async def take_turn(self, turn: Turn, ctx: _Context) -> Answer:
-        phase = self._current(ctx).phase
+        phase = self._require_progress(ctx).phase
         questions: dict[Phase, Any] = {
             "plan": self.manager.plan,
             "replan": self.manager.replan,
@@ -150,9 +150,9 @@ class MagenticOrchestrator(AgentExecutor):
         return Answer(value=result)
 
     async def send_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
-        progress, result = self._current(ctx), response.agent_response.value
+        progress, result = self._require_progress(ctx), response.agent_response.value
         if progress.phase == "progress":
-            await self._weigh(progress, result, ctx)
+            await self._evaluate_progress(progress, result, ctx)
         elif progress.phase == "final":
             await self._end(replace(response.agent_response, messages=[result], value=None), ctx)
         else:
@@ -164,13 +164,13 @@ class MagenticOrchestrator(AgentExecutor):
         self._store("ledger", plan, ctx)
         if not self.plan_review:
             await self._begin_round(self._adopt_plan(progress, plan, ctx), ctx)
-            await self._ask_later(ctx)
+            await self._ask_in_next_superstep(ctx)
             return
         ledger = ctx.get_state(self._state_key("progress")) if progress.is_stalled else None
         id = f"plan-review-{ctx.idempotency_key}"  # there is one question in a delivery, the same at every attempt
         request = MagenticPlanReviewRequest(plan, ledger, progress.is_stalled, id)
         await ctx.request_info(request, MagenticPlanReviewResponse, request_id=id)
-        self._move(replace(progress, phase="review"), ctx)
+        self._set_progress(replace(progress, phase="review"), ctx)
 
     def _adopt_plan(self, progress: MagenticProgress, plan: Message, ctx: _Context) -> MagenticProgress:
         """The plan counts. After a reset everything before it is left behind, by the participants too."""
@@ -180,13 +180,15 @@ class MagenticOrchestrator(AgentExecutor):
         return progress
 
     async def _begin_round(self, progress: MagenticProgress, ctx: _Context) -> None:
-        most = self.manager.max_round_count
-        if most is not None and progress.rounds >= most:
-            await self._give_up(f"it was not done after {most} rounds, which is the limit", ctx)
+        limit = self.manager.max_round_count
+        if limit is not None and progress.rounds >= limit:
+            await self._give_up(f"it was not done after {limit} rounds, which is the limit", ctx)
         else:
-            self._move(replace(progress, phase="progress", rounds=progress.rounds + 1), ctx)
+            self._set_progress(replace(progress, phase="progress", rounds=progress.rounds + 1), ctx)
 
-    async def _weigh(self, progress: MagenticProgress, ledger: MagenticProgressLedger | None, ctx: _Context) -> None:
+    async def _evaluate_progress(
+        self, progress: MagenticProgress, ledger: MagenticProgressLedger | None, ctx: _Context
+    ) -> None:
         """Decide by what the manager says about the progress."""
         if ledger is None:
             await self._reset(progress, ctx)
@@ -194,8 +196,8 @@ class MagenticOrchestrator(AgentExecutor):
         await self._emit(MagenticOrchestratorEventType.PROGRESS_LEDGER_UPDATED, ledger, ctx)
         self._store("progress", ledger, ctx)
         if ledger.is_request_satisfied.answer:
-            self._move(replace(progress, phase="final"), ctx)
-            await self._ask_later(ctx)
+            self._set_progress(replace(progress, phase="final"), ctx)
+            await self._ask_in_next_superstep(ctx)
             return
         stalled = bool(ledger.is_in_loop.answer) or not ledger.is_progress_being_made.answer
         progress = replace(progress, stalls=progress.stalls + 1 if stalled else max(0, progress.stalls - 1))
@@ -219,28 +221,30 @@ class MagenticOrchestrator(AgentExecutor):
         afresh = progress.since > 0 and speaker not in progress.heard
         await ctx.send_message(AgentExecutorRequest([*messages, instruction], afresh=afresh), speaker)
         heard = {**progress.heard, speaker: len(conversation)}
-        self._move(replace(progress, phase="working", speaker=speaker, heard=heard), ctx)
+        self._set_progress(replace(progress, phase="working", speaker=speaker, heard=heard), ctx)
 
     async def _reset(self, progress: MagenticProgress, ctx: _Context) -> None:
         """The plan leads nowhere: another one is made, unless that happened too often."""
-        most = self.manager.max_reset_count
-        if most is not None and progress.resets >= most:
-            await self._give_up(f"its plan led nowhere, and was made anew {most} times, which is the limit", ctx)
+        limit = self.manager.max_reset_count
+        if limit is not None and progress.resets >= limit:
+            await self._give_up(f"its plan led nowhere, and was made anew {limit} times, which is the limit", ctx)
             return
-        self._move(replace(progress, phase="replan", stalls=0, resets=progress.resets + 1, is_stalled=True), ctx)
-        await self._ask_later(ctx)
+        self._set_progress(
+            replace(progress, phase="replan", stalls=0, resets=progress.resets + 1, is_stalled=True), ctx
+        )
+        await self._ask_in_next_superstep(ctx)
 
     async def _give_up(self, why: str, ctx: _Context) -> None:
         await self._end(AgentResponse([Message("assistant", f"The task was given up: {why}.", MANAGER)]), ctx)
 
     async def _end(self, response: AgentResponse, ctx: _Context) -> None:
         hear(self.id, response.messages, ctx)
-        self._move(replace(self._current(ctx), phase="over"), ctx)
+        self._set_progress(replace(self._require_progress(ctx), phase="over"), ctx)
         await ctx.yield_output(response)
 
-    async def _ask_later(self, ctx: _Context) -> None:
+    async def _ask_in_next_superstep(self, ctx: _Context) -> None:
         """The manager is asked once in a delivery: what it is asked next is asked in the next superstep."""
-        if self._current(ctx).phase != "over":
+        if self._require_progress(ctx).phase != "over":
             await ctx.send_message(MagenticContinue(), self.id)
 
     # what it knows
@@ -253,7 +257,7 @@ class MagenticOrchestrator(AgentExecutor):
                 answer = await turn.within(messages, agent.take_turn)
             return AgentResponse(answer.messages, value=answer.value)
 
-        progress = self._current(ctx)
+        progress = self._require_progress(ctx)
         return MagenticContext(
             ctx.get_state(self._state_key("task")),
             self.descriptions,
@@ -275,12 +279,12 @@ class MagenticOrchestrator(AgentExecutor):
         progress: MagenticProgress | None = ctx.get_state(self._state_key("stand"))
         return progress
 
-    def _current(self, ctx: _Context) -> MagenticProgress:
+    def _require_progress(self, ctx: _Context) -> MagenticProgress:
         progress = self._find_progress(ctx)
         assert progress is not None  # a task has come in
         return progress
 
-    def _move(self, progress: MagenticProgress, ctx: _Context) -> None:
+    def _set_progress(self, progress: MagenticProgress, ctx: _Context) -> None:
         self._store("stand", progress, ctx)
 
     def _store(self, what: str, value: object, ctx: _Context) -> None:
