@@ -51,31 +51,31 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
         r"a session is read from what its to_dict\(\) gave, not from",
     ),
     (lambda: HandoffAgentUserRequest.create_response(given[0]), "expected a str, a Message or a list of them, not int"),
-    (lambda: AgentRequestInfoResponse.from_strings(given), r"takes a list of texts: from_strings\(\[\[1\]\]\)"),
+    (lambda: AgentRequestInfoResponse.from_strings(given), r"takes a list of strings: from_strings\(\[\[1\]\]\)"),
     (lambda: AgentRequestInfoResponse.from_messages("hello"), "from_messages takes a list of messages"),  # type: ignore[arg-type]
-    (lambda: SequentialBuilder(participants=team(), output_from=given[0]).build(), "output_from is a list of"),
+    (lambda: SequentialBuilder(participants=team(), output_from=given[0]).build(), "output_from must be a list of"),
     (lambda: ConcurrentBuilder().with_request_info(agents=given[0]), "with_request_info takes a list of agents"),
-    (lambda: GroupChatBuilder(participant_factories=given).build(), "participant_factories is a list of functions"),
+    (lambda: GroupChatBuilder(participant_factories=given).build(), "participant_factories must be a list of functions"),
     (
         lambda: GroupChatBuilder(participants=team(), selection_func=str, orchestrator_name=given).build(),
-        "orchestrator_name is a text",
+        "orchestrator_name must be a non-empty string",
     ),
     (lambda: HandoffBuilder().with_autonomous_mode(agents="ann"), r"takes a list of agents: agents=\['ann'\]"),
     (
         lambda: HandoffBuilder().with_autonomous_mode(prompts=given),
-        "prompts of with_autonomous_mode are given by agent",
+        "prompts of with_autonomous_mode must be a mapping by agent",
     ),
     (
         lambda: HandoffBuilder(participants=team(), termination_condition=given).with_start_agent("ann").build(),
-        "termination_condition is .*, which cannot be called",
+        "termination_condition must be callable, not",
     ),
     (
         lambda: MagenticBuilder(participants=team(), manager_factory=given).build(),
-        "manager_factory is .*, which cannot",
+        "manager_factory must be callable, not",
     ),
     (
         lambda: MagenticBuilder(participants=team(), manager_agent=clerk(), task_ledger=given).build(),
-        "task_ledger is a MagenticTaskLedger, with facts and a plan",
+        "task_ledger must be a MagenticTaskLedger, with facts and a plan",
     ),
     (lambda: SequentialBuilder(participants=team()).build().as_agent(given), "is a text, not"),
 ]
