@@ -55,7 +55,10 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: AgentRequestInfoResponse.from_messages("hello"), "from_messages takes a list of messages"),  # type: ignore[arg-type]
     (lambda: SequentialBuilder(participants=team(), output_from=given[0]).build(), "output_from must be a list of"),
     (lambda: ConcurrentBuilder().with_request_info(agents=given[0]), "with_request_info takes a list of agents"),
-    (lambda: GroupChatBuilder(participant_factories=given).build(), "participant_factories must be a list of functions"),
+    (
+        lambda: GroupChatBuilder(participant_factories=given).build(),
+        "participant_factories must be a list of functions",
+    ),
     (
         lambda: GroupChatBuilder(participants=team(), selection_func=str, orchestrator_name=given).build(),
         "orchestrator_name must be a non-empty string",
