@@ -2,8 +2,9 @@
 
     python agents_by_name.py
 
-The script starts itself twice as a child. The first child builds the workflow and dies when the draft is written. The
-second has never seen how it was built: the run itself says what it is, and knows its agents by their names.
+The script starts itself twice as a child process. The first child builds the workflow and dies after
+the draft is written. The second does not know the workflow: its definition is stored with the run,
+and refers to the agents by name.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ async def review(messages: list[Message]) -> str:
 
 
 async def begin(directory: Path) -> None:
-    """The first child: it ends at once when the draft is committed, without any chance to clean up."""
+    """Run in the first child, which exits without any cleanup as soon as the draft is committed."""
     workflow = (
         AgentWorkflow.create()
         .with_name("DurableReview")
@@ -41,28 +42,28 @@ async def begin(directory: Path) -> None:
     )
     async for event in workflow.run("kelp", run_id="article"):
         if isinstance(event, WorkflowAgentCompletedEvent):
-            print(f"  {event.agent} is done, and the process dies", flush=True)
+            print(f"  {event.agent} has completed; the process dies", flush=True)
             os._exit(9)
 
 
-async def go_on(directory: Path) -> None:
-    """The second child: whatever the run was, these are the agents."""
-    found = await AgentWorkflow.of_run(directory, "article")
-    workflow = found.with_agents({"draft": write, "review": review}).build()
+async def resume(directory: Path) -> None:
+    """Run in the second child, which supplies the agents and resumes the run."""
+    definition = await AgentWorkflow.of_run(directory, "article")
+    workflow = definition.with_agents({"draft": write, "review": review}).build()
     result = await workflow.resume("article")
     print(f"  output: {result.output}", flush=True)
 
 
 async def main(directory: Path) -> None:
-    for what in ("begin", "go on"):
-        print(f"{what}:", flush=True)
-        child = await asyncio.create_subprocess_exec(sys.executable, __file__, what, str(directory))
-        print(f"  it ended with code {await child.wait()}")
+    for part in ("begin", "resume"):
+        print(f"{part}:", flush=True)
+        child = await asyncio.create_subprocess_exec(sys.executable, __file__, part, str(directory))
+        print(f"  exit code {await child.wait()}")
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:
-        asyncio.run({"begin": begin, "go on": go_on}[sys.argv[1]](Path(sys.argv[2])))
+        asyncio.run({"begin": begin, "resume": resume}[sys.argv[1]](Path(sys.argv[2])))
     else:
         with tempfile.TemporaryDirectory() as temporary:
             asyncio.run(main(Path(temporary)))

@@ -1,8 +1,8 @@
-"""Agents side by side; one of them fails, and only that one is asked again.
+"""Agents side by side; one of them fails, and only that one is called again.
 
     python concurrent_agents.py
 
-Three experts are asked at once, and a function counts their votes.
+Three experts answer at the same time, and a function counts their votes.
 """
 
 import asyncio

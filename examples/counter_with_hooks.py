@@ -1,7 +1,7 @@
-"""An executor keeps a number in an attribute of its own; two hooks carry it through every checkpoint.
+"""An executor keeps a number in an attribute; two hooks save it to, and restore it from, each checkpoint.
 
-The counter counts to five. Then a new workflow object goes on from a checkpoint in the middle: it is
-given the number that was saved there, and counts only what is left.
+The counter counts to five. Then a new workflow object continues from a checkpoint in the middle: the
+saved number is restored, and it counts only the rest.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""A storage of one's own: any class with the six methods keeps runs.
+"""A custom storage: any class with the six methods can store runs.
 
-This one writes each checkpoint as a line of a text file. `to_dict` gives plain JSON data, `from_dict`
-takes it back. The `warning` event says what a storage of six methods cannot promise.
+This one writes each checkpoint as one line of a text file. `to_dict` returns plain JSON data, and
+`from_dict` reads it back. The `warning` event says what such a storage cannot guarantee.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ class LinesStorage:
         return [checkpoint for checkpoint in self._all() if checkpoint.workflow_name == workflow_name]
 
     async def delete(self, checkpoint_id: str) -> bool:
-        kept = [one for one in self._all() if one.checkpoint_id != checkpoint_id]
-        found = len(kept) < len(self._all())
-        self._path.write_text("".join(json.dumps(one.to_dict()) + "\n" for one in kept))
-        return found
+        checkpoints = self._all()
+        kept = [checkpoint for checkpoint in checkpoints if checkpoint.checkpoint_id != checkpoint_id]
+        self._path.write_text("".join(json.dumps(checkpoint.to_dict()) + "\n" for checkpoint in kept))
+        return len(kept) < len(checkpoints)
 
     async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
-        found = await self.list_checkpoints(workflow_name=workflow_name)
-        return found[-1] if found else None
+        checkpoints = await self.list_checkpoints(workflow_name=workflow_name)
+        return checkpoints[-1] if checkpoints else None
 
     async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
         return [checkpoint.checkpoint_id for checkpoint in await self.list_checkpoints(workflow_name=workflow_name)]
@@ -69,7 +69,7 @@ async def main(path: Path) -> None:
 
     second = (await storage.list_checkpoint_ids(workflow_name="doubling"))[1]
     result = await builder.build().run(checkpoint_id=second)
-    print(f"gone on from the second line: {result.get_outputs()}")
+    print(f"continued from the second line: {result.get_outputs()}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A run is killed inside a sub-workflow, goes on there in a new process, waits for a human, is killed again, ends.
+"""A run survives two kills: one inside a sub-workflow, and one while it waits for a human.
 
-The research is a workflow inside the workflow: five researchers work side by side. When three of them have
-returned, the process that runs them is killed with SIGKILL. A new process resumes the run: it goes on inside
-the research, the three are not asked again, the two that were cut off are. Then the run asks a human, and
-that process is killed too. A third one brings the answer.
+The research is a sub-workflow in which five researchers work side by side. When three of them have
+returned, the process is killed with SIGKILL. A new process resumes the run inside the research: the
+three do not run again, only the two that were interrupted do. Then the run asks a human, and that
+process is killed too. A third process brings the answer.
 
     python examples/demo.py
 """
@@ -36,8 +36,8 @@ from stepwell import (
 
 HOME = Path(".demo")
 RESEARCHERS = {"weather": 0.3, "museums": 0.5, "trains": 0.7, "hotels": 3.0, "restaurants": 3.2}  # seconds of work
-KILL_AFTER = 3  # of the five
-INSIDE = ["desk", *RESEARCHERS, "collector"]  # of the research, in the order of their work
+KILL_AFTER = 3  # researchers that have returned
+INSIDE = ["desk", *RESEARCHERS, "collector"]  # executors of the research, in the order of their work
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Note:
 
 @dataclass
 class Guide:
-    """What the human is asked about."""
+    """What the human is asked to approve."""
 
     text: str
 
@@ -69,13 +69,13 @@ def ledger(run_id: str) -> Path:
 
 
 def enter(executor_id: str) -> None:
-    """Write down that a handler really began: one line in a file, the demo's only witness."""
+    """Record that a handler really started: one line in a file that Stepwell knows nothing about."""
     with ledger(sys.argv[2]).open("a") as book:
         book.write(f"{executor_id} {os.getpid()}\n")
 
 
 class Planner(Executor):
-    """Wants the city researched. That is a workflow of its own: the next executor."""
+    """Sends the city to the next executor, which is the research sub-workflow."""
 
     @handler
     async def plan(self, city: str, ctx: WorkflowContext[str]) -> None:
@@ -94,20 +94,21 @@ class Desk(Executor):
 
 
 class Researcher(Executor):
-    """Thinks for a while, as a model would, and answers."""
+    """Takes a while, as a model would, and answers."""
 
     @handler
     async def research(self, question: Question, ctx: WorkflowContext[Note]) -> None:
         enter(self.id)
         print(f"  {self.id} ...", flush=True)
         for _ in range(round(10 * RESEARCHERS[self.id])):
-            await asyncio.sleep(0.1)  # thought by thought: on a busy machine all of them take longer
+            # Many short sleeps: on a busy machine all researchers slow down alike, and their order stays.
+            await asyncio.sleep(0.1)
         await ctx.send_message(Note(self.id, f"what there is to know about {self.id} in {question.city}"))
         print(f"  {self.id} done", flush=True)
 
 
 class Collector(Executor):
-    """Has all the notes once the last of them is there: what it yields leaves the research."""
+    """Receives all notes at once (fan-in); what it yields is the output of the research."""
 
     @handler
     async def collect(self, notes: list[Note], ctx: WorkflowContext[None, list[Note]]) -> None:
@@ -116,7 +117,7 @@ class Collector(Executor):
 
 
 class Editor(Executor):
-    """Puts the notes together, and asks a human what to do with them."""
+    """Combines the notes, and asks a human whether to publish them."""
 
     @handler
     async def edit(self, notes: list[Note], ctx: WorkflowContext[str]) -> None:
@@ -125,7 +126,7 @@ class Editor(Executor):
         await ctx.request_info(Guide(text), Decision)
 
     @response_handler
-    async def decided(self, original_request: Guide, response: Decision, ctx: WorkflowContext[str]) -> None:
+    async def apply_decision(self, original_request: Guide, response: Decision, ctx: WorkflowContext[str]) -> None:
         enter("decision")
         await ctx.send_message(original_request.text if response.publish else "    (the human did not want it)")
 
@@ -159,31 +160,32 @@ def build() -> Workflow:
 
 
 async def drive(run_id: str) -> None:
-    """What the first two child processes do. The same call starts the run and goes on with it."""
+    """Start or resume the run, in the first two child processes: it is the same call."""
     result = await build().run("Lisbon", run_id=run_id)
     print(f"  the run is {result.get_final_state().value}", flush=True)
     if result.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
-        await asyncio.sleep(60)  # holding nothing of the run: it is all on disk
+        await asyncio.sleep(60)  # until it is killed; the run itself is on disk
 
 
 async def answer(run_id: str, publish: bool) -> None:
-    """What the third child process does: it finds the question in the storage, and brings the answer."""
+    """Find the request in the storage and respond to it, in the third child process."""
     workflow = build()
-    (question,) = await SQLiteCheckpointStorage(HOME / "runs.db").pending_requests(run_id=run_id)
-    print(f"  {question.executor_id} asks for a {question.response_type}", flush=True)
-    result = await workflow.run(run_id=run_id, responses={question.request_id: {"publish": publish}})
+    (request,) = await SQLiteCheckpointStorage(HOME / "runs.db").pending_requests(run_id=run_id)
+    print(f"  {request.executor_id} requests a {request.response_type}", flush=True)
+    result = await workflow.run(run_id=run_id, responses={request.request_id: {"publish": publish}})
     print(f"  the run is {result.get_final_state().value}; its output:")
     print(result.get_outputs()[0], flush=True)
 
 
 def main() -> int:
     HOME.mkdir(exist_ok=True)
-    run_id, before = f"demo-{time.time_ns():x}", remembered()
+    run_id, before = f"demo-{time.time_ns():x}", stored_outcomes()
     say("1", f"A process starts run {run_id}. In it the research is a sub-workflow: five researchers at once.")
     with start("--drive", run_id) as child:
         done = relay(child, " done", times=KILL_AFTER)
-        while remembered() < before + KILL_AFTER:
-            time.sleep(0.01)  # what has returned is on its way to the disk
+        # A handler prints before its outcome is stored; wait until it is on disk.
+        while stored_outcomes() < before + KILL_AFTER:
+            time.sleep(0.01)
         child.send_signal(signal.SIGKILL)
     say("2", f"Process {child.pid} was killed with SIGKILL while {len(RESEARCHERS) - done} of them were still working.")
     say("3", "A new process resumes the run, right there inside the research. Then the run asks a human.")
@@ -196,17 +198,17 @@ def main() -> int:
     if third.returncode != 0:
         say("!", "The resumed run failed.", colour="31")
         return 1
-    say("5", "How often each executor ran, as written down by the executors themselves:")
+    say("5", "How often each executor ran, as recorded by the executors themselves:")
     good = report(run_id, killed=child.pid)
-    say("6", f"The data is in {HOME / 'runs.db'} (the run) and {ledger(run_id)} (who ran when).")
+    say("6", f"The data is in {HOME / 'runs.db'} (the run) and {ledger(run_id)} (what ran where).")
     print(
-        f"     Look: sqlite3 {HOME / 'runs.db'} \"select number, status, body from commits where run_id = '{run_id}'\""
+        f"     Inspect it: sqlite3 {HOME / 'runs.db'} \"select number, status, body from commits where run_id = '{run_id}'\""
     )
     return 0 if good else 1
 
 
-def remembered() -> int:
-    """How many handlers have returned, and are on disk, in supersteps that are not over yet."""
+def stored_outcomes() -> int:
+    """Count the outcomes in the superstep log: handlers that returned in a superstep not committed yet."""
     if not (HOME / "runs.db").exists():
         return 0
     with closing(sqlite3.connect(f"file:{HOME / 'runs.db'}?mode=ro", uri=True)) as database:
@@ -215,9 +217,9 @@ def remembered() -> int:
 
 
 def ask_human() -> bool:
-    """Ask on a terminal; without one the answer is yes."""
+    """Ask on the terminal; without one the answer is yes."""
     if not sys.stdin.isatty() or not sys.stdout.isatty():
-        print("     Publish the guide? yes (nobody is here to ask)", flush=True)
+        print("     Publish the guide? yes (there is no terminal to ask on)", flush=True)
         return True
     return input("     Publish the guide? [Y/n] ").strip().lower() not in ("n", "no")
 
@@ -228,26 +230,26 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 
 def relay(child: subprocess.Popen[str], until: str | None = None, times: int = 1) -> int:
-    """Show what a child says, until it has said something so many times, or has ended."""
-    said = 0
+    """Print the output of a child until it has printed `until` so many times, or has ended."""
+    matches = 0
     assert child.stdout is not None
     for line in child.stdout:
         print(paint(f"     [{child.pid}]{line.rstrip()}", "2"), flush=True)
-        said += until is not None and line.rstrip().endswith(until)
-        if said == times:
+        matches += until is not None and line.rstrip().endswith(until)
+        if matches == times:
             break
-    return said
+    return matches
 
 
 def report(run_id: str, killed: int) -> bool:
     entries = [line.split() for line in ledger(run_id).read_text().splitlines()]
     times = Counter(name for name, _ in entries)
     for name in ["planner", *INSIDE, "editor", "decision", "publisher"]:
-        pids = [int(pid) for who, pid in entries if who == name]
-        words = "cut off by the kill, ran again" if len(pids) > 1 else "once"
+        pids = [int(pid) for entered, pid in entries if entered == name]
+        note = "interrupted, ran again" if len(pids) > 1 else "once"
         shown = " then ".join(f"{pid}{' (killed)' if pid == killed else ''}" for pid in pids)
         where = f"  research/{name}" if name in INSIDE else name
-        print(f"     {where:<22} {times[name]}x  {paint(f'{words:<31}', '33' if len(pids) > 1 else '32')} in {shown}")
+        print(f"     {where:<22} {times[name]}x  {paint(f'{note:<22}', '33' if len(pids) > 1 else '32')} in {shown}")
     finished = [name for name in times if name not in list(RESEARCHERS)[KILL_AFTER:]]
     good = len(times) == len(INSIDE) + 4 and all(times[name] == 1 for name in finished)
     verdict = "Nothing that had finished ran again." if good else "Something that had finished ran again!"

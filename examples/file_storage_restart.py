@@ -1,9 +1,9 @@
-"""A process stops in the middle of a workflow; another one finds the files and goes on.
+"""A process stops in the middle of a workflow; another one finds the files and resumes.
 
     python file_storage_restart.py [directory]
 
-The script starts itself twice as a child. The first child ends at once in the middle of the third
-parcel, without any chance to clean up. The second asks the storage for the newest checkpoint.
+The script starts itself twice as a child process. The first child exits in the middle of the third
+parcel, without any cleanup. The second asks the storage for the newest checkpoint.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ def build(directory: Path) -> Workflow:
 
 
 async def work(directory: Path) -> None:
-    """What a child does: go on from the newest checkpoint, or start if there is none."""
+    """Resume from the newest checkpoint, or start if there is none; runs in each child."""
     workflow = build(directory)
     latest = await FileCheckpointStorage(directory).get_latest(workflow_name="loading")
     if latest is None:
         await workflow.run(["table", "chair", "lamp", "carpet"], private={"stop_at_lamp": True})
     else:
-        print(f"  process {os.getpid()} goes on after superstep {latest.iteration_count}", flush=True)
+        print(f"  process {os.getpid()} resumes after superstep {latest.iteration_count}", flush=True)
         result = await workflow.run(checkpoint_id=latest.checkpoint_id, private={"stop_at_lamp": False})
         print(f"  output: {result.get_outputs()}", flush=True)
 
@@ -55,7 +55,7 @@ async def main(directory: Path) -> None:
     for attempt in ("first", "second"):
         print(f"{attempt} process:", flush=True)
         child = await asyncio.create_subprocess_exec(sys.executable, __file__, "--work", str(directory))
-        print(f"  it ended with code {await child.wait()}")
+        print(f"  exit code {await child.wait()}")
     files = sorted(directory.glob("loading/*/*-*.json"))
     print(f"one file per checkpoint: {len(files)} of them, {files[0].name[:6]} to {files[-1].name[:6]}")
 

@@ -1,7 +1,7 @@
 """Functions as executors: async ones on the event loop, plain ones in a thread.
 
-What a function returns, unless it is None, is sent on. A plain function calls the methods of its
-context without `await`: they take effect at once.
+A function's return value, unless it is None, is sent to the next executors. A plain function calls
+the methods of its context without `await`: they take effect immediately.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ def split(text: str) -> list[str]:
 
 @executor
 def measure(words: list[str]) -> list[Word]:
-    time.sleep(0.05)  # blocks its own thread, and nobody else
+    time.sleep(0.05)  # blocks only its own thread
     return [Word(text, len(text)) for text in words]
 
 
@@ -38,7 +38,7 @@ async def pick_longest(words: list[Word], ctx: WorkflowContext[None, str]) -> No
 @executor
 def where(words: list[Word], ctx: WorkflowContext[None, str]) -> None:
     in_thread = threading.current_thread() is not threading.main_thread()
-    ctx.yield_output(f"a plain function runs in a thread of its own: {in_thread}")
+    ctx.yield_output(f"a plain function runs in another thread: {in_thread}")
 
 
 async def main() -> None:

@@ -1,9 +1,9 @@
-"""A group chat that an agent leads, with a tool call that a person approves.
+"""A group chat led by an agent, with a tool call that a person approves.
 
     python group_chat.py
 
-The chair decides who speaks next, as JSON. The buyer wants to order something, and the chat waits until a person has
-said yes.
+The chair decides in JSON who speaks next. The buyer wants to order something, and the chat waits
+until a person approves.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ async def main() -> None:
     (event,) = result.get_request_info_events()
     print(f"{event.data.agent} wants to {event.data.tool} {event.data.arguments['what']}: yes")
     stream = workflow.run(run_id="lamp", responses={event.request_id: event.data.approve()}, stream=True)
-    async for told in stream:
-        if told.type == "group_chat":
-            print(f"  {told.data}")
+    async for chat_event in stream:
+        if chat_event.type == "group_chat":
+            print(f"  {chat_event.data}")
     print(f"output: {(await stream).get_outputs()[0]}")
 
 

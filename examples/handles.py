@@ -1,10 +1,10 @@
-"""A run is held by its name: by the program that started it, and by another one that takes over.
+"""A handle refers to a run by its id: in the program that started it, and in another one that takes over.
 
     python handles.py
 
-The first program starts a run and is killed in the middle of it. The second one, this script, only holds
-the run: it watches what happens, and goes on with it when the first is gone. Then it gives the run more
-to do, stops it, lets it go on, and moves it back.
+The first program starts a run and is killed in the middle of it. The second one, this script, attaches
+to the run, reads its events and resumes it. Then it sends the run more input, cancels it, resumes it,
+and restores an earlier checkpoint.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from stepwell import SQLiteCheckpointStorage, Workflow, WorkflowBuilder, Workflo
 from stepwell.workflows import RunHandle
 
 reached = asyncio.Event()
-rocks = {"first": 3, "again": 0}  # where each program is held up
+rocks = {"first": 3, "again": 0}  # the depth at which each program stops
 
 
 def build(storage: SQLiteCheckpointStorage, rock: int) -> Workflow:
@@ -29,7 +29,7 @@ def build(storage: SQLiteCheckpointStorage, rock: int) -> Workflow:
         if depth == rocks["again"]:
             reached.set()
             try:
-                await asyncio.Event().wait()  # for ever, unless somebody stops it
+                await asyncio.Event().wait()  # until it is cancelled
             finally:
                 print("    puts the spade away")
         await ctx.yield_output(f"{depth} m")
@@ -47,22 +47,22 @@ async def second_program(storage: SQLiteCheckpointStorage, child: asyncio.subpro
     await child.wait()
     workflow = build(storage, 0)
     handle = workflow.attach("well")
-    print(f"the first program ended with {child.returncode}; the second holds a run that is {await handle.status()}")
+    print(f"the first program exited with {child.returncode}; the run it left is {await handle.status()}")
     async for event in handle.events():
         if event.type == "output":
-            print(f"  told: {event.data}{' (from the history)' if event.replayed else ''}")
+            print(f"  output: {event.data}{' (from the history)' if event.replayed else ''}")
 
-    print("more to do:")
+    print("more input:")
     await handle.send(9)
     print(f"  {(await handle.result()).get_outputs()[-2:]}")
 
-    print("stopped on purpose:")
+    print("cancelled:")
     rocks["again"] = 15
     await handle.send(14)
     await reached.wait()
     print(f"  {await workflow.attach('well').cancel()}")
 
-    print("resumed on purpose, with nothing done twice:")
+    print("resumed, with nothing done twice:")
     rocks["again"] = 0
     print(f"  {(await workflow.run(run_id='well')).get_outputs()[-2:]}")
     await move_back(handle)
@@ -70,9 +70,9 @@ async def second_program(storage: SQLiteCheckpointStorage, child: asyncio.subpro
 
 async def move_back(handle: RunHandle) -> None:
     third = (await handle.checkpoints())[3]
-    print(f"moved back to where commit {third.number} left it:")
+    print(f"restored to commit {third.number}:")
     await handle.restore(third)
-    print(f"  all there is now: {(await handle.result()).get_outputs()}")
+    print(f"  all outputs now: {(await handle.result()).get_outputs()}")
 
 
 async def main(database: Path) -> None:

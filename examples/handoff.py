@@ -1,9 +1,9 @@
-"""Agents hand a customer over to each other, and ask the customer what they need to know.
+"""Agents hand a customer over to each other, and ask the customer questions.
 
     python handoff.py
 
-Each agent has a tool for each colleague it may hand over to. The customer's answers come from a list here; the run is
-in a SQLite database and waits for each of them without a process.
+Each agent has a tool for each colleague it may hand over to. The customer's replies come from a list
+here; the run is stored in a SQLite database and waits for each of them without a process.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ def build(database: Path) -> Workflow:
 
 
 async def main(database: Path) -> None:
-    said = iter(CUSTOMER)
+    replies = iter(CUSTOMER)
     print("customer: My lamp is broken.")
     stream = build(database).run("My lamp is broken.", run_id="lamp", stream=True)
     while True:
@@ -57,11 +57,12 @@ async def main(database: Path) -> None:
         result = await stream
         if result.get_final_state() is not WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
             break
-        (asked,) = result.get_request_info_events()
-        answer = next(said)
-        print(f"customer: {answer}")
-        responses = {asked.request_id: HandoffAgentUserRequest.create_response(answer)}
-        stream = build(database).run(run_id="lamp", responses=responses, stream=True)  # as after a restart
+        (request,) = result.get_request_info_events()
+        reply = next(replies)
+        print(f"customer: {reply}")
+        responses = {request.request_id: HandoffAgentUserRequest.create_response(reply)}
+        # A new workflow object, as after a restart: everything it needs is in the database.
+        stream = build(database).run(run_id="lamp", responses=responses, stream=True)
     print(f"the run is {result.get_final_state().value}")
 
 

@@ -2,9 +2,9 @@
 
     python human_in_the_loop.py
 
-The script starts itself three times as a child. The first child starts two runs, which ask, and ends.
-The second finds the open questions in the storage, without knowing the runs, and answers them. The
-third shows what came of it.
+The script starts itself three times as a child process. The first child starts two runs, which ask
+for a decision, and exits. The second finds the open requests in the storage, without knowing the
+runs, and responds. The third shows the results.
 """
 
 import asyncio
@@ -43,9 +43,9 @@ class Clerk(Executor):
         await ctx.request_info(expense, Decision)
 
     @response_handler
-    async def decided(self, original_request: Expense, response: Decision, ctx: WorkflowContext[None, str]) -> None:
-        word = "paid" if response.granted else f"refused ({response.note})"
-        await ctx.yield_output(f"{original_request.what}: {word}")
+    async def decide(self, original_request: Expense, response: Decision, ctx: WorkflowContext[None, str]) -> None:
+        outcome = "paid" if response.granted else f"refused ({response.note})"
+        await ctx.yield_output(f"{original_request.what}: {outcome}")
 
 
 def build(storage: SQLiteCheckpointStorage) -> Workflow:
@@ -63,13 +63,14 @@ async def answer(storage: SQLiteCheckpointStorage) -> None:
         head = await storage.get_latest(run_id=pending.run_id)
         assert head is not None
         expense = head.pending_request_info_events[pending.request_id].data
-        print(f"  {pending.executor_id} asks for a {pending.response_type} about {expense}")
-        said = {"granted": True} if expense.amount < 100 else {"granted": False, "note": "too dear"}  # as from a form
-        await build(storage).run(run_id=pending.run_id, responses={pending.request_id: said})
+        print(f"  {pending.executor_id} requests a {pending.response_type} about {expense}")
+        # Plain JSON, as a web form would send it.
+        response = {"granted": True} if expense.amount < 100 else {"granted": False, "note": "too expensive"}
+        await build(storage).run(run_id=pending.run_id, responses={pending.request_id: response})
 
 
 async def show(storage: SQLiteCheckpointStorage) -> None:
-    print(f"  open questions: {len(await storage.pending_requests())}")
+    print(f"  open requests: {len(await storage.pending_requests())}")
     for run_id in ("a train ticket", "a boat"):
         print(f"  {(await build(storage).run(run_id=run_id)).get_outputs()[0]}")
 

@@ -1,4 +1,4 @@
-"""The fluent names some programs are written with; each is a short form of a newer one."""
+"""The fluent API of older programs; each of its methods is a short form of a newer one."""
 
 import asyncio
 
@@ -50,8 +50,8 @@ async def main() -> None:
         if event.type == "output":
             print(f"same workflow: {event.data}")
 
-    unaware = describe().build()  # was built without a storage
-    async for event in unaware.run_stream_from_checkpoint(saved.checkpoint_id, storage):
+    without_storage = describe().build()
+    async for event in without_storage.run_stream_from_checkpoint(saved.checkpoint_id, storage):
         if event.type == "output":
             print(f"new workflow: {event.data}")
 

@@ -1,7 +1,7 @@
-"""`persistent(...)` declares an attribute that lives in the run: saved, restored, and each run's own.
+"""`persistent(...)` declares an attribute that belongs to the run: it is saved and restored with it.
 
-One executor instance serves three runs at once and never mixes them up. Then one of the runs is gone
-back to, and its attributes are what they were there.
+One executor instance serves three runs at the same time, each with its own values. Then a new run
+continues from a checkpoint of one of them, with the values of that checkpoint.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ class Tally(Executor):
         first, *rest = numbers
         self.total += first
         self.seen.append(first)
-        await asyncio.sleep(0)  # let the other runs in between
+        await asyncio.sleep(0)  # let the other runs interleave
         if rest:
             await ctx.send_message(rest)
         else:
@@ -40,7 +40,7 @@ async def main() -> None:
     second = checkpoints[2]
     print(f"after superstep 2 of 'large': {second.executor_states['tally']}")
     again = await workflow.run(checkpoint_id=second.checkpoint_id)
-    print(f"gone on from there: {again.get_outputs()[0]}")
+    print(f"continued from there: {again.get_outputs()[0]}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A worker that sends itself what is left to do, fails now and then, and is picked up where it was.
+"""A worker that sends itself the remaining work, fails now and then, and is resumed where it stopped.
 
-The loop below remembers the newest checkpoint from the stream's `checkpoint` events. After each failure
-it builds the workflow anew and goes on from there: no number is factored twice.
+The loop below keeps the newest checkpoint from the stream's `checkpoint` events. After each failure it
+builds a new workflow and continues from there: no number is factored twice.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from stepwell import (
 )
 
 BAD_MOMENTS = {4, 6, 9}  # numbers at which the worker fails once
-FACTORED: list[int] = []  # what really ran, outside every run
+FACTORED: list[int] = []  # every call that really happened; not part of any run
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Worker(Executor):
         number = work.numbers.pop(0)
         if number in BAD_MOMENTS:
             BAD_MOMENTS.remove(number)
-            raise ConnectionError(f"the line broke at {number}")
+            raise ConnectionError(f"connection lost at {number}")
         self.factors[number] = [n for n in range(2, number) if number % n == 0]
         FACTORED.append(number)
         if work.numbers:

@@ -1,7 +1,8 @@
-"""Going on with a run: on the workflow object that started it, and on one that knows nothing of it.
+"""Resuming a run: with the workflow object that started it, and with a new one.
 
-The head of a run continues the run itself. An older checkpoint starts a new run with that lineage; what
-the first run did is left as it is. The second workflow object has no storage of its own: `run` is given one.
+The newest checkpoint continues the run itself. An older checkpoint starts a new run with that
+lineage, and leaves the first run unchanged. The second workflow object has no storage: it is passed
+to `run`.
 """
 
 import asyncio
@@ -44,13 +45,13 @@ async def main() -> None:
     print(f"same object, from the head: run {result.run_id!r}, {result.get_outputs()}")
 
     result = await workflow.run(run_id="tides")
-    print(f"a finished run tells its outputs again: {result.get_outputs()}")
+    print(f"a completed run returns its stored outputs: {result.get_outputs()}")
 
     older = (await storage.list_checkpoints(run_id="tides"))[1]
     result = await build().run(checkpoint_id=older.checkpoint_id, checkpoint_storage=storage, run_id="tides-2")
     print(f"new object, from an older checkpoint: run {result.run_id!r}, {result.get_outputs()}")
     first = (await storage.list_checkpoints(run_id="tides-2"))[0]
-    print(f"its lineage leads back to the older one: {first.previous_checkpoint_id == older.checkpoint_id}")
+    print(f"its lineage leads to the older checkpoint: {first.previous_checkpoint_id == older.checkpoint_id}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A payment fails twice, the process dies while it waits to try again, and the next process goes on counting.
+"""A payment fails twice, the process dies before the next attempt, and a new process continues the count.
 
     python retry.py
 
-The script starts itself twice as a child. The bank is a file: it refuses two calls, and books each
-idempotency key once, however often it comes.
+The script starts itself twice as a child process. The bank is a file: it refuses the first two calls,
+and books each idempotency key once, however often it is used.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ def build(directory: Path) -> Workflow:
 
     @executor(id="pay", retry=POLICY, timeout=10)
     def pay(amounts: list[int], ctx: WorkflowContext[None, str]) -> None:
-        """Each attempt gets the message as it was sent, whatever the one before did to it."""
+        """Pay an amount. Each attempt receives the original message, unaffected by changes of earlier ones."""
         amount = amounts.pop()
         count = bank.book(amount, ctx.idempotency_key)
         ctx.yield_output(f"{amount} paid in {count} booking")
@@ -55,7 +55,7 @@ async def work(directory: Path, dies: bool) -> None:
         elif event.type == "executor_retrying" and event.details is not None:
             print(f"  attempt {event.attempt} failed: {event.details.message}", flush=True)
             if dies and event.attempt == 2:
-                print("  the process dies while it waits for the next attempt", flush=True)
+                print("  the process dies before the next attempt", flush=True)
                 os._exit(9)
         elif event.type == "output":
             print(f"  {event.data}", flush=True)

@@ -73,7 +73,7 @@ async def main() -> None:
 
     guarded = WorkflowBuilder(start_executor=inbox).add_edge(inbox, archive, condition=is_not_spam).build()
     result = await guarded.run("you won a prize")
-    print(f"a condition that declines leaves a warning: {[e.data for e in result if e.type == 'warning']}")
+    print(f"a condition that is false emits a warning: {[e.data for e in result if e.type == 'warning']}")
 
 
 if __name__ == "__main__":

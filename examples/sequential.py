@@ -1,9 +1,9 @@
-"""Agents one after the other; a person reads each draft, from another process if need be.
+"""Agents one after the other; a person reviews each draft, even from another process.
 
     python sequential.py
 
-The writer's drafts are looked at before the translator hears of them. Between the question and the answer the workflow
-is built anew, as a process that starts later would: all that is needed is in the database.
+The writer's drafts are reviewed before the translator receives them. Between request and response the
+workflow is built again, as another process would do it: everything it needs is in the database.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ def build(database: Path) -> Workflow:
 
 async def main(database: Path) -> None:
     result = await build(database).run("A slogan for a lamp, please.", run_id="lamp")
-    for said in (["Shorter, please."], None):
+    for feedback in (["Shorter, please."], None):
         (event,) = result.get_request_info_events()
         print(f"{event.data.executor_id}: {event.data.agent_response}")
-        print(f"  a person: {said[0] if said else 'fine'}")
-        review = AgentRequestInfoResponse.from_strings(said) if said else AgentRequestInfoResponse.approve()
+        print(f"  a person: {feedback[0] if feedback else 'fine'}")
+        review = AgentRequestInfoResponse.from_strings(feedback) if feedback else AgentRequestInfoResponse.approve()
         result = await build(database).run(run_id="lamp", responses={event.request_id: review})
     print(f"output: {result.get_outputs()[0]}")
 

@@ -1,7 +1,7 @@
-"""State that all executors of a run share: plain keys, a list to append to, and a reducer.
+"""State shared by all executors of a run: plain keys, a list to append to, and a reducer.
 
-Two executors that write one key in one superstep is an error, unless a reducer says how to join them.
-Appending is never a conflict. The order always comes from the plan, not from who was faster.
+Two executors writing the same key in one superstep is an error, unless a reducer combines the values.
+Appending is never a conflict. The order always comes from the plan, not from timing.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ async def ask(day: str, ctx: WorkflowContext[str]) -> None:
 async def measure(station: str, ctx: WorkflowContext[str]) -> None:
     await asyncio.sleep(0.001 * READINGS[station])
     ctx.append_state("log", f"{station} on {ctx.get_state('day')}")
-    ctx.set_state("warmest", READINGS[station])  # all three write it: a reducer must join them
+    ctx.set_state("warmest", READINGS[station])  # all three write it, so it needs a reducer
     await ctx.send_message(station)
 
 
@@ -47,17 +47,17 @@ async def report(stations: list[str], ctx: WorkflowContext[None, str]) -> None:
     await ctx.yield_output(f"warmest of {len(stations)}: {ctx.get_state('warmest')}")
 
 
-def build(*, joined: bool) -> Workflow:
-    builder = WorkflowBuilder(name="weather", start_executor=ask, reducers={"warmest": max} if joined else None)
+def build(*, reduce: bool) -> Workflow:
+    builder = WorkflowBuilder(name="weather", start_executor=ask, reducers={"warmest": max} if reduce else None)
     stations = [north, south, east]
     return builder.add_fan_out_edges(ask, stations).add_fan_in_edges(stations, report).build()
 
 
 async def main() -> None:
-    result = await build(joined=True).run("Monday")
+    result = await build(reduce=True).run("Monday")
     print(result.get_outputs()[0])
     try:
-        await build(joined=False).run("Tuesday")
+        await build(reduce=False).run("Tuesday")
     except StateConflict as conflict:
         print(f"without the reducer: {conflict}")
 

@@ -1,10 +1,10 @@
-"""A workflow inside a workflow asks, and its run is part of every checkpoint of the run around it.
+"""A sub-workflow asks a person, and its state is part of every checkpoint of the run around it.
 
     python sub_workflow_checkpoint.py
 
-The launch of a product has its text written and approved by a workflow of its own. It waits for the approval
-inside; new workflow objects, as another process would build them, bring the answer. Going on from the
-checkpoint at which it waited gives a second run with a second, differently answered, run inside.
+A product launch has its text written and approved by a sub-workflow, which waits for the approval. New
+workflow objects, as another process would build them, bring the response. Continuing from the
+checkpoint at which the run waited starts a second run, whose sub-workflow gets another response.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Review(Executor):
         await ctx.request_info(draft, Approval)
 
     @response_handler
-    async def decided(self, original_request: Draft, response: Approval, ctx: WorkflowContext[None, str]) -> None:
+    async def decide(self, original_request: Draft, response: Approval, ctx: WorkflowContext[None, str]) -> None:
         await ctx.yield_output(original_request.text if response.granted else f"(not published: {response.note})")
 
 
@@ -75,10 +75,10 @@ async def main(storage: SQLiteCheckpointStorage) -> None:
     print(f"{question.source_executor_id} asks about {question.data}: {waiting.get_final_state()}")
     here = await storage.get_latest(run_id="lamp")
     assert here is not None
-    print("answered, by workflow objects that know nothing of it:")
+    print("approved, with new workflow objects:")
     done = await build(storage).run(run_id="lamp", responses={question.request_id: Approval(True)})
     print(f"  {done.get_outputs()[0]}")
-    print("gone on once more from the checkpoint at which it waited:")
+    print("refused, in a new run from the checkpoint at which it waited:")
     refused = {question.request_id: {"granted": False, "note": "too loud"}}  # as from a form
     other = await build(storage).run(checkpoint_id=here.checkpoint_id, run_id="lamp again", responses=refused)
     print(f"  {other.get_outputs()[0]}")

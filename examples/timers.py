@@ -1,8 +1,8 @@
-"""A run sleeps, is killed in its sleep, and sleeps only the rest; another is put aside for three days.
+"""A run is killed while it sleeps, and then sleeps only the remaining time; another is parked for three days.
 
     python timers.py
 
-The script starts itself three times as a child, and kills the first one as soon as it sleeps.
+The script starts itself three times as a child process, and kills the first one as soon as it sleeps.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ async def fill(drink: str, ctx: WorkflowContext[str]) -> None:
 
 @executor(id="brew")
 async def brew(drink: str, ctx: WorkflowContext[None, str]) -> None:
-    print(f"  {drink}: waiting", flush=True)  # what stands before a sleep runs again
+    print(f"  {drink}: waiting", flush=True)  # code before a sleep runs again after a resume
     await ctx.sleep(2)
     await ctx.yield_output(f"{drink} is ready")
 
@@ -43,18 +43,19 @@ def library(storage: SQLiteCheckpointStorage) -> Workflow:
 
 
 async def tea(storage: SQLiteCheckpointStorage) -> None:
-    """Starts the run, or goes on with it: whoever knows its name and its input may do either."""
+    """Start the run, or resume it: it is the same call."""
     result = await kitchen(storage).run("tea", run_id="tea")
     print(f"  {result.get_outputs()[0]}", flush=True)
 
 
 async def book(storage: SQLiteCheckpointStorage) -> None:
-    """A long sleep holds nothing: `run` returns at once, and the storage knows when the run is due."""
+    """Park a run: `run` returns at once, and the storage knows when the run is due."""
     result = await library(storage).run("Ada", run_id="ada")
     print(f"  {result.get_final_state()}, sleeps: {result.wakes_at is not None}")
     print(f"  due now: {[due.run_id for due in await storage.due_runs()]}")
     later = datetime.now(UTC) + timedelta(days=4)
-    for due in await storage.due_runs(by=later):  # then: await library(storage).run(run_id=due.run_id)
+    # A scheduler would call `await library(storage).run(run_id=due.run_id)` for each of them.
+    for due in await storage.due_runs(by=later):
         print(f"  due in four days: {due.run_id} of {due.workflow_name}")
 
 

@@ -1,10 +1,10 @@
-"""An agent wants to pay; a person in another process says yes; whoever is killed in between, it pays once.
+"""An agent wants to pay, a person in another process approves, and despite two kills it pays once.
 
     python tool_approval.py
 
-The script starts itself three times as a child. The first child runs until the agent asks whether it may
-pay, and is killed. The second brings the answer, and is killed when the tool has paid and the model is about to
-say so. The third goes on: the payment is recalled, and not made again.
+The script starts itself three times as a child process. The first child runs until the agent requests
+approval, and is killed. The second brings the response, and is killed after the tool has paid, before
+the model answers. The third resumes the run: the payment is recalled, not repeated.
 """
 
 import asyncio
@@ -25,13 +25,14 @@ def die() -> None:
 
 
 class Bank:
-    """Outside of all runs: a file with a line for each payment."""
+    """An external system: a file with a line for each payment."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def pay(self, to: str, amount: int) -> str:
-        key = current_tool_call().idempotency_key  # the same whenever this very call is made: a real bank would look
+        # The same whenever this call is repeated; a real bank would refuse to book it twice.
+        key = current_tool_call().idempotency_key
         with self.path.open("a") as book:
             book.write(f"{key}: {amount} to {to}\n")
         return f"paid {amount} to {to}"
@@ -39,7 +40,7 @@ class Bank:
 
 def build(directory: Path, *, killed_after_paying: bool = False) -> Workflow:
     def think(messages: list[Message]) -> str | Calls:
-        """What a model would do: it sees the conversation, and what tools gave in this turn."""
+        """Decide as a model would: it sees the conversation and the results of tools in this turn."""
         if messages[-1].role != "tool":
             return Calls(("pay", {"to": "ada", "amount": 300}))
         if killed_after_paying:
@@ -62,7 +63,8 @@ async def ask(directory: Path) -> None:
 async def answer(directory: Path) -> None:
     storage = SQLiteCheckpointStorage(directory / "runs.db")
     (pending,) = await storage.pending_requests()
-    edited = {"decision": "approve", "arguments": {"to": "ada", "amount": 250}}  # plain JSON, as from a form
+    # Plain JSON, as a web form would send it.
+    edited = {"decision": "approve", "arguments": {"to": "ada", "amount": 250}}
     workflow = build(directory, killed_after_paying=True)
     await workflow.run(run_id=pending.run_id, responses={pending.request_id: edited})
 
@@ -70,7 +72,7 @@ async def answer(directory: Path) -> None:
 async def finish(directory: Path) -> None:
     result = await build(directory).run(run_id="ada")
     print(f"  {result.get_outputs()[0].text}")
-    print(f"  payments in the book of the bank: {len((directory / 'bank.txt').read_text().splitlines())}")
+    print(f"  payments recorded by the bank: {len((directory / 'bank.txt').read_text().splitlines())}")
 
 
 if __name__ == "__main__":

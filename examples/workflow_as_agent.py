@@ -1,9 +1,9 @@
-"""A workflow where an agent is expected: a session that goes on in other processes, and a question carried through.
+"""A workflow used as an agent: a session that continues in other processes, and a request passed through.
 
     python workflow_as_agent.py
 
-The script starts itself three times as a child. Whoever talks to the agent keeps one small dict between the
-calls, the session; everything else is in the database.
+The script starts itself three times as a child process. Between the calls, the caller keeps only one
+small dict, the session; everything else is in the database.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from stepwell.workflows import AgentSession
 
 
 def plan(messages: list[Message]) -> str | Calls:
-    """What a model would do: it sees the whole conversation, and what tools gave in this turn."""
+    """Decide as a model would: it sees the conversation and the results of tools in this turn."""
     if messages[-1].role == "tool":
         return messages[-1].text
     if "book" in messages[-1].text:
@@ -43,21 +43,22 @@ def build(storage: SQLiteCheckpointStorage) -> WorkflowAgent:
     return builder.add_edge(planner, checker).build().as_agent()
 
 
-async def talk(said: str, directory: Path) -> None:
+async def talk(text: str, directory: Path) -> None:
     agent = build(SQLiteCheckpointStorage(directory / "travel.db"))
-    kept = directory / "session.json"
-    session = AgentSession.from_dict(json.loads(kept.read_text())) if kept.exists() else agent.create_session("ada")
-    if said == "yes":
-        asked = (await agent.run(session=session)).user_input_requests  # what is open is told again
-        answers = {one.request_id: one.data.approve() for one in asked if isinstance(one.data, ToolApprovalRequest)}
-        response = await agent.run(session=session, responses=answers)
+    file = directory / "session.json"
+    session = AgentSession.from_dict(json.loads(file.read_text())) if file.exists() else agent.create_session("ada")
+    if text == "yes":
+        # A run without input returns the open requests.
+        requests = (await agent.run(session=session)).user_input_requests
+        responses = {r.request_id: r.data.approve() for r in requests if isinstance(r.data, ToolApprovalRequest)}
+        response = await agent.run(session=session, responses=responses)
     else:
-        response = await agent.run(said, session=session)
+        response = await agent.run(text, session=session)
     for message in response.messages:
         print(f"  {message.author_name}: {message.text}")
     for request in response.user_input_requests:
         print(f"  may {request.data.agent} call {request.data.tool} with {request.data.arguments}?")
-    kept.write_text(json.dumps(session.to_dict()))
+    file.write_text(json.dumps(session.to_dict()))
 
 
 if __name__ == "__main__":
@@ -66,5 +67,5 @@ if __name__ == "__main__":
         asyncio.run(talk(sys.argv[1], Path(sys.argv[2])))
     else:
         with tempfile.TemporaryDirectory() as directory:
-            for said in ("Lisbon", "then book it", "yes"):
-                subprocess.run([sys.executable, __file__, said, directory], check=True)
+            for text in ("Lisbon", "then book it", "yes"):
+                subprocess.run([sys.executable, __file__, text, directory], check=True)

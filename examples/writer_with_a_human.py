@@ -2,9 +2,9 @@
 
     python writer_with_a_human.py
 
-The script starts itself three times as a child. The first child lets the agent write a draft and ends while
-the run waits. The second wants it shorter; the third is content. Each builds everything anew and knows
-nothing but the database: the conversation of the agent is in the run.
+The script starts itself three times as a child process. The first child has the agent write a draft,
+and exits while the run waits. The second asks for a shorter text; the third approves. Each builds the
+workflow again and has only the database: the agent's conversation is part of the run.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from stepwell.agents import AgentExecutorRequest, AgentExecutorResponse, Scripte
 
 
 def write(messages: list[Message]) -> str:
-    """What a model would do: it sees the whole conversation."""
+    """Write as a model would: it sees the whole conversation."""
     if messages[-1].text == "shorter":
         return "Lamp: light."
     return f"{messages[0].text.title()}: it gives light wherever you need it."
@@ -43,19 +43,19 @@ class Draft:
 
 
 class Desk(Executor):
-    """Shows each draft to a person, and passes on what the person wants."""
+    """Shows each draft to a person, and passes the person's wishes on to the agent."""
 
     @handler
     async def show(self, response: AgentExecutorResponse, ctx: WorkflowContext[AgentExecutorRequest, str]) -> None:
-        drafts = [one for one in response.full_conversation(ctx) if one.role == "assistant"]
+        drafts = [message for message in response.full_conversation(ctx) if message.role == "assistant"]
         await ctx.request_info(Draft(response.agent_response.text, len(drafts)), str)
 
     @response_handler
-    async def seen(self, draft: Draft, said: str, ctx: WorkflowContext[AgentExecutorRequest, str]) -> None:
-        if said == "approve":
+    async def apply(self, draft: Draft, feedback: str, ctx: WorkflowContext[AgentExecutorRequest, str]) -> None:
+        if feedback == "approve":
             await ctx.yield_output(f"printed: {draft.text}")
         else:
-            await ctx.send_message(AgentExecutorRequest([Message("user", said)]))
+            await ctx.send_message(AgentExecutorRequest([Message("user", feedback)]))
 
 
 def build(storage: SQLiteCheckpointStorage) -> Workflow:
@@ -66,8 +66,11 @@ def build(storage: SQLiteCheckpointStorage) -> Workflow:
 
 async def work(part: str, storage: SQLiteCheckpointStorage) -> None:
     workflow = build(storage)
-    answers = {one.request_id: part for one in await storage.pending_requests(run_id="lamp")}
-    result = await (workflow.run(run_id="lamp", responses=answers) if answers else workflow.run("lamp", run_id="lamp"))
+    responses = {request.request_id: part for request in await storage.pending_requests(run_id="lamp")}
+    if responses:
+        result = await workflow.run(run_id="lamp", responses=responses)
+    else:
+        result = await workflow.run("lamp", run_id="lamp")
     for event in result.get_request_info_events():
         print(f"  draft {event.data.number}: {event.data.text}")
     for output in result.get_outputs():

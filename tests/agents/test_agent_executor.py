@@ -325,7 +325,7 @@ async def test_a_budget_of_the_whole_run_counts_everybody_and_prices_count() -> 
 
 async def test_a_budget_of_money_is_refused_if_nobody_knows_what_calls_cost() -> None:
     agent = ScriptedAgent("clerk", [Calls(("look", {})), "done"], tools={"look": int})
-    with pytest.raises(RunError, match="nobody knows what its calls cost"):
+    with pytest.raises(RunError, match="the cost of its calls is unknown"):
         await alone(agent, budget=Budget(cost=1)).run("go")
 
 

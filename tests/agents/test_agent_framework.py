@@ -268,7 +268,10 @@ async def test_calls_beside_a_hand_off_are_not_made_and_the_next_request_is_whol
 
 
 def test_a_client_that_calls_no_middleware_is_refused() -> None:
-    with pytest.raises(DefinitionError, match="Bare, calls no middleware: derive it from ChatMiddlewareLayer"):
+    with pytest.raises(
+        DefinitionError,
+        match="Bare, does not call middleware, so its calls cannot be stored: derive it from ChatMiddlewareLayer",
+    ):
         AgentExecutor(Agent(Bare(script=["x"]), name="clerk"))
 
 
@@ -291,5 +294,5 @@ async def test_a_question_of_the_library_that_cannot_be_asked_fails_the_run() ->
         raise UserInputRequiredException([Content.from_function_approval_request("1", call("other"))])
 
     agent = Agent(Client([call("look")]), name="clerk", tools=[look])
-    with pytest.raises(RunError, match=r"\(function_approval_request\) that cannot be asked here"):
+    with pytest.raises(RunError, match=r"\(function_approval_request\) that is not supported"):
         await alone(agent).run("go")

@@ -31,49 +31,55 @@ def team() -> list[Any]:
 
 
 MISTAKES: list[tuple[Callable[[], Any], str]] = [
-    (lambda: clerk(approve=5), "approve is a list of the names of tools, not 5"),
-    (lambda: clerk(unsafe=given), r"unsafe is a list of the names of tools, not \[1\]"),
-    (lambda: clerk(budget=5), r"the budget of 'clerk' is a Budget, as in Budget\(calls=20\), or None, not 5"),
-    (lambda: clerk(price=5), "price of 'clerk' is a function, not 5"),
-    (lambda: clerk(context_mode="custom", context_filter=5), "context_filter of 'clerk' is a function, not 5"),
-    (lambda: clerk(handoffs="bob"), "handoffs of 'clerk' are descriptions by the names of tools, not 'bob'"),
-    (lambda: ScriptedAgent("clerk", "hello"), "the script of 'clerk' is a list of moves, or a function"),
-    (lambda: ScriptedAgent("clerk", [], approve="pay"), r"not one text: approve=\['pay'\]"),
-    (lambda: ScriptedAgent("clerk", [], tools=given), r"the tools of 'clerk' are functions by name, not \[1\]"),
-    (lambda: Budget(calls=-1), r"Budget\(calls=...\) is a number from 0 on, or None for no limit, not -1"),
-    (lambda: Budget(tokens=NAN), r"Budget\(tokens=...\) is a number from 0 on"),  # type: ignore[arg-type]
-    (lambda: Budget(cost="5"), r"Budget\(cost=...\) is a number from 0 on"),  # type: ignore[arg-type]
-    (lambda: Budget(calls=5, whole_run=given), r"Budget\(whole_run=...\) is True or False, not \[1\]"),
+    (lambda: clerk(approve=5), "approve must be a list of tool names, not 5"),
+    (lambda: clerk(unsafe=given), r"unsafe must be a list of tool names, not \[1\]"),
+    (lambda: clerk(budget=5), r"the budget of 'clerk' must be a Budget, as in Budget\(calls=20\), or None, not 5"),
+    (lambda: clerk(price=5), "price of 'clerk' must be a function, not 5"),
+    (lambda: clerk(context_mode="custom", context_filter=5), "context_filter of 'clerk' must be a function, not 5"),
+    (lambda: clerk(handoffs="bob"), "handoffs of 'clerk' must map tool names to descriptions, not 'bob'"),
+    (lambda: ScriptedAgent("clerk", "hello"), "the script of 'clerk' must be a list of moves or a function"),
+    (lambda: ScriptedAgent("clerk", [], approve="pay"), r"not one string: approve=\['pay'\]"),
+    (
+        lambda: ScriptedAgent("clerk", [], tools=given),
+        r"the tools of 'clerk' must be a mapping of names to functions, not \[1\]",
+    ),
+    (lambda: Budget(calls=-1), r"Budget\(calls=...\) must be a number of at least 0, or None, not -1"),
+    (lambda: Budget(tokens=NAN), r"Budget\(tokens=...\) must be a number of at least 0"),  # type: ignore[arg-type]
+    (lambda: Budget(cost="5"), r"Budget\(cost=...\) must be a number of at least 0"),  # type: ignore[arg-type]
+    (lambda: Budget(calls=5, whole_run=given), r"Budget\(whole_run=...\) must be True or False, not \[1\]"),
     (
         lambda: AgentSession.from_dict({"session": "anna"}),
         r"a session is read from the result of its to_dict\(\), not from",
     ),
-    (lambda: HandoffAgentUserRequest.create_response(given[0]), "say a text, a Message or a list of both, not a int"),
-    (lambda: AgentRequestInfoResponse.from_strings(given), r"takes a list of texts: from_strings\(\[\[1\]\]\)"),
+    (lambda: HandoffAgentUserRequest.create_response(given[0]), "expected a str, a Message or a list of them, not int"),
+    (lambda: AgentRequestInfoResponse.from_strings(given), r"takes a list of strings: from_strings\(\[\[1\]\]\)"),
     (lambda: AgentRequestInfoResponse.from_messages("hello"), "from_messages takes a list of messages"),  # type: ignore[arg-type]
-    (lambda: SequentialBuilder(participants=team(), output_from=given[0]).build(), "output_from is a list of"),
+    (lambda: SequentialBuilder(participants=team(), output_from=given[0]).build(), "output_from must be a list of"),
     (lambda: ConcurrentBuilder().with_request_info(agents=given[0]), "with_request_info takes a list of agents"),
-    (lambda: GroupChatBuilder(participant_factories=given).build(), "participant_factories is a list of functions"),
+    (
+        lambda: GroupChatBuilder(participant_factories=given).build(),
+        "participant_factories must be a list of functions",
+    ),
     (
         lambda: GroupChatBuilder(participants=team(), selection_func=str, orchestrator_name=given).build(),
-        "orchestrator_name is a text",
+        "orchestrator_name must be a non-empty string",
     ),
     (lambda: HandoffBuilder().with_autonomous_mode(agents="ann"), r"takes a list of agents: agents=\['ann'\]"),
     (
         lambda: HandoffBuilder().with_autonomous_mode(prompts=given),
-        "prompts of with_autonomous_mode are given by agent",
+        "prompts of with_autonomous_mode must be a mapping by agent",
     ),
     (
         lambda: HandoffBuilder(participants=team(), termination_condition=given).with_start_agent("ann").build(),
-        "termination_condition is .*, which cannot be called",
+        "termination_condition must be callable, not",
     ),
     (
         lambda: MagenticBuilder(participants=team(), manager_factory=given).build(),
-        "manager_factory is .*, which cannot",
+        "manager_factory must be callable, not",
     ),
     (
         lambda: MagenticBuilder(participants=team(), manager_agent=clerk(), task_ledger=given).build(),
-        "task_ledger is a MagenticTaskLedger, with facts and a plan",
+        "task_ledger must be a MagenticTaskLedger, with facts and a plan",
     ),
     (lambda: SequentialBuilder(participants=team()).build().as_agent(given), "must be a string, not"),
 ]
@@ -90,7 +96,7 @@ async def test_a_conversation_is_held_in_a_session_and_by_messages() -> None:
     agent = SequentialBuilder(participants=team()).build().as_agent()
     with pytest.raises(TypeError, match=r"session must be an AgentSession, .*, not 'anna'"):
         await agent.run("hello", session="anna")  # type: ignore[call-overload]
-    with pytest.raises(TypeError, match="say a text, a Message or a list of both, not a int like 5"):
+    with pytest.raises(TypeError, match="expected a str, a Message or a list of them, not int: 5"):
         await agent.run(5)  # type: ignore[call-overload]
 
 

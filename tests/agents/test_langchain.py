@@ -180,7 +180,7 @@ async def test_two_calls_are_asked_about_together_and_decided_each_for_itself() 
 async def test_what_the_agent_does_not_allow_is_an_error_in_words() -> None:
     review = HumanInTheLoopMiddleware({"pay": {"allowed_decisions": ["approve", "reject"]}})
     workflow = alone(steady(model([("pay", {"amount": 1})]), [tool_of([])], review))
-    with pytest.raises(RunError, match="does not let people edit calls of 'pay', only approve, reject"):
+    with pytest.raises(RunError, match="does not allow the decision 'edit' for calls of 'pay', only approve, reject"):
         await answered(workflow, lambda asked: asked.approve({"amount": 2}))
 
 
@@ -250,7 +250,7 @@ async def test_what_a_middleware_makes_of_a_failure_is_kept_if_it_is_inside() ->
 
 async def test_what_a_middleware_outside_makes_of_a_failure_is_refused() -> None:
     lenient = ToolRetryMiddleware(max_retries=0, on_failure="continue")
-    with pytest.raises(RunError, match="made a result of it; list that one after"):
+    with pytest.raises(RunError, match="turned the failure into a result; list that middleware after"):
         await alone(steady(model([("broken", {})], "never"), [broken], lenient)).run("go")
 
 
@@ -395,7 +395,7 @@ async def test_any_graph_with_messages_goes_on_with_the_superstep_that_failed() 
         await workflow.run("go", run_id="r")
     told = [event async for event in workflow.run(run_id="r", stream=True)]
     (warning,) = [event.data for event in told if event.type == "warning"]
-    assert warning.startswith("the calls that the agent 'clerk' makes cannot be seen one by one")
+    assert warning.startswith("the calls of the agent 'clerk' are not stored one by one")
     assert [event.data.text for event in told if event.type == "output"] == ["second"]
     assert done == ["first", "second", "second"]
 
@@ -404,7 +404,7 @@ async def test_any_graph_with_messages_goes_on_with_the_superstep_that_failed() 
     ("options", "word"), [({"approve": ["pay"]}, "approve"), ({"handoffs": {"boss": "x"}}, "handoffs")]
 )
 async def test_what_needs_the_middleware_is_refused_without_it(options: Any, word: str) -> None:
-    with pytest.raises(RunError, match=f"has {word}, but its calls cannot be seen: list StepwellMiddleware"):
+    with pytest.raises(RunError, match=f"uses {word}, which needs access to its calls: list StepwellMiddleware"):
         await alone(create_agent(model("x"), []), **options).run("go")
 
 
@@ -415,5 +415,5 @@ async def test_a_graph_without_messages_is_no_agent() -> None:
     graph = StateGraph(Numbers)
     graph.add_node("one", lambda state: {"number": 1})
     graph.add_edge(START, "one")
-    with pytest.raises(DefinitionError, match="has no `messages` in its state"):
+    with pytest.raises(DefinitionError, match="its state has no `messages`"):
         AgentExecutor(graph.compile())

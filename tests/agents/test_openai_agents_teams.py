@@ -182,7 +182,7 @@ async def test_two_calls_under_one_id_fail_the_run_even_inside_an_agent_that_is_
     twice = [function_call("look", {}, call_id="same"), function_call("look", {}, call_id="same")]
     eyes = Agent(name="eyes", model=script(twice), tools=[look])
     head = Agent(name="head", model=script(calls(("eyes", {"input": "go"}))), tools=[eyes.as_tool("eyes", "Looks.")])
-    with pytest.raises(RunError, match="under one id"):
+    with pytest.raises(RunError, match="used one id for two tool calls"):
         await alone(head).run("go")
 
 

@@ -87,7 +87,7 @@ async def test_nobody_is_asked_about_arguments_that_do_not_fit_and_the_model_hea
     script._replies.insert(0, "I see")
     result = await workflow.run(run_id="r", responses={event.request_id: answer})
     assert result.get_outputs()[0].text == "I see"
-    assert "do not fit the tool" in str(script.given[-1][-1].parts)
+    assert "are not valid for the tool" in str(script.given[-1][-1].parts)
 
 
 async def test_a_tool_that_others_run_is_asked_about_until_its_result_is_there() -> None:

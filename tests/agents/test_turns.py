@@ -96,7 +96,7 @@ async def test_two_calls_at_the_same_time_are_made_by_two_branches_or_parts() ->
         replies = await asyncio.gather(*(turn.model(says_hello, within=part) for part in parts))
         return " ".join(reply.text for reply in replies)
 
-    with pytest.raises(RunError, match="asks for 'model left 1' twice at the same time"):
+    with pytest.raises(RunError, match="makes the call 'model left 1' twice at the same time"):
         await alone(Written(lambda turn: in_parts(turn, "left", "left"))).run("go")
     for written in (side_by_side, lambda turn: in_parts(turn, "left", "right")):
         assert (await alone(Written(written)).run("go")).get_outputs()[0].text == "hello hello"

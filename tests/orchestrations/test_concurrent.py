@@ -137,7 +137,7 @@ async def test_other_executors_and_teams_take_part() -> None:
 
 async def test_if_nobody_says_anything_there_is_no_result() -> None:
     silent = [Plain(name, [Message("user", "?")]) for name in ("a", "b")]
-    with pytest.raises(RunError, match="nobody in the team said anything"):
+    with pytest.raises(RunError, match="no participant answered"):
         await ConcurrentBuilder(participants=silent).build().run("q")
 
 
@@ -157,7 +157,7 @@ def test_everything_wrong_is_said_at_once() -> None:
         "'deaf' takes neither AgentExecutorRequest nor list[Message]",
         "with_aggregator was called 2 times",
         "'no_parameters' must take (results)",
-        "7 cannot bring answers together",
+        "7 cannot be an aggregator",
     ):
         assert problem in words
 

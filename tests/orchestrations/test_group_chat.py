@@ -62,10 +62,12 @@ async def test_one_after_the_other_has_the_floor_until_the_rounds_are_over(given
         ("a", "a 1"),
         ("b", "b 2"),
         ("a", "a 3"),
-        ("group_chat_orchestrator", "The chat is over: the last of its 3 rounds is done."),
+        ("group_chat_orchestrator", "The chat is over: it has reached the limit of 3 rounds."),
     ]
     result = await workflow.run(given)
-    assert [output.text for output in result.get_outputs()] == ["The chat is over: the last of its 3 rounds is done."]
+    assert [output.text for output in result.get_outputs()] == [
+        "The chat is over: it has reached the limit of 3 rounds."
+    ]
     assert workflow.name == "GroupChat"
 
 
@@ -98,7 +100,7 @@ async def test_a_selection_function_sees_rounds_participants_and_what_was_said()
     assert [text for _, text in await said_in(workflow)][1:] == [
         "b 1",
         "b 2",
-        "The chat is over: nobody is to speak next.",
+        "The chat is over: no next speaker was chosen.",
     ]
     assert [state.current_round for state in seen] == [0, 1, 2]
     assert seen[0].participants == {"a": "knows little", "b": ""}
@@ -116,7 +118,7 @@ async def test_who_is_chosen_and_does_not_take_part_fails_the_run_and_can_be_put
     storage = InMemoryCheckpointStorage()
     builder = GroupChatBuilder(participants=[speaker("a")], selection_func=choose, checkpoint_storage=storage)
     workflow = builder.with_max_rounds(1).build()
-    with pytest.raises(HandlerFailed, match=r"'nobody' was chosen to speak next .* those who do are 'a'"):
+    with pytest.raises(HandlerFailed, match=r"'nobody' was chosen to speak next .* the participants are 'a'"):
         await workflow.run("go", run_id="r")
     assert len((await workflow.run(run_id="r")).get_outputs()) == 1
 
@@ -129,7 +131,7 @@ async def test_a_chat_ends_when_its_condition_holds_also_for_what_it_is_given() 
     builder = GroupChatBuilder(participants=[agent], selection_func=in_turn).with_termination_condition(thanks)
     workflow = builder.build()
     said = await said_in(workflow)
-    assert [text for _, text in said][1:] == ["well", "thanks", "The chat is over: its termination condition holds."]
+    assert [text for _, text in said][1:] == ["well", "thanks", "The chat is over: its termination condition is met."]
     assert len(await said_in(workflow, "no, thanks")) == 2
     assert agent.calls == ["model"] * 2
 
@@ -220,7 +222,7 @@ async def test_a_team_as_an_agent_remembers_and_is_told_what_is_new() -> None:
         ("inner", "x 1"),
         ("b", "b 2"),
         ("inner", "x 3"),
-        ("group_chat_orchestrator", "The chat is over: the last of its 3 rounds is done."),
+        ("group_chat_orchestrator", "The chat is over: it has reached the limit of 3 rounds."),
     ]
     assert heard == [["go"], ["go", "x 1", "b 2"]]
 
@@ -258,7 +260,7 @@ async def test_a_new_message_opens_the_chat_again_with_all_its_rounds() -> None:
     await handle.result()
     await handle.send("and now?")
     assert len((await handle.result()).get_outputs()) == 2
-    over = "The chat is over: the last of its 2 rounds is done."
+    over = "The chat is over: it has reached the limit of 2 rounds."
     assert heard[2:] == [
         ["go", "a 1", "a 2", over, "and now?"],
         ["go", "a 1", "a 2", over, "and now?", "a 5"],
@@ -328,14 +330,14 @@ def test_everything_wrong_is_said_at_once() -> None:
     words = str(caught.value)
     for problem in (
         "'deaf' takes neither GroupChatRequestMessage nor list[Message]",
-        "selection_func, orchestrator_agent and orchestrator, not by 3",
-        "selection_func is 'a', which cannot be called",
-        "termination_condition is 3, which cannot be called",
-        "orchestrator is 7: it must be an instance",
+        "selection_func, orchestrator_agent and orchestrator, but 3 are given",
+        "selection_func must be callable, not 'a'",
+        "termination_condition must be callable, not 3",
+        "orchestrator must be an instance of GroupChatOrchestrator, not 7",
         "max_rounds must be at least 1, not 0",
         "retry_attempts must be at least 0, not -1",
-        "'x' cannot take part",
+        "'x' cannot be a participant",
     ):
         assert problem in words
-    with pytest.raises(DefinitionError, match="not by 0"):
+    with pytest.raises(DefinitionError, match="but 0 are given"):
         GroupChatBuilder(participants=[speaker("a")]).build()

@@ -225,18 +225,18 @@ def test_everything_wrong_with_a_team_is_said_at_once() -> None:
     builder.add_handoff("one", ["one", "nobody", "plain", "deaf"])
     found = problems(builder.with_autonomous_mode(agents=["ghost"], turn_limits={"one": -1}))
     for part in (
-        "'plain' is a FunctionExecutor: only agents",
+        "'plain' is a FunctionExecutor, but only agents",
         "'deaf' has context_mode='last_agent'",
-        "say .with_start_agent(...)",
+        "call with_start_agent(...)",
         "'one' cannot hand over to itself",
         "add_handoff names 'nobody'",
         "with_autonomous_mode names 'ghost'",
-        "turn limit of 'one' is a number from 0 on, not -1",
-        "how 'one' goes on by itself, but not that it does",
+        "turn limit of 'one' must be an integer of at least 0, not -1",
+        "a prompt or a turn limit for 'one', which is not among its agents",
     ):
         assert part in found
-    assert "nobody may hand over to 'lonely'" in problems(builder.with_start_agent("one"))
-    assert "participants" in problems(HandoffBuilder().with_start_agent("one"))
+    assert "no agent may hand over to 'lonely'" in problems(builder.with_start_agent("one"))
+    assert "at least one participant" in problems(HandoffBuilder().with_start_agent("one"))
     alike = [ScriptedAgent("a b", []), ScriptedAgent("a_b", []), ScriptedAgent("c", [])]
     assert "would both be called 'handoff_to_a_b'" in problems(HandoffBuilder(participants=alike).with_start_agent("c"))
 
@@ -249,7 +249,7 @@ async def test_a_handoff_that_was_not_offered_fails_the_run() -> None:
             return Answer(handoff="handoff_to_mars")
 
     workflow = HandoffBuilder(participants=[Rogue()]).with_start_agent("rogue").build()
-    with pytest.raises(RunError, match="'handoff_to_mars', which it was not offered"):
+    with pytest.raises(RunError, match="'handoff_to_mars', which it does not have"):
         await workflow.run("go")
 
 

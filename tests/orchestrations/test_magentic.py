@@ -81,7 +81,7 @@ async def test_what_the_manager_comes_to_is_told_while_it_happens() -> None:
 
 @pytest.mark.parametrize("given", [[], "  ", [Message("user", "")]])
 async def test_a_task_is_a_text(given: Any) -> None:
-    with pytest.raises(HandlerFailed, match="a task is a text"):
+    with pytest.raises(HandlerFailed, match="has no task: its input contains no text"):
         await team().build().run(given)
 
 
@@ -123,7 +123,7 @@ async def test_another_task_while_one_is_worked_on_is_refused() -> None:
     await workflow.run("a poem", run_id="r")
     handle = workflow.attach("r")
     await handle.send("a song")
-    with pytest.raises(RunError, match="works on a task"):
+    with pytest.raises(RunError, match="is already working on a task"):
         await handle.result()
 
 
@@ -175,7 +175,7 @@ async def test_stalls_are_counted_up_and_down(word: str) -> None:
 
 async def test_rounds_are_limited() -> None:
     workflow = team(managing(lambda messages: ledger("writer", "on")), max_round_count=3).build()
-    assert await final(workflow) == "The task was given up: it was not done after 3 rounds, which is the limit."
+    assert await final(workflow) == "The task was given up: it was not done within the limit of 3 rounds."
     assert (await workflow.run(run_id="r")).get_final_state() is WorkflowRunState.IDLE
 
 
@@ -185,7 +185,7 @@ async def test_resets_are_limited(most: int) -> None:
     manager = managing(lambda messages: ledger("writer", "on", progress=False))
     workflow = team(manager, max_stall_count=0, max_reset_count=most, checkpoint_storage=storage).build()
     answer = await final(workflow)
-    assert answer == f"The task was given up: its plan led nowhere, and was made anew {most} times, which is the limit."
+    assert answer == f"The task was given up: the work stalled, and the limit of {most} new plans is reached."
     assert (await state_of(storage))["magentic/stand"].resets == most
 
 

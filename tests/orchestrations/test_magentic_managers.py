@@ -47,9 +47,9 @@ async def test_the_default_prompts_say_what_is_asked() -> None:
 
 
 BAD = {
-    "no JSON at all": "there is no JSON object in it",
-    '{"is_in_loop": true}': "the object has no is_request_satisfied, is_progress_being_made",
-    ledger("nobody", "go"): "nobody is called 'nobody'; next_speaker is one of writer, critic",
+    "no JSON at all": "it contains no JSON object",
+    '{"is_in_loop": true}': "the object lacks the keys is_request_satisfied, is_progress_being_made",
+    ledger("nobody", "go"): "there is no member 'nobody'; next_speaker must be one of writer, critic",
     ledger("writer").replace(
         "false", '"perhaps"'
     ): "the answer of is_request_satisfied is missing or not true or false",
@@ -65,7 +65,7 @@ async def test_a_manager_is_told_what_is_wrong_with_its_answer(bad: str) -> None
         return bad
 
     def script(messages: list[Message]) -> Any:
-        if messages[-1].text.startswith("That cannot be used"):
+        if messages[-1].text.startswith("Your answer could not be used"):
             complaints.append(messages[-1].text)
             return in_turn(messages[:-3])
         return usual(messages)
@@ -203,14 +203,14 @@ async def test_a_manager_that_names_somebody_else_fails_the_run() -> None:
                 found.instruction_or_question,
             )
 
-    with pytest.raises(RunError, match="wants 'nobody' to go on, who does not take part"):
+    with pytest.raises(RunError, match="chose 'nobody' as the next speaker, which is not a participant"):
         await team(manager=Confused()).build().run("a poem")
 
 
 async def test_limits_are_those_of_the_manager_unless_the_team_says_others() -> None:
     foreman = Foreman(max_round_count=1)
-    assert "after 1 rounds" in await final(team(manager=foreman).build())
-    assert "after 2 rounds" in await final(team(manager=foreman, max_round_count=2).build())
+    assert "limit of 1 rounds" in await final(team(manager=foreman).build())
+    assert "limit of 2 rounds" in await final(team(manager=foreman, max_round_count=2).build())
     assert foreman.max_round_count == 1
 
 
@@ -229,12 +229,12 @@ def test_everything_wrong_with_a_team_is_said_at_once() -> None:
         MagenticBuilder(participants=[plain, namesake], final_answer_prompt="?", max_round_count=0, max_stall_count=-1)
     )
     for part in (
-        "give one of manager, manager_factory, manager_agent, manager_agent_factory, not nothing",
-        "final_answer_prompt is for a manager that is an agent",
-        "max_round_count is a number from 1 on, not 0",
-        "max_stall_count is a number from 0 on, not -1",
-        "a participant is called 'magentic_orchestrator'",
-        "'plain', a FunctionExecutor, cannot be told what to do",
+        "pass one of manager, manager_factory, manager_agent, manager_agent_factory, not nothing",
+        "final_answer_prompt applies only to a manager that is an agent",
+        "max_round_count must be an integer of at least 1, not 0",
+        "max_stall_count must be an integer of at least 0, not -1",
+        "a participant has the name of the orchestrator, 'magentic_orchestrator'",
+        "'plain', a FunctionExecutor, cannot receive instructions",
     ):
         assert part in found
     assert "not manager and manager_agent" in problems(team(manager=Foreman(), manager_agent=managing(in_turn)))
@@ -242,9 +242,9 @@ def test_everything_wrong_with_a_team_is_said_at_once() -> None:
     wrong = problems(
         MagenticBuilder(participants=[ScriptedAgent("writer", [])], manager_agent=managing(in_turn), **prompts)
     )
-    assert "final_answer_prompt cannot be filled in ('who'): it may name {task}, {team};" in wrong
-    assert "progress_ledger_prompt cannot be filled in" in wrong
-    assert "is no manager" in problems(team(manager=managing(in_turn)))
+    assert "final_answer_prompt cannot be formatted ('who'): its placeholders are {task}, {team};" in wrong
+    assert "progress_ledger_prompt cannot be formatted" in wrong
+    assert "is not a manager" in problems(team(manager=managing(in_turn)))
 
 
 async def test_the_budget_and_the_approvals_of_the_manager_are_asked_about() -> None:

@@ -158,12 +158,12 @@ def test_everything_wrong_is_said_at_once() -> None:
         ).with_request_info(agents=["nobody", "end"]).build()
     words = str(caught.value)
     for problem in (
-        "stands twice among the participants",
-        "two participants are called 'a'",
-        "7 cannot take part",
-        "'b' stands twice in output_from",
-        "names 'nobody', who does not take part",
-        "the answers of 'end', a Shortener, cannot be asked about",
+        "is listed twice among the participants",
+        "two participants have the name 'a'",
+        "7 cannot be a participant",
+        "'b' is listed twice in output_from",
+        "names 'nobody', which is not a participant",
+        "cannot review the answers of 'end', a Shortener",
         "the last participant, 'end', sends list[Message]",
     ):
         assert problem in words
@@ -172,8 +172,8 @@ def test_everything_wrong_is_said_at_once() -> None:
 @pytest.mark.parametrize(
     ("builder", "problem"),
     [
-        (SequentialBuilder(), "a team needs participants"),
-        (SequentialBuilder(participants="abc"), "participants is a list"),
+        (SequentialBuilder(), "a team needs at least one participant"),
+        (SequentialBuilder(participants="abc"), "participants must be a list"),
         (SequentialBuilder(participants=[echo("a")], output_from=["b"]), "'b' is not an executor of this workflow"),
         (
             SequentialBuilder(participants=[echo("a")], output_from=["a"], intermediate_output_from=["a"]),
@@ -181,7 +181,7 @@ def test_everything_wrong_is_said_at_once() -> None:
         ),
         (SequentialBuilder(participants=[echo("a")], output_from=[]), "name no executor"),
         (SequentialBuilder(participants=[echo("a")], max_iterations=0), "max_iterations must be at least 1"),
-        (SequentialBuilder(participants=[Executor("bare")]), "'bare', takes nothing: it must take"),
+        (SequentialBuilder(participants=[Executor("bare")]), "'bare', must take list[Message], but takes nothing"),
     ],
 )
 def test_a_team_that_cannot_be_is_refused(builder: SequentialBuilder, problem: str) -> None:
@@ -242,7 +242,7 @@ async def test_what_a_class_of_ones_own_does_with_an_answer_it_does_once_that_ha
 def test_saying_nothing_is_not_approving() -> None:
     with pytest.raises(ValueError, match="approve"):
         AgentRequestInfoResponse.from_strings([])
-    with pytest.raises(TypeError, match="list of texts"):
+    with pytest.raises(TypeError, match="list of strings"):
         AgentRequestInfoResponse.from_strings("again")
     with pytest.raises(TypeError, match="takes a list of agents"):
         SequentialBuilder(participants=[echo("a")]).with_request_info(agents="a")

@@ -100,13 +100,13 @@ def test_participants_become_executors_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ([], "none are given"),
-        ("agents", "is a list of agents"),
-        (None, "is a list of agents"),
-        (Listener("l"), "is a list of agents"),
-        ([Listener], "cannot take part"),
-        ([len], "cannot take part"),
-        ([Listener("a"), Listener("a")], "two participants are called 'a'"),
+        ([], "at least one participant"),
+        ("agents", "must be a list of agents"),
+        (None, "must be a list of agents"),
+        (Listener("l"), "must be a list of agents"),
+        ([Listener], "cannot be a participant"),
+        ([len], "cannot be a participant"),
+        ([Listener("a"), Listener("a")], "two participants have the name 'a'"),
         ([ScriptedAgent("", [])], "has no name"),
     ],
 )

@@ -13,25 +13,25 @@ SHOWN = {
     "agents_by_name": "  output: good: All about kelp.",
     "concurrent_agents": "models were called: {'legal': 1, 'sales': 2, 'design': 1}",
     "counter_with_hooks": "output after the resume: [5]",
-    "custom_storage": "gone on from the second line: [112]",
+    "custom_storage": "continued from the second line: [112]",
     "file_storage_restart": "  output: [['table', 'chair', 'lamp', 'carpet']]",
     "functions": "longest: lighthouse (10)",
     "group_chat": "output: The switch is ordered.",
     "handoff": "shipping: A label for the red lamp is on its way. Anything else?",
-    "handles": "  all there is now: ['1 m', '2 m', '3 m', '4 m', '5 m']",
-    "human_in_the_loop": "  a boat: refused (too dear)",
+    "handles": "  all outputs now: ['1 m', '2 m', '3 m', '4 m', '5 m']",
+    "human_in_the_loop": "  a boat: refused (too expensive)",
     "magentic_plan_review": "  final result: We sold 512 lamps.",
     "older_api": "new workflow: a jar of sliced clean apples",
-    "persistent_attribute": "gone on from there: [100, 200, 300] make 600",
+    "persistent_attribute": "continued from there: [100, 200, 300] make 600",
     "recovery_loop": "factored, in this order: [2, 3, 4, 5, 6, 7, 8, 9, 10]",
-    "resume_same_and_new_instance": "its lineage leads back to the older one: True",
+    "resume_same_and_new_instance": "its lineage leads to the older checkpoint: True",
     "retry": "  300 paid in 1 booking",
     "routing": "'a broken cup': archived 'a broken cup'; answered, because ['billing: checked', 'shipping: checked']",
     "sequential": "output: [in French] Our lamp shines.",
     "shared_state": "warmest of 3: 24",
     "sub_workflow_checkpoint": "  launched with: (not published: too loud)",
     "timers": "  due in four days: ada of library",
-    "tool_approval": "  payments in the book of the bank: 1",
+    "tool_approval": "  payments recorded by the bank: 1",
     "workflow_as_agent": "  planner: booked: two nights in Lisbon",
     "writer_with_a_human": "  printed: Lamp: light.",
 }
@@ -66,7 +66,7 @@ def test_the_restart_example_keeps_its_files_where_it_is_told(tmp_path: Path) ->
     kept = tmp_path / "kept"
     done = run("file_storage_restart", tmp_path, str(kept))
     assert done.returncode == 0, done.stderr
-    assert "  it ended with code 9" in done.stdout.splitlines()
+    assert "  exit code 9" in done.stdout.splitlines()
     assert len(list(kept.glob("loading/*/0*.json"))) == 5
 
 

@@ -1,4 +1,4 @@
-"""Agents in workflows: what an agent must look like, an agent as an executor, agents of other libraries."""
+"""Agents in workflows: the agent protocol, the executor that runs agents, adapters for other libraries."""
 
 from stepwell.agents.agent import Agent
 from stepwell.agents.agent_types import agent_of, is_agent

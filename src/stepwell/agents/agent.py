@@ -1,4 +1,4 @@
-"""What an agent must look like: one method, which is given a turn and comes to an answer."""
+"""The `Agent` protocol: what an object must offer to take part in a workflow."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from stepwell.agents.turn import Turn
 
 @runtime_checkable
 class Agent(Protocol):
-    """Whatever has a name and can take a turn.
+    """Anything with a name that can take a turn.
 
-    `take_turn` reads the turn (what was said, what it left behind at its last turn), lets its model and its tools be
-    called through the turn, so that each call is made once, and gives its answer. It may be called again for
-    the same turn, after a crash or once a person has answered: what was done is then recalled, not repeated.
+    `take_turn` reads the turn (the messages to answer, the state its last turn left behind), calls
+    its model and its tools through the turn, so that each call is made once, and returns its answer.
+    It may be called again for the same turn, after a crash or once a person has responded: calls
+    that were already made then return their stored results.
     """
 
     @property

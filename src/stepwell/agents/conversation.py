@@ -1,4 +1,7 @@
-"""The conversation of an agent in the state of a run: what it hears and says is appended, never written anew."""
+"""The conversation of an agent, kept in the state of the run.
+
+Messages are only ever appended, so a commit stores what is new and not the whole conversation again.
+"""
 
 from __future__ import annotations
 
@@ -14,38 +17,41 @@ AgentContext = WorkflowContext[AgentExecutorResponse, AgentResponse]
 
 
 def conversation_of(executor_id: str, ctx: WorkflowContext[Any, Any]) -> list[Message]:
-    """Everything that an agent has heard and said."""
+    """Return all messages of an agent's conversation, its own answers included."""
     conversation: list[Message] = ctx.get_state(conversation_key(executor_id), [])
     return conversation
 
 
 def length_of(executor_id: str, ctx: WorkflowContext[Any, Any]) -> int:
-    """How many messages an agent has heard and said; cheaper than reading them."""
+    """Count the messages of an agent's conversation without decoding them."""
     assert isinstance(ctx, HandlerContext)
     return ctx.state_length(conversation_key(executor_id))
 
 
 def hear(executor_id: str, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> None:
-    """Add what is new to the conversation. Messages have ids: what was heard before is not heard again."""
+    """Append messages to the conversation, except those whose id is already in it."""
+    # The conversation is decoded only if an id could be in it: a message from outside has none yet.
     any_ids = any(message.id is not None for message in messages)
     heard = {message.id for message in conversation_of(executor_id, ctx)} if any_ids else set()
     _append(executor_id, [message for message in messages if message.id is None or message.id not in heard], ctx)
 
 
 def say(executor_id: str, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> list[Message]:
-    """Add what the agent says itself, signed; gives it as it is in the conversation."""
+    """Append the agent's own messages, with it as their author, and return them as they were stored."""
+    # An agent may return a message it was sent; as its own message it needs an id of its own.
     signed = [replace(message, author_name=message.author_name or executor_id, id=None) for message in messages]
     return _append(executor_id, signed, ctx)
 
 
 def forget(executor_id: str, ctx: WorkflowContext[Any, Any]) -> None:
-    """Begin the conversation anew."""
+    """Delete the conversation."""
     if ctx.get_state(conversation_key(executor_id)) is not None:
         ctx.delete_state(conversation_key(executor_id))
 
 
 def _append(executor_id: str, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> list[Message]:
     before = length_of(executor_id, ctx)
+    # Ids are derived from the delivery, not random: a repeated handler call assigns the same ones.
     identified = [
         replace(message, id=message.id or f"{ctx.idempotency_key}/{before + n}") for n, message in enumerate(messages)
     ]
@@ -54,8 +60,9 @@ def _append(executor_id: str, messages: Sequence[Message], ctx: WorkflowContext[
 
 
 async def send_on(response: AgentExecutorResponse, ctx: AgentContext) -> None:
-    """An agent has answered: its answer is an output, and goes to whoever comes after it."""
+    """Yield an agent's answer as an output, and send it to the executors after the agent, if any."""
     await ctx.yield_output(response.agent_response)
     assert isinstance(ctx, HandlerContext)
+    # An agent at the end of a graph has no edge, and sending without one would fail the run.
     if any(response.executor_id in edge.sources for edge in ctx.scope.graph.edges):
         await ctx.send_message(response)

@@ -1,4 +1,10 @@
-"""An agent as an executor: its conversation lives in the state of the run, and each of its calls is made once."""
+"""`AgentExecutor`: an agent as an executor of a workflow.
+
+The agent itself keeps nothing between turns. Its conversation, its history and its usage live in the
+state of the run, under `agents/<executor id>/`, and each call of its model and its tools is a step.
+A turn that has to wait for people is stored as an `OpenTurn`, and taken again from its beginning when
+the last response is there; the calls it has made until then return their stored results.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +29,17 @@ from stepwell.agents.messages import (
 )
 from stepwell.agents.replies import Answer
 from stepwell.agents.requests import (
-    ANSWERED_BY,
+    RESPONSE_TYPES,
     AgentInputRequest,
     AgentInputResponse,
     BudgetKind,
     BudgetRequest,
     BudgetResponse,
-    Question,
-    Reply,
     ToolApprovalRequest,
     ToolApprovalResponse,
     ToolOutcomeRequest,
     ToolOutcomeResponse,
+    TurnResponse,
 )
 from stepwell.agents.turn import Turn, give_way
 from stepwell.agents.turn_input import Past, Rules, TurnInput, tool_names
@@ -44,42 +49,43 @@ from stepwell.graph.executor import Executor
 from stepwell.graph.handler import handler, response_handler
 from stepwell.graph.retry import RetryPolicy
 
-STOPS = (KeyboardInterrupt, SystemExit)  # meant for the whole process, not for one turn
+# These stop the whole process, even if the turn also waits for people.
+_PROCESS_EXITS = (KeyboardInterrupt, SystemExit)
 ContextMode = Literal["full", "last_agent", "custom"]
 _Context = AgentContext
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTurn:
-    """A turn that is not over: it waits for answers."""
+    """A turn that is not over: it waits for responses."""
 
     id: str
-    seen: int  # how many messages of the conversation it answers
-    usage: Usage  # of the agent before it
-    asked: dict[str, str]  # the open questions: their places, by request id
-    replies: dict[str, Reply] = field(default_factory=dict)  # by the places of the questions
-    again: bool = False  # it was asked to respond once more meanwhile
+    seen: int  # length of the part of the conversation that it answers
+    usage: Usage  # of the agent before this turn
+    asked: dict[str, str]  # places of the open requests, by request id
+    replies: dict[str, TurnResponse] = field(default_factory=dict)  # by the place of the request
+    again: bool = False  # more messages arrived meanwhile: another turn follows
 
 
 @dataclass(frozen=True, slots=True)
 class AgentProgress:
-    """Where an agent is between its turns."""
+    """What is kept of an agent between its turns, besides its conversation and its history."""
 
-    seen: int = 0  # how many messages of the conversation it has answered
-    state: Any = None  # what it keeps for itself
+    seen: int = 0  # length of the part of the conversation that it has answered
+    state: Any = None  # `Answer.state` of its last turn
     raised: dict[str, float] = field(default_factory=dict)  # limits of its budget that people raised
 
 
 class AgentExecutor(Executor):
-    """An agent in a workflow: what it is told it adds to its conversation, and sends its answer on.
+    """An agent in a workflow: it adds incoming messages to its conversation, and sends its answer on.
 
-    `agent` is anything with `name` and `take_turn`, an agent of a library that Stepwell knows, or an async function.
-    What it hears from another agent is that one's whole conversation, or only its last answer
+    `agent` is an object with `name` and `take_turn`, an agent of a supported library, or an async
+    function. From another agent it receives that agent's whole conversation, or only its last answer
     (`context_mode="last_agent"`), or what `context_filter` makes of the conversation.
 
-    Calls of the tools in `approve` are asked about first. The tools in `unsafe` must not be repeated: if one of
-    them may have run and nobody knows, a person is asked. A `budget` stops the agent where it is; `price` says what
-    usage costs, where the agent does not know.
+    Calls of the tools in `approve` need a person's approval. The tools in `unsafe` must not be
+    repeated: if one of them may have run, a person is asked what happened. A `budget` makes the agent
+    wait for a person when it is exhausted; `price` computes the cost of usage that has none.
     """
 
     _streams_updates = True
@@ -104,31 +110,32 @@ class AgentExecutor(Executor):
         self.agent = agent_of(agent)
         super().__init__(id or name_of_agent(self.agent), retry=retry, timeout=timeout, idle_timeout=idle_timeout)
         if context_mode not in ("full", "last_agent", "custom"):
-            raise ValueError(f"context_mode is full, last_agent or custom, not {context_mode!r}")
+            raise ValueError(f"context_mode must be 'full', 'last_agent' or 'custom', not {context_mode!r}")
         if (context_mode == "custom") != (context_filter is not None):
-            raise ValueError("context_filter and context_mode='custom' go together: give both or neither")
+            raise ValueError("context_filter and context_mode='custom' belong together: pass both or neither")
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(
-                f"the budget of {self.id!r} is a Budget, as in Budget(calls=20), or None, not {budget!r:.80}"
+                f"the budget of {self.id!r} must be a Budget, as in Budget(calls=20), or None, not {budget!r:.80}"
             )
-        for what, function in (("context_filter", context_filter), ("price", price)):
+        for option, function in (("context_filter", context_filter), ("price", price)):
             if function is not None and not callable(function):
-                raise TypeError(f"{what} of {self.id!r} is a function, not {function!r:.80}")
+                raise TypeError(f"{option} of {self.id!r} must be a function, not {function!r:.80}")
         if handoffs is not None and not isinstance(handoffs, Mapping):
-            raise TypeError(f"handoffs of {self.id!r} are descriptions by the names of tools, not {handoffs!r:.80}")
+            raise TypeError(f"handoffs of {self.id!r} must map tool names to descriptions, not {handoffs!r:.80}")
         self.context_mode, self.context_filter = context_mode, context_filter
         self.rules = Rules(tool_names(approve, "approve"), tool_names(unsafe, "unsafe"), budget, price)
         self.handoffs = dict(handoffs or {})
 
     @property
     def description(self) -> str | None:  # type: ignore[override]
-        """What the agent says it is for."""
+        """The agent's own description of what it is for."""
         description = getattr(self.agent, "description", None)
         return description if isinstance(description, str) else None
 
     def clone(self) -> AgentExecutor:
         twin = super().clone()
-        twin.agent = self.agent  # an agent keeps nothing of a run: what it must know is given to it each turn
+        # Runs share the agent, with its clients and connections: it keeps nothing of a run.
+        twin.agent = self.agent
         return twin
 
     @handler
@@ -146,7 +153,7 @@ class AgentExecutor(Executor):
 
     @handler
     async def handle_agent_response(self, response: AgentResponse, ctx: _Context) -> None:
-        """What a team of agents, a workflow inside this one, came to."""
+        """Answer the output of a team of agents, a sub-workflow of this one."""
         self.hear(response.messages, ctx)
         await self.respond(ctx)
 
@@ -167,8 +174,10 @@ class AgentExecutor(Executor):
 
     @response_handler
     async def handle_approval(self, request: ToolApprovalRequest, reply: ToolApprovalResponse, ctx: _Context) -> None:
-        if reply.decision == "approve" and reply.arguments is None and self._is_ours(ctx):
-            reply = replace(reply, arguments=request.arguments)  # those, whatever the agent says the next time
+        if reply.decision == "approve" and reply.arguments is None and self._is_turn_approval(ctx):
+            # The approval is for the arguments the person saw, even if the agent, whose turn is taken
+            # again, now comes to others.
+            reply = replace(reply, arguments=request.arguments)
         await self._apply_reply(reply, ctx)
 
     @response_handler
@@ -178,6 +187,7 @@ class AgentExecutor(Executor):
     @response_handler
     async def handle_budget(self, request: BudgetRequest, reply: BudgetResponse, ctx: _Context) -> None:
         progress: AgentProgress = ctx.get_state(self._key("stand"), AgentProgress())
+        # Kept beyond the turn: nobody wants to be asked for the same limit in the next one.
         raised = {**progress.raised, _limit_of(request.budget, request.whole_run): reply.limit}
         ctx.set_state(self._key("stand"), replace(progress, raised=raised))
         await self._apply_reply(reply, ctx)
@@ -193,30 +203,32 @@ class AgentExecutor(Executor):
         return conversation if self.context_filter is None else self.context_filter(conversation)
 
     def hear(self, messages: Sequence[Message], ctx: _Context) -> None:
-        """Add to the conversation what is new in it."""
+        """Append messages to the conversation, except those it already has."""
         hear(self.id, messages, ctx)
 
     async def respond(self, ctx: _Context) -> None:
-        """Take a turn; if one waits for answers, take another when it is over."""
+        """Take a turn; if one already waits for responses, take another when that one ends."""
         waiting: OpenTurn | None = ctx.get_state(self._key("turn"))
         if waiting is not None:
             ctx.set_state(self._key("turn"), replace(waiting, again=True))
             return
         usage = ctx.get_state(usage_key(self.id), Usage())
-        await self._take(OpenTurn(_here(ctx).delivery.id, length_of(self.id, ctx), usage, {}), ctx)
+        await self._take(OpenTurn(_handler_context(ctx).delivery.id, length_of(self.id, ctx), usage, {}), ctx)
 
-    def _is_ours(self, ctx: _Context) -> bool:
-        """Whether the turn itself asked for an approval, and not the library of the agent, which makes the call."""
+    def _is_turn_approval(self, ctx: _Context) -> bool:
+        """Say whether the turn requested this approval, not the agent's library, which checks it itself."""
         waiting: OpenTurn | None = ctx.get_state(self._key("turn"))
         return waiting is not None and waiting.asked.get(ctx.request_id or "", "").startswith("approve ")
 
-    async def _apply_reply(self, reply: Reply, ctx: _Context) -> None:
+    async def _apply_reply(self, reply: TurnResponse, ctx: _Context) -> None:
         waiting: OpenTurn | None = ctx.get_state(self._key("turn"))
         if waiting is None or ctx.request_id not in waiting.asked:
-            return  # the turn was forgotten meanwhile
+            return  # the conversation was deleted meanwhile, and the turn with it
         place = waiting.asked[ctx.request_id]
         remaining = {id: at for id, at in waiting.asked.items() if id != ctx.request_id}
         updated = replace(waiting, asked=remaining, replies={**waiting.replies, place: reply})
+        # The turn is taken again only when all of its requests have responses: continuing with some
+        # of them would request the others once more.
         if remaining:
             ctx.set_state(self._key("turn"), updated)
         else:
@@ -224,6 +236,8 @@ class AgentExecutor(Executor):
 
     async def _take(self, open_turn: OpenTurn, ctx: _Context) -> None:
         progress: AgentProgress = ctx.get_state(self._key("stand"), AgentProgress())
+        # Messages that arrived while the turn waited belong to the next one: this one must see the
+        # same input each time it is taken.
         conversation = conversation_of(self.id, ctx)[: open_turn.seen]
         history = ctx.get_state(self._key("history"), [])
         new = [message for message in conversation[progress.seen :] if not self._is_own(message)]
@@ -234,31 +248,34 @@ class AgentExecutor(Executor):
             history=history,
             state=progress.state,
             handoffs=self.handoffs,
+            # A follow-up turn in the same handler call has a "+" more in its id (see _finish).
             prefix="+" * open_turn.id.count("+"),
         )
-        turn = Turn(_here(ctx), turn_input, self.rules, self._past(open_turn, progress, ctx))
+        turn = Turn(_handler_context(ctx), turn_input, self.rules, self._past(open_turn, progress, ctx))
         answer: Answer | None = None
         try:
             await give_way()
             answer = await self.take_turn(turn, ctx)
         except BaseException as error:
-            if not turn.interrupted or isinstance(error, STOPS) or _is_being_stopped():
+            # Agent libraries wrap or replace Interrupted, some with a cancellation of their own task.
+            # So the turn itself knows whether it was interrupted, and the kind of error does not matter.
+            if not turn.interrupted or isinstance(error, _PROCESS_EXITS) or _is_being_stopped():
                 raise
         ctx.set_state(usage_key(self.id), open_turn.usage + turn.usage)
-        if turn.questions:
+        if turn.requests:
             await self._wait(open_turn, turn, ctx)
             return
-        if answer is None:  # it let go of the turn when it handed over
+        if answer is None:  # a handoff that the agent did not turn into an answer itself
             last = turn.last_reply.text if turn.last_reply is not None else ""
             answer = Answer([Message("assistant", last)] if last else [], state=progress.state, handoff=turn.handoff)
         await self._finish(open_turn, progress, turn, answer, ctx)
 
     async def take_turn(self, turn: Turn, ctx: _Context) -> Answer:
-        """Come to an answer. It may be called again for the same turn: what was done through the turn is recalled."""
+        """Return the agent's answer. It may be called again for the same turn, which then recalls its calls."""
         return await self.agent.take_turn(turn)
 
     def forget(self, ctx: _Context) -> None:
-        """Begin anew, with nothing said so far. What it used up stays, and so do limits that were raised."""
+        """Delete the conversation, the history and an open turn. Usage and raised limits stay."""
         raised = ctx.get_state(self._key("stand"), AgentProgress()).raised
         for key in ("conversation", "history", "turn", "done"):
             self._drop(key, ctx)
@@ -280,23 +297,24 @@ class AgentExecutor(Executor):
         return Past(done, open_turn.replies, spent, raised)
 
     def _others(self, what: str, ctx: _Context) -> list[Any]:
-        """What the other agents of the run keep under that name."""
-        keys = [key for key in _here(ctx).state_keys() if key.startswith("agents/") and key.endswith(f"/{what}")]
+        """Return what the other agents of the run keep under that name."""
+        keys = [
+            key for key in _handler_context(ctx).state_keys() if key.startswith("agents/") and key.endswith(f"/{what}")
+        ]
         return [ctx.get_state(key) for key in keys if key != self._key(what)]
 
     async def _wait(self, open_turn: OpenTurn, turn: Turn, ctx: _Context) -> None:
-        """Ask, and keep what the turn has come to."""
+        """Send the turn's requests, and keep what it has done so far."""
         places = dict(open_turn.asked)
-        for place, question in turn.questions.items():
-            places[await self._ask(question, ctx)] = place
+        for place, request in turn.requests.items():
+            places[await ctx.request_info(request, RESPONSE_TYPES[type(request)])] = place
+        # The superstep log is dropped by the commit, but the turn outlives its superstep: its results
+        # move to the state until it ends.
         ctx.append_state(self._key("done"), *([name, result] for name, result in turn.done.items()))
         current: OpenTurn | None = ctx.get_state(self._key("turn"))
         again = current is not None and current.again
-        updated = replace(open_turn, asked=places, replies=dict(turn.replies), again=again or open_turn.again)
+        updated = replace(open_turn, asked=places, replies=dict(turn.responses), again=again or open_turn.again)
         ctx.set_state(self._key("turn"), updated)
-
-    async def _ask(self, question: Question, ctx: _Context) -> str:
-        return await ctx.request_info(question, ANSWERED_BY[type(question)])
 
     async def _finish(
         self, open_turn: OpenTurn, progress: AgentProgress, turn: Turn, answer: Answer, ctx: _Context
@@ -305,38 +323,42 @@ class AgentExecutor(Executor):
         messages = say(self.id, answer.messages, ctx)
         if answer.history:
             ctx.append_state(self._key("history"), *answer.history)
+        # Messages that arrived during the turn stand before the answer and are not answered yet, so
+        # the next turn starts at them. Without any, it starts after the answer.
         seen = open_turn.seen if before > open_turn.seen else open_turn.seen + len(messages)
         ctx.set_state(self._key("stand"), replace(progress, seen=seen, state=answer.state))
         self._drop("turn", ctx)
         self._drop("done", ctx)
         response = AgentResponse(messages, turn.usage, answer.value, answer.handoff)
         await self.send_response(AgentExecutorResponse(self.id, response, before), ctx)
-        if open_turn.again and answer.handoff is None:  # whoever is handed over to has heard it, and goes on
+        # After a handoff the next agent has the whole conversation, so it answers those messages.
+        if open_turn.again and answer.handoff is None:
             usage = ctx.get_state(usage_key(self.id), Usage())
             await self._take(OpenTurn(f"{open_turn.id}+", before + len(messages), usage, {}), ctx)
 
     async def send_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
-        """The agent has answered: its answer is an output, and goes to whoever comes after it."""
+        """Yield the agent's answer as an output, and send it to the executors after the agent."""
         await send_on(response, ctx)
 
     def _is_own(self, message: Message) -> bool:
         return message.role == "assistant" and message.author_name == self.id
 
     def _key(self, what: str) -> str:
+        # These names are part of stored runs: "stand" holds the AgentProgress, "turn" the OpenTurn.
         return f"agents/{self.id}/{what}"
 
 
-def _here(ctx: WorkflowContext[Any, Any]) -> HandlerContext:
+def _handler_context(ctx: WorkflowContext[Any, Any]) -> HandlerContext:
     assert isinstance(ctx, HandlerContext)
     return ctx
 
 
 def _is_being_stopped() -> bool:
-    """Whether somebody outside wants the handler to stop; otherwise a cancellation is the agent's own."""
+    """Say whether the handler's task is being cancelled, as opposed to a task inside the agent."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _limit_of(kind: BudgetKind, whole_run: bool) -> str:
-    """What a limit that was raised is known by: what an agent alone may use up says nothing about the whole run."""
+    """Return the key of a raised limit; limits of one agent and of the whole run are kept apart."""
     return f"{kind} of the run" if whole_run else kind

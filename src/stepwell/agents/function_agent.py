@@ -1,4 +1,4 @@
-"""An async function as an agent."""
+"""`FunctionAgent`: an async function as an agent."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from stepwell.errors import DefinitionError
 class FunctionAgent:
     """An async function that answers a conversation: `async def writer(messages: list[Message]) -> str`.
 
-    With a parameter of type `str` it gets the last text instead. The whole call counts as one call of a model,
-    made once; a function with a second parameter gets the turn, and makes its own calls through it.
+    A parameter of type `str` receives the text of the last message instead. The whole call counts as
+    one model call and is made once. A function with a second parameter receives the turn, and makes
+    its own calls through it.
     """
 
     def __init__(self, function: Callable[..., Awaitable[Any]], name: str | None = None) -> None:
@@ -26,8 +27,8 @@ class FunctionAgent:
         parameters = list(inspect.signature(function).parameters.values())
         if not 1 <= len(parameters) <= 2:
             raise DefinitionError(
-                f"{self.name!r} cannot be an agent: it takes {len(parameters)} parameters instead of the messages, and "
-                f"perhaps the turn"
+                f"{self.name!r} cannot be an agent: it takes {len(parameters)} parameters; it must take the messages, "
+                f"and optionally the turn"
             )
         self._takes_text = _annotation(function, parameters[0]) is str
         self._takes_turn = len(parameters) == 2
@@ -40,6 +41,7 @@ class FunctionAgent:
         async def call() -> ModelReply:
             response = await self._function(input)
             answer = _answer(response, self.name)
+            # A function that counts its own model calls says so in its response; any other counts as one.
             usage = response.usage if isinstance(response, AgentResponse) and response.usage.calls else ONE_CALL
             return ModelReply(answer, "\n".join(message.text for message in answer.messages), usage=usage)
 
@@ -58,7 +60,9 @@ def _last_text(turn: Turn) -> str:
 def _annotation(function: Any, parameter: inspect.Parameter) -> Any:
     try:
         return get_type_hints(function).get(parameter.name)
-    except NameError:  # a name that exists for type checkers only
+    except NameError:
+        # Another annotation names something imported only under TYPE_CHECKING. With
+        # `from __future__ import annotations` this one is still its source text.
         return parameter.annotation if parameter.annotation != "str" else str
 
 
@@ -75,5 +79,6 @@ def _answer(response: Any, name: str | None) -> Answer:
         case list() if all(isinstance(item, Message) for item in response):
             return Answer(response)
     raise TypeError(
-        f"the agent {name!r} answered with a {type(response).__name__}, not with text, messages or a response"
+        f"the agent {name!r} returned {type(response).__name__}; it must return a str, a Message, a list of messages, "
+        f"an Answer or an AgentResponse"
     )

@@ -1,4 +1,4 @@
-"""What agents say, and what it cost: plain values that can be stored."""
+"""The messages, responses and usage of agents: plain values that can be stored."""
 
 from __future__ import annotations
 
@@ -13,42 +13,45 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One thing said in a conversation: `Message("user", "Hello")`."""
+    """One message of a conversation: `Message("user", "Hello")`."""
 
     role: Role
     text: str = ""
     author_name: str | None = None
-    data: Any = None  # what it says besides text: a parsed answer, for instance
-    id: str | None = field(default=None, compare=False)  # given when it becomes part of a conversation
+    data: Any = None  # content besides the text, such as a parsed answer
+    id: str | None = field(default=None, compare=False)  # assigned when it joins a conversation
 
 
 MessagesLike = str | Message | Sequence[str | Message]
-"""What stands for messages where they come from people."""
+"""What callers may pass as messages."""
 
 
-def messages_of(said: MessagesLike) -> list[Message]:
-    """Messages; a plain text is said by the user. Raises TypeError for anything else."""
-    if isinstance(said, (bytes, Mapping)) or not isinstance(said, Iterable | Message):
-        raise TypeError(f"say a text, a Message or a list of both, not a {type(said).__name__} like {said!r:.80}")
-    several = [said] if isinstance(said, (str, Message)) else list(said)
-    for item in several:
+def messages_of(value: MessagesLike) -> list[Message]:
+    """Return `value` as a list of messages; a string becomes a message of the user.
+
+    Raises TypeError for anything else.
+    """
+    # bytes and mappings are iterable, and would be taken apart into numbers and keys.
+    if isinstance(value, (bytes, Mapping)) or not isinstance(value, Iterable | Message):
+        raise TypeError(f"expected a str, a Message or a list of them, not {type(value).__name__}: {value!r:.80}")
+    items = [value] if isinstance(value, (str, Message)) else list(value)
+    for item in items:
         if not isinstance(item, (str, Message)):
-            raise TypeError(
-                f"a conversation is made of messages and texts, not of a {type(item).__name__} like {item!r:.80}"
-            )
-    return [Message("user", item) if isinstance(item, str) else item for item in several]
+            raise TypeError(f"a list of messages may hold str and Message, not {type(item).__name__}: {item!r:.80}")
+    return [Message("user", item) if isinstance(item, str) else item for item in items]
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What agents used up."""
+    """What calls of models and tools consumed."""
 
     input_tokens: int = 0
     output_tokens: int = 0
-    calls: int = 0  # of a model
+    calls: int = 0  # model calls
     tool_calls: int = 0
-    seconds: float = field(default=0.0, compare=False)  # that the calls of models and tools took
-    cost: float | None = None  # None: not known
+    # Time spent in calls of models and tools. Not compared: it differs between otherwise equal runs.
+    seconds: float = field(default=0.0, compare=False)
+    cost: float | None = None  # None: unknown
 
     def __add__(self, other: Usage) -> Usage:
         costs = [usage.cost for usage in (self, other) if usage.cost is not None]
@@ -60,32 +63,32 @@ class Usage:
         return self.input_tokens + self.output_tokens
 
 
-NOTHING = Usage()
+NO_USAGE = Usage()
 
 
 @dataclass(frozen=True, slots=True)
 class UserInputRequest:
-    """What a workflow that stands for an agent asks: answer it by its id."""
+    """A request of a workflow used as an agent; respond to it by its id."""
 
     request_id: str
     data: Any
-    response_type: str  # in words
+    response_type: str  # its name, for display
     response_schema: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class AgentResponse:
-    """What an agent answered, and what the answer cost."""
+    """An agent's answer and its usage."""
 
     messages: Sequence[Message] = ()
-    usage: Usage = NOTHING
-    value: Any = None  # what the answer was parsed into, if the agent gives more than text
-    handoff: str | None = None  # whom the agent hands over to, by the name it was offered
-    user_input_requests: Sequence[UserInputRequest] = ()  # of a workflow that stands for an agent
+    usage: Usage = NO_USAGE
+    value: Any = None  # the parsed answer, if there is more than text
+    handoff: str | None = None  # the handoff tool the agent called
+    user_input_requests: Sequence[UserInputRequest] = ()  # only of a workflow used as an agent
 
     @property
     def text(self) -> str:
-        """Everything said, as one text."""
+        """The text of all messages, one per line."""
         return "\n".join(message.text for message in self.messages if message.text)
 
     def __str__(self) -> str:
@@ -94,22 +97,27 @@ class AgentResponse:
 
 @dataclass(frozen=True, slots=True)
 class AgentResponseUpdate:
-    """Something an agent says or does right now: the data of an `update` event. It counts once the superstep is
-    committed; a `withdrawn` event takes it back."""
+    """Live progress of an agent: the data of an `update` event.
 
-    text: str = ""  # a piece of what it says,
+    It is final once the superstep is committed; a `withdrawn` event retracts it.
+    """
+
+    text: str = ""
     author_name: str | None = None
-    call: int = 0  # in this call of its model, counted from 1 in each turn
+    call: int = 0  # the model call that the text belongs to, counted from 1 in each turn
     kind: Literal["text", "tool_called", "tool_returned", "withdrawn"] = "text"
     tool: str | None = None
     tool_call_id: str | None = None
-    data: Any = None  # the arguments of a tool, or what it gave
+    data: Any = None  # the arguments of a tool, or its result
 
 
 @dataclass(frozen=True, slots=True)
 class AgentExecutorRequest:
-    """Messages for an agent. With `should_respond=False` it only listens; with `afresh=True` it first forgets
-    everything that was said so far."""
+    """Messages for an agent.
+
+    With `should_respond=False` they are only added to its conversation; with `afresh=True` the
+    conversation is deleted first.
+    """
 
     messages: Sequence[Message]
     should_respond: bool = True
@@ -118,18 +126,22 @@ class AgentExecutorRequest:
 
 @dataclass(frozen=True, slots=True)
 class AgentExecutorResponse:
-    """What an agent of a workflow answered. The conversation itself stays where it is, in the state of the run."""
+    """The answer of an agent of a workflow.
+
+    It does not carry the conversation: that stays in the state of the run, where it is stored once.
+    """
 
     executor_id: str
     agent_response: AgentResponse
-    before: int = 0  # how many messages of its conversation there were before the answer
+    before: int = 0  # length of the agent's conversation before the answer
 
     def full_conversation(self, ctx: WorkflowContext[Any, Any]) -> list[Message]:
-        """The conversation of the agent up to and including this answer, read from the state of the run."""
+        """Read the agent's conversation, up to and including this answer, from the state of the run."""
+        # The answer comes from the response, not from the state: `with_text` may have changed it.
         return [*ctx.get_state(conversation_key(self.executor_id), [])[: self.before], *self.agent_response.messages]
 
     def with_text(self, text: str) -> AgentExecutorResponse:
-        """The same answer in other words; what came before it stays."""
+        """Return a copy with its answer replaced by `text`; the conversation before it is unchanged."""
         messages = self.agent_response.messages
         author = messages[-1].author_name if messages else self.executor_id
         reworded = replace(self.agent_response, messages=(Message("assistant", text, author),), value=None)
@@ -137,17 +149,17 @@ class AgentExecutorResponse:
 
 
 def conversation_key(executor_id: str) -> str:
-    """Where the conversation of an agent is kept in the state of a run."""
+    """Return the state key of an agent's conversation."""
     return f"agents/{executor_id}/conversation"
 
 
 def usage_key(executor_id: str) -> str:
-    """Where it is kept what an agent used up."""
+    """Return the state key of an agent's usage."""
     return f"agents/{executor_id}/usage"
 
 
 def usage_in(state: Any) -> dict[str, Usage]:
-    """What each agent of a run used up so far, by the id of its executor, from the state of a checkpoint."""
+    """Return the usage of each agent of a run, by executor id, from the state of a checkpoint."""
     usages: dict[str, Usage] = {}
     for key in state:
         if key.startswith("agents/") and key.endswith("/usage"):
@@ -155,6 +167,6 @@ def usage_in(state: Any) -> dict[str, Usage]:
     return usages
 
 
-def total(spent: Iterable[Usage]) -> Usage:
-    """What it all comes to."""
-    return sum(spent, Usage())
+def total(usages: Iterable[Usage]) -> Usage:
+    """Add up usages."""
+    return sum(usages, Usage())

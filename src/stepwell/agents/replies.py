@@ -1,4 +1,4 @@
-"""What models reply and agents answer, as data."""
+"""What models return and agents answer, as values that can be stored."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from stepwell.agents.messages import Message, Usage
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an agent comes to at the end of a turn."""
+    """The result of a turn."""
 
     messages: Sequence[Message] = ()
-    history: Sequence[Any] = ()  # what it wants to find in `turn.history` from now on, after what is there already
-    state: Any = None  # what it wants to find as `turn.state` next time: small, it is written anew each time
-    value: Any = None  # what the answer was parsed into
-    handoff: str | None = None  # whom it hands over to
+    history: Sequence[Any] = ()  # appended to `turn.history` of the next turns
+    state: Any = None  # `turn.state` of the next turn; written whole each time, so keep it small
+    value: Any = None  # the parsed answer, if there is more than text
+    handoff: str | None = None  # the handoff tool that ended the turn
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A model wants a tool to be called."""
+    """A tool call that a model requests."""
 
-    id: str  # unlike those of the other calls of the same reply
+    id: str  # unique among the calls of one reply
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
     needs_approval: bool = False
     description: str | None = None
-    parameters: dict[str, Any] = field(default_factory=dict)  # the JSON schema of the arguments
+    parameters: dict[str, Any] = field(default_factory=dict)  # JSON schema of the arguments
 
 
 ONE_CALL = Usage(calls=1)
@@ -37,9 +37,9 @@ ONE_CALL = Usage(calls=1)
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """What a model replied, as data that can be stored and recalled."""
+    """What a model returned, as data that can be stored and recalled."""
 
-    data: Any  # the reply in the form of whoever called the model
+    data: Any  # the reply in the caller's own format
     text: str = ""
     calls: Sequence[ToolCall] = ()
     usage: Usage = ONE_CALL

@@ -1,4 +1,4 @@
-"""What is asked of a person while an agent works, and what the person can say to it."""
+"""What people are asked while an agent works, and how they can respond."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class ToolApprovalResponse:
-    """What is to become of a tool call: it is made (perhaps with other arguments), refused, or answered instead."""
+    """The decision about a tool call: make it (perhaps with other arguments), deny it, or supply its result."""
 
     decision: Literal["approve", "deny", "answer"]
-    arguments: dict[str, Any] | None = None  # instead of those that were asked about
-    reason: str = ""  # of a denial; the agent is told
-    result: Any = None  # what the agent is told the tool gave
+    arguments: dict[str, Any] | None = None  # replace the requested ones
+    reason: str = ""  # of a denial; shown to the agent
+    result: Any = None  # shown to the agent as the result of the tool
 
 
 @dataclass(frozen=True, slots=True)
 class ToolApprovalRequest:
-    """May this agent call this tool with these arguments? The answer holds for this very call, once."""
+    """May this agent call this tool with these arguments? The response holds for this one call."""
 
     agent: str
     tool: str
     arguments: dict[str, Any]
     tool_call_id: str
     description: str | None = None
-    parameters: dict[str, Any] = field(default_factory=dict)  # the JSON schema of the arguments: a form for editing
+    parameters: dict[str, Any] = field(default_factory=dict)  # JSON schema of the arguments, for an edit form
 
     def approve(self, arguments: dict[str, Any] | None = None) -> ToolApprovalResponse:
-        """Yes; with `arguments`, yes but with these."""
+        """Allow the call, with `arguments` in place of the requested ones if given."""
         return ToolApprovalResponse("approve", arguments=arguments)
 
     def deny(self, reason: str = "") -> ToolApprovalResponse:
-        """No; the agent goes on and is told why."""
+        """Refuse the call; the agent sees the reason and continues."""
         return ToolApprovalResponse("deny", reason=reason)
 
     def answer(self, result: Any) -> ToolApprovalResponse:
-        """The tool is not called; the agent is told it gave this."""
+        """Return `result` to the agent without calling the tool."""
         return ToolApprovalResponse("answer", result=result)
 
 
@@ -50,24 +50,24 @@ class ToolOutcomeResponse:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcomeRequest:
-    """A tool that must not be repeated had been called, and then the process died or the tool failed: did it run?"""
+    """Did this tool run? It must not be repeated, and the process died or the tool failed during the call."""
 
     agent: str
     tool: str
     arguments: dict[str, Any]
     tool_call_id: str
-    idempotency_key: str  # what the tool was given: look it up where the tool acts
+    idempotency_key: str  # the key the tool was called with: look it up in the system the tool acts on
 
     def ran(self, result: Any = None) -> ToolOutcomeResponse:
-        """It ran, and gave this."""
+        """Confirm that it ran, with this result."""
         return ToolOutcomeResponse("ran", result)
 
     def did_not_run(self) -> ToolOutcomeResponse:
-        """It did not run: it is called now."""
+        """Confirm that it did not run, so that it is called now."""
         return ToolOutcomeResponse("did not run")
 
     def retry(self) -> ToolOutcomeResponse:
-        """Nobody knows; call it again all the same."""
+        """Call it again although nobody knows whether it ran."""
         return ToolOutcomeResponse("retry")
 
 
@@ -76,51 +76,51 @@ BudgetKind = Literal["tokens", "calls", "cost", "seconds"]
 
 @dataclass(frozen=True, slots=True)
 class BudgetResponse:
-    """The new limit. If it is not above what was spent, the question is asked again."""
+    """The new limit. If it does not exceed what was spent, the request is repeated."""
 
     limit: float
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetRequest:
-    """A budget is used up, and the run has stopped where it was: how far may it go?"""
+    """A budget is exhausted and the agent has stopped: what is the new limit?"""
 
     agent: str
     budget: BudgetKind
     limit: float
     spent: float
-    whole_run: bool  # counted over all agents of the run, or for this one alone
+    whole_run: bool  # whether all agents of the run count, or this one alone
 
     def raise_to(self, limit: float) -> BudgetResponse:
-        """Go on up to this limit."""
+        """Let the agent continue up to this limit."""
         return BudgetResponse(limit)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentInputResponse:
-    """The answer to what an agent asked."""
+    """The response to a question an agent asked."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class AgentInputRequest:
-    """An agent asks something of its own."""
+    """A question that the agent itself asks."""
 
     agent: str
     data: Any
-    response_schema: dict[str, Any] = field(default_factory=dict)  # JSON schema of the value it wants
-    problem: str = ""  # why an earlier answer would not do
+    response_schema: dict[str, Any] = field(default_factory=dict)  # JSON schema of the expected value
+    problem: str = ""  # why an earlier response was rejected
 
     def answer(self, value: Any) -> AgentInputResponse:
-        """Here it is."""
+        """Respond with `value`."""
         return AgentInputResponse(value)
 
 
-Question = ToolApprovalRequest | ToolOutcomeRequest | BudgetRequest | AgentInputRequest
-Reply = ToolApprovalResponse | ToolOutcomeResponse | BudgetResponse | AgentInputResponse
+TurnRequest = ToolApprovalRequest | ToolOutcomeRequest | BudgetRequest | AgentInputRequest
+TurnResponse = ToolApprovalResponse | ToolOutcomeResponse | BudgetResponse | AgentInputResponse
 
-ANSWERED_BY: dict[type, type] = {
+RESPONSE_TYPES: dict[type, type] = {
     ToolApprovalRequest: ToolApprovalResponse,
     ToolOutcomeRequest: ToolOutcomeResponse,
     BudgetRequest: BudgetResponse,

@@ -1,4 +1,4 @@
-"""An agent that follows a script: no network, the same every time."""
+"""`ScriptedAgent`: an agent that follows a script, for tests, examples and demos. It needs no network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stepwell.agents.turn_input import tool_names
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """The model says something, word by word if somebody watches, and the turn is over."""
+    """The model answers with a text, streamed word by word if the run is streamed, and the turn ends."""
 
     text: str
     value: Any = None
@@ -25,7 +25,7 @@ class Says:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The model wants tools to be called, all at once: `Calls(("search", {"q": "x"}), ("book", {"seat": 3}))`."""
+    """The model calls tools, side by side: `Calls(("search", {"q": "x"}), ("book", {"seat": 3}))`."""
 
     tools: tuple[tuple[str, dict[str, Any]], ...]
     text: str = ""
@@ -37,7 +37,7 @@ class Calls:
 
 @dataclass(slots=True)
 class Fails:
-    """The model fails, so many times, perhaps after having said something."""
+    """The model fails `times` times, each time after streaming the text `after`."""
 
     error: Exception
     times: int = 1
@@ -46,23 +46,24 @@ class Fails:
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """The agent asks a person, and says what the person answered."""
+    """The agent asks a person, and answers with the response."""
 
     data: Any
     response_type: Any = str
 
 
 Move = str | Says | Calls | Fails | Asks
-"""What a model does when it is called; a text means `Says`."""
+"""What a model does when it is called; a string means `Says`."""
 
 Script = Sequence[Move] | Callable[[list[Message]], Move]
-"""Move by move over all turns of a run; or a function of the conversation, asked at each call of the model."""
+"""A list of moves for all turns of a run, or a function that picks the move for each model call."""
 
 
 class ScriptedAgent:
-    """An agent for tests, examples and demos. `calls` counts what was really done: "model" and the names of tools.
+    """An agent that follows a script.
 
-    `tools` are plain or async functions by name; those in `approve` are asked about first.
+    `tools` are plain or async functions by name; calls of those in `approve` need approval. The
+    attribute `calls` lists the calls that were really made, not recalled: "model" and names of tools.
     """
 
     def __init__(
@@ -78,18 +79,18 @@ class ScriptedAgent:
         self.name, self.description = name, description
         if isinstance(script, str) or not (callable(script) or isinstance(script, Sequence)):
             raise TypeError(
-                f"the script of {name!r} is a list of moves, or a function that gives one, not {script!r:.80}"
+                f"the script of {name!r} must be a list of moves or a function that returns a move, not {script!r:.80}"
             )
         if tools is not None and not isinstance(tools, Mapping):
-            raise TypeError(f"the tools of {name!r} are functions by name, not {tools!r:.80}")
+            raise TypeError(f"the tools of {name!r} must be a mapping of names to functions, not {tools!r:.80}")
         self._script, self._tools, self._approve = script, dict(tools or {}), tool_names(approve, "approve")
         self._tokens = tokens_per_word
         self._failed: dict[int, int] = {}
         self.calls: list[str] = []
 
     async def take_turn(self, turn: Turn) -> Answer:
-        done: int = turn.state or 0  # moves of the script that were made in earlier turns
-        tool_messages: list[Message] = []  # what tools gave in this turn
+        done: int = turn.state or 0  # moves made in earlier turns
+        tool_messages: list[Message] = []  # results of tools in this turn
         while True:
             move = self._move(done, turn.conversation + tool_messages)
             done += 1
@@ -102,6 +103,7 @@ class ScriptedAgent:
             try:
                 reply = await turn.model(partial(self._speak, move, turn))
             except Interrupted:
+                # A handoff ends the turn with an answer; anything else waits for a person.
                 if turn.handoff is None:
                     raise
                 text = turn.last_reply.text if turn.last_reply is not None else ""
@@ -118,12 +120,14 @@ class ScriptedAgent:
             return self._script(conversation)
         if done >= len(self._script):
             raise IndexError(
-                f"the script of {self.name!r} has {len(self._script)} moves, and the model is called again"
+                f"the script of {self.name!r} has only {len(self._script)} moves, but the model is called again"
             )
         return self._script[done]
 
     async def _fail(self, move: Fails, number: int, turn: Turn) -> None:
-        """Fail as often as the script says; after that the move is over."""
+        """Fail as often as the script says; after that, do nothing."""
+        # Counted on the agent, not in the run: a failed turn is repeated from its beginning, and must
+        # get past this move in the end.
         if self._failed.get(number, 0) >= move.times:
             return
         self._failed[number] = self._failed.get(number, 0) + 1
@@ -137,10 +141,11 @@ class ScriptedAgent:
 
     async def _speak(self, move: str | Says | Calls, turn: Turn) -> ModelReply:
         self.calls.append("model")
+        # A real model call always gives other tasks a chance to run.
         await asyncio.sleep(0)
         text = move if isinstance(move, str) else move.text
-        for piece in text.split(" ") if text and turn.streaming else ():
-            turn.delta(f"{piece} ")
+        for word in text.split(" ") if text and turn.streaming else ():
+            turn.delta(f"{word} ")
         tools = move.tools if isinstance(move, Calls) else ()
         calls = [ToolCall(f"call-{n}", name, args, name in self._approve) for n, (name, args) in enumerate(tools)]
         words_read = sum(len(message.text.split()) for message in turn.conversation)
@@ -148,7 +153,8 @@ class ScriptedAgent:
         return ModelReply(move.value if isinstance(move, Says) else None, text, calls, usage)
 
     async def _use_all(self, calls: Sequence[ToolCall], turn: Turn) -> list[Any]:
-        """What all these tools gave. If one fails the others end first: what they give need not be done again."""
+        """Return the results of all these calls, or raise the first error."""
+        # If one fails, the others still finish: their results are stored and need not be made again.
         results = await asyncio.gather(*(self._use(call, turn) for call in calls), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
@@ -158,7 +164,7 @@ class ScriptedAgent:
     async def _use(self, call: ToolCall, turn: Turn) -> Any:
         async def run(arguments: dict[str, Any]) -> Any:
             if call.name not in self._tools:
-                raise LookupError(f"the script of {self.name!r} calls the tool {call.name!r}, which it was not given")
+                raise LookupError(f"the script of {self.name!r} calls {call.name!r}, which is not among its tools")
             self.calls.append(call.name)
             result = self._tools[call.name](**arguments)
             return await result if inspect.isawaitable(result) else result

@@ -1,7 +1,9 @@
-"""One turn of an agent: what it is given, and the hands through which its model and its tools are called.
+"""`Turn`: one turn of an agent, and the methods through which it calls its model and its tools.
 
-Each call is a step of the run. If the turn has to be taken again, after a crash or because a person was asked in
-the middle, what was done is recalled by its place in the turn.
+An agent is a loop in somebody else's code, which cannot be stored in its middle. After a crash, or
+once a person has responded, the turn is therefore taken again from its beginning. Each call made
+through the turn is a step of the run, known by its place in the turn, and a call that was already
+made returns its stored result.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ from stepwell.agents.requests import (
     AgentInputRequest,
     AgentInputResponse,
     BudgetRequest,
-    Question,
-    Reply,
     ToolApprovalRequest,
     ToolApprovalResponse,
     ToolOutcomeRequest,
     ToolOutcomeResponse,
+    TurnRequest,
+    TurnResponse,
 )
 from stepwell.agents.tool_call_context import _CURRENT, CurrentToolCall
 from stepwell.agents.turn_input import Past, Rules, TurnInput
@@ -38,16 +40,19 @@ from stepwell.storage.response_types import NotOfType, answer_as, schema_of
 from stepwell.storage.step_calls import describe_value
 
 RunTool = Callable[[dict[str, Any]], Awaitable[Any]]
-"""Really calls a tool, with these arguments; gives data."""
+"""Calls a tool with these arguments, and returns data."""
 
 
 class Interrupted(BaseException):
-    """The turn ends here: a person is asked, or somebody else goes on. Not an Exception: no agent shall catch it."""
+    """The turn stops here, because a person is asked or another agent takes over.
+
+    It is not an Exception, so that `except Exception` in an agent lets it through.
+    """
 
 
 @dataclass(slots=True)
 class ToolDone:
-    """What a tool gave; or an error that the agent is to see."""
+    """The result of a tool, or an error for the agent to see."""
 
     value: Any = None
     error: str | None = None
@@ -55,23 +60,22 @@ class ToolDone:
 
 
 async def give_way() -> None:
-    """Let what siblings have finished be handed to the store before code of others runs.
-
-    The first call of a model builds a client and imports what that needs: the event loop may stand still for a while.
-    """
+    """Let siblings hand their outcomes to the store before foreign code runs."""
+    # The first call of a model may build a client and import half a library, and block the event
+    # loop for seconds. A crash in that time would lose outcomes that are complete.
     await asyncio.sleep(0)
 
 
 class Turn:
-    """One turn of an agent."""
+    """One turn of an agent: its input, and the calls it makes."""
 
     def __init__(self, ctx: HandlerContext, turn_input: TurnInput, rules: Rules, past: Past) -> None:
         self._ctx, self._input, self._rules, self._past = ctx, turn_input, rules, past
         self._places = TurnPlaces(ctx.steps)
-        self._questions: dict[str, Question] = {}
-        self._under_way: set[str] = set()
-        self._calls: Counter[str] = Counter()  # of the model that were answered, by the part of the turn
-        self._speaking = 1  # the call whose text is told
+        self._requests: dict[str, TurnRequest] = {}
+        self._in_progress: set[str] = set()
+        self._calls: Counter[str] = Counter()  # successful model calls, by the part of the turn
+        self._current_call = 1  # the model call whose text is being emitted
         self._emitted: set[int] = set()
         self.usage = Usage()
         self.handoff: str | None = None
@@ -87,75 +91,86 @@ class Turn:
 
     @property
     def messages(self) -> list[Message]:
-        """What was said since the agent's last turn, and is to be answered."""
+        """The messages since the agent's last turn, to be answered now."""
         return list(self._input.messages)
 
     @property
     def conversation(self) -> list[Message]:
-        """Everything that was said, the new messages included."""
+        """All messages, the new ones included."""
         return list(self._input.conversation)
 
     @property
     def history(self) -> list[Any]:
-        """What the agent gave as `Answer.history` so far."""
+        """What the agent has returned as `Answer.history` so far."""
         return list(self._input.history)
 
     @property
     def state(self) -> Any:
-        """What the agent gave as `Answer.state` last time; None at first."""
+        """What the agent returned as `Answer.state` last time; None at first."""
         return self._input.state
 
     @property
     def handoffs(self) -> Mapping[str, str]:
-        """Tools to offer to the model beside the agent's own, by name, with descriptions: calling one ends the turn."""
+        """Descriptions of the handoff tools to offer to the model, by name; calling one ends the turn."""
         return self._input.handoffs
 
     @property
     def private(self) -> Mapping[str, Any]:
-        """What `run(private={...})` was given; never stored."""
+        """The `private` argument of `run`; never stored."""
         return self._ctx.private
 
     @property
     def streaming(self) -> bool:
-        """True if somebody watches: then pieces of text are worth telling."""
+        """Whether the run is streamed, so that `delta` has an effect."""
         return self._ctx.is_streaming()
 
     @property
     def rules(self) -> Rules:
-        """What goes for the agent; for those whose calls cannot be looked at one by one, and who must say so."""
+        """The agent's rules, for adapters that cannot enforce them and must refuse them."""
         return self._rules
 
     def warn(self, text: str) -> None:
-        """Tell those who watch what they had better know."""
+        """Emit a `warning` event."""
         self._ctx.add_event(WorkflowEvent("warning", text))
 
     def delta(self, text: str) -> None:
-        """Tell a piece of what the model is saying right now."""
+        """Emit a piece of the text that the model is producing."""
         if text:
-            self._emitted.add(self._speaking)
-            self._ctx.emit_update(AgentResponseUpdate(text, self.executor_id, self._speaking))
+            self._emitted.add(self._current_call)
+            self._ctx.emit_update(AgentResponseUpdate(text, self.executor_id, self._current_call))
 
     async def step(self, name: str, function: Callable[[], Awaitable[Any]], *, within: str | None = None) -> Any:
-        """Do something once, and recall it whenever the turn is taken again. `within` is that of `model`."""
-        return (await self._once(self._places.next(f"step {name}", within), function))[0]
+        """Call `function` once, and recall its result whenever the turn is taken again.
+
+        `within` means the same as in `model`.
+        """
+        return (await self._run_once(self._places.next(f"step {name}", within), function))[0]
 
     async def model(self, call: Callable[[], Awaitable[ModelReply]], *, within: str | None = None) -> ModelReply:
-        """Call the model once. While it speaks, `delta` tells it; a reply that is recalled is told in one piece.
+        """Call the model once, and return its reply.
 
-        Tool calls in the reply are looked at before they are made: what needs approval is asked about here, all
-        at once. Raises Interrupted, which must be let through, if somebody is asked or handed over to. Calls are
-        distinguished by the branch that makes them (a task of the turn, by the order in which its tasks were created),
-        and there by their order. `within` names the part of the turn instead, for a library whose tasks come and go.
+        `call` emits the text with `delta` while it arrives; the text of a recalled reply is emitted in
+        one piece. The tool calls in the reply are checked before any of them is made, so that all
+        approvals are requested together. Raises Interrupted, which the agent must let through, if a
+        person is asked or another agent takes over.
+
+        Calls are told apart by the branch that makes them (a task of the turn, by the order in which
+        tasks were created), and within it by their order. `within` names the part of the turn
+        instead, for a library that creates tasks in no fixed order.
         """
         part = self._places.part(within)
-        number = self._calls[part] + 1  # by success: a call that failed, and was made in another way, has no place
+        # Counted by success: a call that fails and is replaced by another, perhaps of a fallback
+        # model, must not shift the calls after it.
+        number = self._calls[part] + 1
         name = f"model {part} {number}" if part else f"model {number}"
-        self._speaking = number
+        self._current_call = number
+        # A recalled reply costs nothing, so it is returned even if the budget is exhausted by now.
         if not self._is_done(name):
             self._check_budget(number)
         reply: ModelReply
-        reply, how = await self._once(name, lambda: self._timed_reply(call, number))
+        reply, how = await self._run_once(name, lambda: self._timed_reply(call, number))
         self._calls[part] = number
+        # A reply that was committed earlier was emitted in the drive that committed it.
         if how == "recalled" and number not in self._emitted:
             self.delta(reply.text)
         self.usage += reply.usage
@@ -171,34 +186,39 @@ class Turn:
         errors: tuple[type[Exception], ...] = (),
         as_error: Callable[[str], Exception] = RuntimeError,
     ) -> Any:
-        """Call a tool once, with the arguments that count; gives what it gave, which must be data.
+        """Call a tool once, and return its result, which must be data.
 
-        What people said about the call is done: a call that was denied gives the denial, one that was answered the
-        answer. `errors` are those that the agent is to see: they are results too, raised again as `as_error(text)`.
+        People's decisions apply: a denied call returns the denial, an answered one the answer, an
+        edited one is made with the edited arguments. Exceptions in `errors` are meant for the agent:
+        they are stored like results, and raised as `as_error(text)`.
         """
-        if self._places.of_call(call) is None:  # no reply asked for it: the agent itself does
+        # A call that no reply of the model requested comes from the agent's own code.
+        if self._places.of_call(call) is None:
             self._check_calls([call], 0, None)
         place = self._place_of(call)
-        if self._questions.keys() & {f"approve {place}", f"outcome {place}"}:
-            raise Interrupted  # again: the agent did not let the first one through
-        match self._past.replies.get(f"approve {place}"):
+        # The agent may have caught the first Interrupted; the tool must not run all the same.
+        if self._requests.keys() & {f"approve {place}", f"outcome {place}"}:
+            raise Interrupted
+        match self._past.responses.get(f"approve {place}"):
             case ToolApprovalResponse(decision="deny", reason=reason):
                 return denial(reason)
             case ToolApprovalResponse(decision="answer", result=result):
                 return result
             case ToolApprovalResponse(arguments=dict() as arguments) if arguments != call.arguments:
-                call = replace(call, arguments=arguments)  # edited, or the agent now says something else
-        match self._past.replies.get(f"outcome {place}"):
+                # Edited by the person, or the agent now comes to other arguments than were approved.
+                call = replace(call, arguments=arguments)
+        match self._past.responses.get(f"outcome {place}"):
             case ToolOutcomeResponse(happened="ran", result=result):
                 return result
         name = f"tool {place} {call.name}"
         if call.name in self._rules.unsafe and not self._is_done(name):
-            await self._begin(place, name, call)
+            await self._mark_started(place, name, call)
+        # Results that an earlier commit holds were announced then.
         is_new = self._input.prefix + name not in self._past.done
         if is_new:
             self._emit_tool_update("tool_called", call, call.arguments)
         description = f"{call.name}({describe_value(call.arguments, self._ctx.scope.codec)})"
-        outcome, _ = await self._once(name, lambda: self._run_tool(name, call, run, errors), description)
+        outcome, _ = await self._run_once(name, lambda: self._run_tool(name, call, run, errors), description)
         self.usage += Usage(tool_calls=1, seconds=outcome.seconds)
         if is_new:
             self._emit_tool_update("tool_returned", call, outcome.error if outcome.error is not None else outcome.value)
@@ -207,7 +227,7 @@ class Turn:
         return outcome.value
 
     async def within(self, messages: Sequence[Message], take_turn: Callable[[Turn], Awaitable[Answer]]) -> Answer:
-        """Let an agent answer these messages, and nothing else, as a part of this turn; one such call at a time."""
+        """Let another agent answer just these messages as part of this turn; one such call at a time."""
         outer = self._input
         self._input = TurnInput(outer.id, messages, messages, prefix=outer.prefix)
         try:
@@ -216,73 +236,82 @@ class Turn:
             self._input = outer
 
     async def ask(self, name: str, data: Any, response_type: Any, *, within: str | None = None) -> Any:
-        """Ask a person something of the agent's own, and give the answer. Raises Interrupted until it is there.
+        """Ask a person a question of the agent's own, and return the response.
 
-        `within` is that of `model`.
+        Raises Interrupted until there is one. `within` means the same as in `model`.
         """
         place = self._places.next(f"ask {name}", within)
         request = AgentInputRequest(self.executor_id, data, json.loads(schema_of(response_type)))
-        reply = self._past.replies.get(place)
+        reply = self._past.responses.get(place)
         if isinstance(reply, AgentInputResponse):
             try:
                 return answer_as(reply.value, [response_type])
             except NotOfType as problem:
+                # Ask once more and say why, rather than fail a run over a typing mistake.
                 request = replace(request, problem=str(problem))
-        self._questions[place] = request
+        self._requests[place] = request
         raise Interrupted
 
-    async def approvals(self, wanted: Sequence[ToolApprovalRequest]) -> list[ToolApprovalResponse]:
-        """What a person says about tool calls that the agent's own library holds back, all asked about at once.
+    async def approvals(self, requests: Sequence[ToolApprovalRequest]) -> list[ToolApprovalResponse]:
+        """Return people's decisions about tool calls that the agent's own library holds back.
 
-        For libraries that stop by themselves. Raises Interrupted until all answers are there.
+        For libraries that stop by themselves. Raises Interrupted until all responses are there.
         """
         part = self._places.next("approval", "")
-        places = [f"{part}/{n}" for n in range(len(wanted))]
-        replies = [self._past.replies.get(place) for place in places]
-        responses = [reply for reply in replies if isinstance(reply, ToolApprovalResponse)]
-        if len(responses) == len(wanted):
+        places = [f"{part}/{n}" for n in range(len(requests))]
+        past = [self._past.responses.get(place) for place in places]
+        responses = [response for response in past if isinstance(response, ToolApprovalResponse)]
+        if len(responses) == len(requests):
             return responses
-        self._questions |= dict(zip(places, wanted, strict=True))
+        self._requests |= dict(zip(places, requests, strict=True))
         raise Interrupted
 
-    # for the executor
+    # The rest of the public part is for AgentExecutor, not for agents.
 
     @property
-    def questions(self) -> Mapping[str, Question]:
-        """What a person is to answer before the turn can go on, by the place of the question."""
-        return self._questions
+    def requests(self) -> Mapping[str, TurnRequest]:
+        """The requests that need a response before the turn can continue, by their places."""
+        return self._requests
 
     @property
     def done(self) -> Mapping[str, Any]:
-        """The steps of this turn that are noted and go with the superstep. All of them: an attempt that died may have
-        come further than this one. As they are noted: whoever got a result may have changed it."""
+        """The results in the superstep log that belong to this turn, by the name of the step."""
+        # Everything in the log, not only what this attempt recalled: one that died may have got
+        # further. Read from the log, because the agent may have changed the objects it received.
         kinds = tuple(f"{self._input.prefix}{kind} " for kind in ("model", "tool", "step", "began"))
         return {
             name: self._ctx.steps.get_result(name) for name in self._ctx.steps.list_names() if name.startswith(kinds)
         }
 
     @property
-    def replies(self) -> Mapping[str, Reply]:
-        """What people answered and still holds: a tool that was called since may have run, whatever was said of it."""
+    def responses(self) -> Mapping[str, TurnResponse]:
+        """The responses of people that still hold, by the places of the requests."""
+        # "It did not run" is out of date once the tool has been started again.
         began = f"{self._input.prefix}began "
         outdated = {f"outcome {name.removeprefix(began)}" for name in self.done if name.startswith(began)}
-        return {place: reply for place, reply in self._past.replies.items() if place not in outdated}
+        return {place: response for place, response in self._past.responses.items() if place not in outdated}
 
     @property
     def interrupted(self) -> bool:
-        return bool(self._questions) or self.handoff is not None
+        """Whether the turn ended with requests or a handoff."""
+        return bool(self._requests) or self.handoff is not None
 
-    async def _once(
+    async def _run_once(
         self, name: str, function: Callable[[], Awaitable[Any]], call: str | None = None
     ) -> tuple[Any, str]:
-        """What came of a step, and how: done now, recalled, or of a part of the turn that was committed."""
+        """Return the result of a step, and how it was obtained.
+
+        That is "done" (now), "recalled" (from the superstep log) or "committed" (in an earlier part of
+        the turn).
+        """
         name = self._input.prefix + name
         if name in self._past.done:
             return self._past.done[name], "committed"
-        if name in self._under_way:
+        if name in self._in_progress:
             raise RunError(
-                f"{self.executor_id!r} in run {self.run_id!r} asks for {name!r} twice at the same time; make one call "
-                f"after the other, or name the parts of the turn that call side by side: turn.model(..., within=...)",
+                f"{self.executor_id!r} in run {self.run_id!r} makes the call {name!r} twice at the same time; make one "
+                f"call after the other, or name the parts of the turn that run side by side: "
+                f"turn.model(..., within=...)",
                 run_id=self.run_id,
             )
         how = "recalled"
@@ -293,11 +322,11 @@ class Turn:
             await give_way()
             return await function()
 
-        self._under_way.add(name)
+        self._in_progress.add(name)
         try:
             result = await self._ctx.named_step(name, do, call)
         finally:
-            self._under_way.discard(name)
+            self._in_progress.discard(name)
         return result, how
 
     def _is_done(self, name: str) -> bool:
@@ -309,6 +338,7 @@ class Turn:
         try:
             reply = await call()
         except BaseException:
+            # Watchers have seen text of a reply that will never be: retract it.
             if number in self._emitted:
                 self._ctx.emit_withdrawal(number)
                 self._emitted.discard(number)
@@ -325,7 +355,9 @@ class Turn:
         run: RunTool,
         errors: tuple[type[Exception], ...],
     ) -> ToolDone:
-        token = _CURRENT.set(CurrentToolCall(self.run_id, self.executor_id, call.name, call.id, self._key(name)))
+        token = _CURRENT.set(
+            CurrentToolCall(self.run_id, self.executor_id, call.name, call.id, self._idempotency_key(name))
+        )
         began = perf_counter()
         try:
             return ToolDone(await run(call.arguments), seconds=perf_counter() - began)
@@ -334,7 +366,9 @@ class Turn:
         finally:
             _CURRENT.reset(token)
 
-    def _key(self, name: str) -> str:
+    def _idempotency_key(self, name: str) -> str:
+        # Derived from the turn, not from the delivery: a turn that waited goes through several
+        # deliveries, and the key of a call must be the same in all of them.
         scope = self._ctx.scope
         return idempotency_key(scope.run_id, scope.epoch, f"{self._input.id}/{name}")
 
@@ -342,11 +376,13 @@ class Turn:
         ids = [call.id for call in calls]
         if len(set(ids)) < len(ids):
             raise RunError(
-                f"the model of {self.executor_id!r} in run {self.run_id!r} called two tools under one id ({ids}); "
-                f"each tool call needs an id of its own",
+                f"the model of {self.executor_id!r} in run {self.run_id!r} used one id for two tool calls ({ids}); "
+                f"each tool call needs its own id",
                 run_id=self.run_id,
             )
         self._places.add_calls(calls, number, within)
+        # A handoff comes first: it ends the turn, and the other calls of the reply are not made, so
+        # nobody needs to approve them.
         for call in calls:
             if call.name in self.handoffs:
                 self.handoff = call.name
@@ -354,43 +390,47 @@ class Turn:
         for call in calls:
             self._check_approval(call)
             self._check_outcome(call)
-        if self._questions:
+        if self._requests:
             raise Interrupted
 
     def _place_of(self, call: ToolCall) -> str:
         place = self._places.of_call(call)
-        assert place is not None  # it was looked at
+        assert place is not None  # _check_calls has recorded it
         return place
 
     def _check_approval(self, call: ToolCall) -> None:
         place = f"approve {self._place_of(call)}"
-        if (call.needs_approval or call.name in self._rules.approve) and place not in self._past.replies:
-            self._questions[place] = ToolApprovalRequest(
+        if (call.needs_approval or call.name in self._rules.approve) and place not in self._past.responses:
+            self._requests[place] = ToolApprovalRequest(
                 self.executor_id, call.name, call.arguments, call.id, call.description, call.parameters
             )
 
     def _check_outcome(self, call: ToolCall) -> None:
         place = self._place_of(call)
         name = f"tool {place} {call.name}"
-        if call.name in self._rules.unsafe and self._has_begun(place) and not self._is_done(name):
+        if call.name in self._rules.unsafe and self._may_have_run(place) and not self._is_done(name):
             self._ask_outcome(place, name, call)
 
     def _ask_outcome(self, place: str, name: str, call: ToolCall) -> None:
-        self._questions[f"outcome {place}"] = ToolOutcomeRequest(
-            self.executor_id, call.name, call.arguments, call.id, self._key(name)
+        self._requests[f"outcome {place}"] = ToolOutcomeRequest(
+            self.executor_id, call.name, call.arguments, call.id, self._idempotency_key(name)
         )
 
-    def _has_begun(self, place: str) -> bool:
+    def _may_have_run(self, place: str) -> bool:
+        """Say whether a tool was started and nobody has said since what became of it."""
         name = f"{self._input.prefix}began {place}"
-        committed = name in self._past.done and f"outcome {place}" not in self._past.replies
+        committed = name in self._past.done and f"outcome {place}" not in self._past.responses
         return committed or self._ctx.steps.has_result(name)
 
-    async def _begin(self, place: str, name: str, call: ToolCall) -> None:
-        """Note that a tool that must not be repeated is called now."""
-        if self._has_begun(place):  # the agent itself tries it again
+    async def _mark_started(self, place: str, name: str, call: ToolCall) -> None:
+        """Store that an unsafe tool is about to be called."""
+        # The first call failed, and the agent itself tries again within the same turn.
+        if self._may_have_run(place):
             self._ask_outcome(place, name, call)
             raise Interrupted
 
+        # The step does nothing. That it is in the log is what matters: it is durable before the tool
+        # runs, so after a crash the turn knows that the tool may have run.
         async def begin() -> None:
             return None
 
@@ -403,21 +443,22 @@ class Turn:
         so_far = self._past.spent + self.usage
         if budget.cost is not None and so_far.calls and so_far.cost is None:
             raise RunError(
-                f"{self.executor_id!r} in run {self.run_id!r} may cost {budget.cost:g}, and nobody knows what its "
-                f"calls cost: give AgentExecutor(..., price=...), or limit tokens or calls",
+                f"{self.executor_id!r} in run {self.run_id!r} has a cost budget of {budget.cost:g}, but the cost of "
+                f"its calls is unknown: pass AgentExecutor(..., price=...), or limit tokens or calls instead",
                 run_id=self.run_id,
             )
-        for kind, limit, spent in budget.used_up(so_far, self._past.raised):
+        for kind, limit, spent in budget.find_exhausted(so_far, self._past.raised):
+            # The place is never looked up: the response raises the limit, which is checked above.
             place = f"budget {kind} {number}"
-            self._questions[place] = BudgetRequest(self.executor_id, kind, limit, spent, budget.whole_run)
-        if self._questions:
+            self._requests[place] = BudgetRequest(self.executor_id, kind, limit, spent, budget.whole_run)
+        if self._requests:
             raise Interrupted
 
     def _emit_tool_update(self, kind: Any, call: ToolCall, data: Any) -> None:
         details = {"kind": kind, "tool": call.name, "tool_call_id": call.id, "data": data}
-        self._ctx.emit_update(AgentResponseUpdate("", self.executor_id, self._speaking, **details))
+        self._ctx.emit_update(AgentResponseUpdate("", self.executor_id, self._current_call, **details))
 
 
 def denial(reason: str) -> str:
-    """What an agent is told in place of the result of a tool call that was denied."""
+    """Return the result that an agent sees for a tool call that was denied."""
     return f"The call was denied: {reason}" if reason else "The call was denied."

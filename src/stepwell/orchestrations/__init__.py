@@ -1,4 +1,4 @@
-"""Teams of agents in well-known shapes, each built into a plain workflow."""
+"""Builders for teams of agents in well-known patterns; each team becomes an ordinary workflow."""
 
 from stepwell.orchestrations.concurrent import ConcurrentBuilder
 from stepwell.orchestrations.group_chat.builder import GroupChatBuilder

@@ -1,4 +1,4 @@
-"""Side by side: every participant hears the same, and what they answer is brought together."""
+"""Concurrent teams: all participants receive the same messages, and their answers are aggregated."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from stepwell.orchestrations.review import ReviewingTeamBuilder
 from stepwell.workflows.builder import WorkflowBuilder
 
 Result = AgentExecutorResponse | AgentResponse | Message | list[Message] | str
-"""What participants may send: agents an AgentExecutorResponse, teams an AgentResponse, others also plain messages."""
+"""What participants may send: agents an AgentExecutorResponse, teams an AgentResponse, others plain messages too."""
 
 Aggregate = Callable[..., Any]
-"""Makes the result of the team: `(results)` or `(results, ctx)`, plain or async."""
+"""Computes the result of the team from `(results)` or `(results, ctx)`; plain or async."""
 
 
 class Dispatcher(TeamEntry):
-    """Gives every participant the same messages."""
+    """Sends the same messages to every participant."""
 
     def __init__(self, id: str, members: Mapping[str, Executor]) -> None:
         super().__init__(id)
@@ -33,6 +33,7 @@ class Dispatcher(TeamEntry):
         self.by_request = [id for id in members if id not in self.by_list]
 
     async def receive(self, messages: list[Message], ctx: WorkflowContext[Any, AgentResponse]) -> None:
+        # Usually all participants take requests, and one message over the fan-out reaches them all.
         if not self.by_list:
             await ctx.send_message(AgentExecutorRequest(messages))
             return
@@ -43,15 +44,15 @@ class Dispatcher(TeamEntry):
 
 
 class Aggregator(Executor):
-    """The last thing that each participant said, in the order of the participants, as one response."""
+    """Combines the last message of each participant, in their order, into one response."""
 
     @handler
     async def bring_together(self, results: list[Result], ctx: WorkflowContext[Never, AgentResponse]) -> None:
         messages = [message for result in results if (message := _last_message(result)) is not None]
         if not messages:
             raise RunError(
-                f"nobody in the team said anything, so {self.id!r} in run {ctx.run_id!r} has nothing to bring "
-                f"together: give the team an aggregator that knows what to do then: with_aggregator(...)",
+                f"no participant answered, so {self.id!r} in run {ctx.run_id!r} has nothing to aggregate; handle that "
+                f"case with your own aggregator: with_aggregator(...)",
                 run_id=ctx.run_id,
             )
         responses = [response for result in results if (response := _response_of(result)) is not None]
@@ -59,9 +60,14 @@ class Aggregator(Executor):
 
 
 class CallbackAggregator(Executor):
-    """A function that makes the result of the team. One that takes only the results is called once."""
+    """Calls a function that computes the result of the team.
+
+    A function that takes only the results is a step, called once; one that also takes the context
+    decides itself what is a step.
+    """
 
     def __init__(self, function: Aggregate) -> None:
+        # A lambda has no usable name.
         name = name_of(function)
         super().__init__(name if name.isidentifier() else "aggregator")
         self.function = function
@@ -69,26 +75,26 @@ class CallbackAggregator(Executor):
 
     @handler
     async def bring_together(self, results: list[Any], ctx: WorkflowContext[Never, Any]) -> None:
-        output = await (self._call_with_context(results, ctx) if self.takes_context else self._call_once(results, ctx))
+        if self.takes_context:
+            output = await self._call_with_context(results, ctx)
+        else:
+            output = await ctx.step("aggregate", self.function, results)
         if output is not None:
             await ctx.yield_output(output)
 
-    async def _call_once(self, results: list[Any], ctx: WorkflowContext[Never, Any]) -> Any:
-        return await ctx.step("aggregate", self.function, results)
-
     async def _call_with_context(self, results: list[Any], ctx: WorkflowContext[Never, Any]) -> Any:
-        """A function that has the context says by itself what is to be done once."""
         if inspect.iscoroutinefunction(self.function):
             return await self.function(results, ctx)
         output = await run_in_thread(self.function, results, ctx)
+        # A plain callable may still return an awaitable: a partial, or an object with async __call__.
         return await output if inspect.isawaitable(output) else output
 
 
 class ConcurrentBuilder(ReviewingTeamBuilder):
     """Builds a team whose participants work side by side on the same messages.
 
-    An aggregator gets what they answered as one list, in the order of the participants. Without one of your own, the
-    output is one AgentResponse with the last message of each. A participant that is no agent takes
+    An aggregator receives their answers as a list, in the order of the participants. The default one
+    yields one AgentResponse with the last message of each. A participant that is not an agent takes
     `AgentExecutorRequest` or `list[Message]`, and sends one answer.
     """
 
@@ -96,10 +102,11 @@ class ConcurrentBuilder(ReviewingTeamBuilder):
     _aggregators: tuple[Executor | Aggregate, ...] = ()
 
     def with_aggregator(self, aggregator: Executor | Aggregate) -> Self:
-        """Bring the answers together so: an Executor that takes the list of them, or a function of it.
+        """Aggregate the answers with an Executor that takes the list of them, or with a function.
 
-        What a function returns, unless it is None, is the output; a plain function runs in a thread.
+        The function's return value, unless it is None, is the output; a plain function runs in a thread.
         """
+        # All of them are kept, so that `build` can report a second call as a problem.
         self._aggregators = (*self._aggregators, aggregator)
         return self
 
@@ -109,14 +116,12 @@ class ConcurrentBuilder(ReviewingTeamBuilder):
             yield f"a concurrent team needs at least two participants, not only {next(iter(members))!r}"
         for id, member in members.items():
             if not takes(member, AgentExecutorRequest) and not takes(member, list[Message]):
-                yield f"{id!r} takes neither AgentExecutorRequest nor list[Message]: nothing could be said to it"
+                yield f"{id!r} takes neither AgentExecutorRequest nor list[Message], so it cannot receive the input"
         if len(self._aggregators) > 1:
-            yield f"with_aggregator was called {len(self._aggregators)} times: a team has one aggregator"
+            yield f"with_aggregator was called {len(self._aggregators)} times: a team has only one aggregator"
         for aggregator in self._aggregators:
             if not isinstance(aggregator, Executor) and (not callable(aggregator) or isinstance(aggregator, type)):
-                yield (
-                    f"{aggregator!r:.80} cannot bring answers together: give an Executor, or a function of the results"
-                )
+                yield f"{aggregator!r:.80} cannot be an aggregator: pass an Executor, or a function of the results"
             elif not isinstance(aggregator, Executor) and _count_parameters(aggregator) not in (1, 2):
                 yield f"the aggregator {name_of(aggregator)!r} must take (results) or (results, ctx)"
 
@@ -152,7 +157,7 @@ def _last_message(result: Result) -> Message | None:
 
 
 def _count_parameters(function: Aggregate) -> int:
-    """How many parameters a call has to fill."""
+    """Count the positional parameters that a call must fill."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
     return sum(1 for parameter in parameters if parameter.kind in kinds and parameter.default is parameter.empty)

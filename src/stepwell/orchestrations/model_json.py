@@ -1,4 +1,4 @@
-"""What a model answered, read as data."""
+"""Reading JSON objects from the answers of models."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ _DECODER = json.JSONDecoder()
 
 
 def objects_in(response: AgentResponse) -> list[dict[str, Any]]:
-    """The JSON objects in an answer, in order: its parsed value if it has one, else those that stand in its text,
-    alone, in a fence, in the middle of words or one after the other."""
+    """Return the JSON objects in an answer: its parsed value if it has one, else all objects in its text.
+
+    In a text they may stand alone, in a code fence, between words, or one after the other.
+    """
     value = response.value
     if hasattr(value, "model_dump"):
         value = value.model_dump(mode="json")
@@ -25,9 +27,10 @@ def _in_text(text: str) -> Iterator[dict[str, Any]]:
     while at >= 0:
         try:
             value, end = _DECODER.raw_decode(text, at)
-        except ValueError:  # a brace that begins no object
+        except ValueError:  # not the start of an object
             end = at + 1
-        except RecursionError:  # nobody means that; trying every brace of it would take for ever
+        except RecursionError:
+            # Thousands of nested braces are not an answer, and trying each of them takes quadratic time.
             return
         else:
             yield value

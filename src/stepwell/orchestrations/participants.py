@@ -1,4 +1,4 @@
-"""Who takes part in a team, and what the builders of all teams have in common."""
+"""The participants of a team, and the base class of all team builders."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from stepwell.workflows.workflow import Workflow
 from stepwell.workflows.workflow_agent import WorkflowAgent
 
 DEFAULT_TEAM_ITERATIONS = 10_000
-"""Supersteps that a team may take since the last message from outside: its own limits should end it long before."""
+"""Supersteps a team may take after a message from outside. The team's own limits should end it long before."""
 
 Participant = Any
-"""An agent of any kind that Stepwell knows, an async function, an AgentExecutor, or another Executor."""
+"""An agent of any supported kind, an async function, an AgentExecutor, or another Executor."""
 
 
-def participants_of(given: Iterable[Participant]) -> dict[str, Executor]:
-    """The executors of a team by their ids, in the order given. Raises DefinitionError with every problem at once."""
-    members, problems = collect_participants(given)
+def participants_of(participants: Iterable[Participant]) -> dict[str, Executor]:
+    """Return the executors of a team by id, in the given order. Raises DefinitionError with all problems."""
+    members, problems = collect_participants(participants)
     if problems:
         raise DefinitionError(problems)
     return members
 
 
 def collect_participants(candidates: Any) -> tuple[dict[str, Executor], list[str]]:
-    """The executors of a team by their ids, and what is wrong with those given."""
+    """Return the executors of a team by id, and the problems with the candidates."""
     if isinstance(candidates, (str, Executor, type)) or not isinstance(candidates, Iterable):
-        return {}, [f"participants is a list of agents and executors, not {candidates!r:.80}"]
+        return {}, [f"participants must be a list of agents and executors, not {candidates!r:.80}"]
     members: dict[str, Executor] = {}
     problems: list[str] = []
     objects: set[int] = set()
     participants = list(candidates)
     for participant in participants:
         if id(participant) in objects:
-            problems.append(f"{participant!r:.80} stands twice among the participants: each takes part once")
+            problems.append(f"{participant!r:.80} is listed twice among the participants")
             continue
         objects.add(id(participant))
         try:
@@ -55,15 +55,15 @@ def collect_participants(candidates: Any) -> tuple[dict[str, Executor], list[str
             problems += error.problems
             continue
         if member.id in members:
-            problems.append(f"two participants are called {member.id!r}: give each a name of its own")
+            problems.append(f"two participants have the name {member.id!r}: names must be unique")
         members[member.id] = member
     if not participants:
-        problems.append("a team needs participants, and none are given")
+        problems.append("a team needs at least one participant")
     return members, problems
 
 
 def executor_of(participant: Participant) -> Executor:
-    """The executor that a participant stands for. Raises DefinitionError if it stands for none."""
+    """Return the executor for a participant. Raises DefinitionError if it is neither agent nor executor."""
     if isinstance(participant, Executor):
         return participant
     if isinstance(participant, WorkflowAgent):
@@ -71,18 +71,18 @@ def executor_of(participant: Participant) -> Executor:
     if is_agent(participant) or inspect.iscoroutinefunction(participant):
         return AgentExecutor(participant)
     raise DefinitionError(
-        f"{participant!r:.80} cannot take part in a team: give an agent, an async function that answers messages, or "
-        f"an instance of an Executor"
+        f"{participant!r:.80} cannot be a participant: pass an agent, an async function that answers messages, or an "
+        f"instance of an Executor"
     )
 
 
 def takes(executor: Executor, kind: object) -> bool:
-    """Whether an executor says that it handles messages of a type."""
+    """Say whether an executor has a handler for messages of a type."""
     return any(is_type_compatible(kind, handled) for handled in executor.input_types)
 
 
 class TeamEntry(Executor):
-    """The executor that a team begins with: whatever stands for messages comes to `receive` as messages."""
+    """The first executor of a team: it accepts all forms of input and passes them to `receive` as messages."""
 
     @handler
     async def open_text(self, text: str, ctx: WorkflowContext[Any, AgentResponse]) -> None:
@@ -106,16 +106,17 @@ class TeamEntry(Executor):
 
     @handler
     async def open_answer(self, answer: AgentExecutorResponse, ctx: WorkflowContext[Any, AgentResponse]) -> None:
-        """What an agent beside the team answered. The team is another run and cannot read its whole conversation."""
+        """Receive the answer of an agent outside the team."""
+        # Only the answer: the team is another run, and cannot read that agent's conversation.
         await self.receive(list(answer.agent_response.messages), ctx)
 
     async def receive(self, messages: list[Message], ctx: WorkflowContext[Any, AgentResponse]) -> None:
-        """These messages came in."""
-        raise NotImplementedError(f"{type(self).__name__} must say what it does with messages: define `receive`")
+        """Handle incoming messages."""
+        raise NotImplementedError(f"{type(self).__name__} must override `receive`")
 
 
 class TeamOptions(TypedDict, total=False):
-    """The keywords that every builder of teams takes, and passes on to `TeamBuilder`."""
+    """The keyword arguments that every team builder passes on to `TeamBuilder`."""
 
     participants: Sequence[Participant]
     name: str | None
@@ -127,14 +128,14 @@ class TeamOptions(TypedDict, total=False):
 
 
 class TeamBuilder(ABC):
-    """What the builders of all teams have in common.
+    """The base class of all team builders.
 
-    `output_from` and `intermediate_output_from` name those whose answers are told as outputs of the run, or on the
-    way: participants as they were given, ids, "all", and for the latter "all_other". If nothing is said, the
-    outputs are those that the shape of the team says.
+    `output_from` and `intermediate_output_from` select the participants whose answers are outputs or
+    intermediate outputs of the run: a list of participants or their ids, "all", and for the latter
+    also "all_other". By default the pattern of the team decides.
     """
 
-    kind: ClassVar[str]  # the name of a team that is given none
+    kind: ClassVar[str]  # the default name of the team
 
     def __init__(
         self,
@@ -154,12 +155,12 @@ class TeamBuilder(ABC):
         self._max_iterations = max_iterations
 
     def with_checkpointing(self, checkpoint_storage: StorageLike) -> Self:
-        """Commit every run to this storage, unless `run` is given another."""
+        """Commit every run to this storage, unless `run` receives another one."""
         self._storage = checkpoint_storage
         return self
 
     def build(self) -> Workflow:
-        """The team as a workflow. Raises DefinitionError with every problem at once."""
+        """Build the workflow of the team. Raises DefinitionError with all problems."""
         self._participants = _as_list(self._participants)
         members, problems = collect_participants(self._participants)
         problems += [*self._find_invalid_options(), *self._find_repeats(), *self._find_problems(members)]
@@ -169,14 +170,14 @@ class TeamBuilder(ABC):
 
     @abstractmethod
     def _wire(self, members: dict[str, Executor]) -> WorkflowBuilder:
-        """The graph of the team; begin with `_start_builder`."""
+        """Build the graph of the team, starting from `_start_builder`."""
 
     def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
-        """What is wrong with this team besides its participants, one sentence each."""
+        """Return problems of this team other than those of its participants, one sentence each."""
         return ()
 
     def _start_builder(self, start: Executor, outputs: Sequence[str]) -> WorkflowBuilder:
-        """A workflow that begins so; `outputs` are the ids whose yields are its outputs if nothing else was said."""
+        """Return a workflow builder with this start; `outputs` names the executors that yield outputs by default."""
         intermediate_from = self._ids_of(self._intermediate_from)
         output_from = self._ids_of(self._output_from)
         if output_from is None and intermediate_from != "all":
@@ -192,7 +193,7 @@ class TeamBuilder(ABC):
         )
 
     def _id_of(self, mention: Participant) -> str:
-        """The id that a mention of a participant means, whether or not there is one of that id."""
+        """Return the id that a reference to a participant means, whether or not there is such a participant."""
         if isinstance(mention, str):
             return mention
         for participant in self._participants:
@@ -213,7 +214,7 @@ class TeamBuilder(ABC):
             ("intermediate_output_from", self._intermediate_from),
         ):
             if self._ids_of(mentions) is None and mentions is not None:
-                yield f"{option} is a list of participants or their names, or 'all', not {mentions!r:.80}"
+                yield f"{option} must be a list of participants or their names, or 'all', not {mentions!r:.80}"
 
     def _find_repeats(self) -> Iterator[str]:
         for option, mentions in (
@@ -223,9 +224,9 @@ class TeamBuilder(ABC):
             names = self._ids_of(mentions)
             for name in dict.fromkeys(names) if isinstance(names, list) else ():
                 if names is not None and names.count(name) > 1:
-                    yield f"{name!r} stands twice in {option}"
+                    yield f"{name!r} is listed twice in {option}"
 
 
 def _as_list(participants: Any) -> Any:
-    """What was given, so that it can be looked at more than once."""
+    # An iterator can be read only once, and `build` may be called again.
     return list(participants) if isinstance(participants, Iterator) else participants

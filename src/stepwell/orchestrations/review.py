@@ -1,4 +1,4 @@
-"""An agent whose answers a person looks at before they go on."""
+"""Review of agents' answers by a person, before the answers are sent on."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from stepwell.workflows.subworkflow_agent import WorkflowAgentExecutor
 
 @dataclass(frozen=True, slots=True)
 class AgentRequestInfoResponse:
-    """What a person says to an agent's answer: nothing, and it goes on; or something, and the agent answers again."""
+    """A person's review of an answer: an empty one approves it, any message asks the agent to answer again."""
 
     messages: Sequence[Message] = ()
 
     @staticmethod
     def approve() -> AgentRequestInfoResponse:
-        """The answer goes on as it is."""
+        """Approve the answer as it is."""
         return AgentRequestInfoResponse()
 
     @staticmethod
     def from_strings(texts: Sequence[str]) -> AgentRequestInfoResponse:
-        """The agent is told this, and answers again."""
+        """Ask the agent to answer again, with these texts as feedback."""
         if isinstance(texts, str) or not _are_all(str, texts):
-            raise TypeError(f"from_strings takes a list of texts: from_strings([{texts!r:.80}])")
+            raise TypeError(f"from_strings takes a list of strings: from_strings([{texts!r:.80}])")
         return AgentRequestInfoResponse.from_messages([Message("user", text) for text in texts])
 
     @staticmethod
     def from_messages(messages: Sequence[Message]) -> AgentRequestInfoResponse:
-        """The agent is told this, and answers again."""
+        """Ask the agent to answer again, with these messages as feedback. Raises ValueError if there are none."""
         if not _are_all(Message, messages):
             raise TypeError(f"from_messages takes a list of messages, not {messages!r:.80}")
         if not messages:
-            raise ValueError("nothing is said to the agent: say something, or let its answer pass with approve()")
+            raise ValueError("the feedback is empty: say what to change, or accept the answer with approve()")
         return AgentRequestInfoResponse(list(messages))
 
 
@@ -55,10 +55,15 @@ class ReviewedAgentExecutor(AgentExecutor):
 
     @staticmethod
     def of(agent: AgentExecutor) -> ReviewedAgentExecutor:
-        """The same agent under the same id, reviewed. What its class does with an answer happens when it has passed."""
+        """Return the same agent under the same id, with reviews.
+
+        What its class does with an answer happens after the answer is approved.
+        """
         cls = type(agent)
         if issubclass(cls, ReviewedAgentExecutor):
             return agent  # type: ignore[return-value]
+        # A user may have subclassed AgentExecutor. A class made of both puts the review in front of the
+        # subclass's own `send_response`, which `super()` then reaches.
         bases = (ReviewedAgentExecutor,) if cls is AgentExecutor else (ReviewedAgentExecutor, cls)
         twin: ReviewedAgentExecutor = object.__new__(type(f"Reviewed{cls.__name__}", bases, {}))
         vars(twin).update(vars(agent.clone()))
@@ -84,12 +89,12 @@ class ReviewedAgentExecutor(AgentExecutor):
 
 
 class ReviewingTeamBuilder(TeamBuilder):
-    """The builder of a team whose agents' answers people may look at."""
+    """The base class of builders for teams whose answers can be reviewed."""
 
     _reviewed: Sequence[Participant] | None = ()  # None: all agents
 
     def with_request_info(self, *, agents: Sequence[Participant] | None = None) -> Self:
-        """Ask a person about each answer of these agents, or of all, before it goes on."""
+        """Have a person review each answer of these agents, or of all, before it is sent on."""
         if isinstance(agents, str) or not isinstance(agents, Iterable | None):
             raise TypeError(f"with_request_info takes a list of agents: with_request_info(agents=[{agents!r:.80}])")
         self._reviewed = None if agents is None else list(agents)
@@ -98,15 +103,15 @@ class ReviewingTeamBuilder(TeamBuilder):
     def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
         for id in self._to_review(members):
             if id not in members:
-                yield f"with_request_info names {id!r}, who does not take part"
+                yield f"with_request_info names {id!r}, which is not a participant"
             elif not isinstance(members[id], AgentExecutor):
                 yield (
-                    f"the answers of {id!r}, a {type(members[id]).__name__}, cannot be asked about with "
-                    f"with_request_info: let it ask by itself, with ctx.request_info(...), and name the others"
+                    f"with_request_info cannot review the answers of {id!r}, a {type(members[id]).__name__}: let it "
+                    f"call ctx.request_info(...) itself, and name the other agents in with_request_info(agents=[...])"
                 )
 
     def _add_reviews(self, members: Mapping[str, Executor]) -> dict[str, Executor]:
-        """The participants, some of them reviewed."""
+        """Return the participants, with reviews where they were asked for."""
         chosen = self._to_review(members)
         return {
             id: ReviewedAgentExecutor.of(member) if id in chosen and isinstance(member, AgentExecutor) else member

@@ -1,4 +1,4 @@
-"""One after the other: each participant hears what was said before it."""
+"""Sequential teams: participants work one after the other, each with the conversation so far."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from stepwell.workflows.subworkflow_agent import WorkflowAgentExecutor
 
 
 class InputConversation(TeamEntry):
-    """Makes whatever a team is given into messages, for the first participant."""
+    """Converts the input of the team into messages for the first participant."""
 
     async def receive(self, messages: list[Message], ctx: WorkflowContext[Any, AgentResponse]) -> None:
         await ctx.send_message(messages)
 
 
 class ToConversation(Executor):
-    """Makes an agent's answer into plain messages, for a participant that takes only those."""
+    """Converts an agent's answer into plain messages, for a participant that takes only those."""
 
     def __init__(self, id: str, *, only_answer: bool) -> None:
         super().__init__(id)
@@ -43,11 +43,11 @@ class ToConversation(Executor):
 
 
 class SequentialBuilder(ReviewingTeamBuilder):
-    """Builds a team whose participants work one after the other, each with all that was said before.
+    """Builds a team whose participants work one after the other, each with the conversation so far.
 
-    With `chain_only_agent_responses` an agent hears only the answer of the one before it. A participant that is no
-    agent takes `list[Message]`, or what the one before it sends, and sends `list[Message]`; the last one yields the
-    result. The output is that of the last participant.
+    With `chain_only_agent_responses`, an agent receives only the answer of the participant before it.
+    A participant that is not an agent takes `list[Message]`, or what the one before it sends, and sends
+    `list[Message]`; the last one yields the result. The output is that of the last participant.
     """
 
     kind = "Sequential"
@@ -68,11 +68,11 @@ class SequentialBuilder(ReviewingTeamBuilder):
         team = list(members.values())
         first, last = team[0], team[-1]
         if not takes(first, list[Message]):
-            yield f"the first participant, {first.id!r}, takes {_types(first.input_types)}: it must take list[Message]"
+            yield f"the first participant, {first.id!r}, must take list[Message], but takes {_types(first.input_types)}"
         if last.output_types and not last.workflow_output_types and not isinstance(last, AgentExecutor):
             yield (
-                f"the last participant, {last.id!r}, sends {_types(last.output_types)}, and nobody comes after it: let "
-                f"it yield the result"
+                f"the last participant, {last.id!r}, sends {_types(last.output_types)}, but no participant follows "
+                f"it: let it yield the result"
             )
 
     def _wire(self, members: dict[str, Executor]) -> WorkflowBuilder:
@@ -83,12 +83,14 @@ class SequentialBuilder(ReviewingTeamBuilder):
         builder = self._start_builder(start, [team[-1].id])
         builder.add_edge(start, team[0])
         for member, successor in pairwise(team):
-            if _are_strangers(member, successor) or (
+            # A workflow as an agent would read the whole conversation from the response, so that one
+            # gets plain messages too if it shall see only the answer.
+            if _needs_converter(member, successor) or (
                 self._only_answers and isinstance(successor, WorkflowAgentExecutor)
             ):
-                between = ToConversation(f"to-conversation:{successor.id}", only_answer=self._only_answers)
-                builder.add_edge(member, between)
-                member = between
+                converter = ToConversation(f"to-conversation:{successor.id}", only_answer=self._only_answers)
+                builder.add_edge(member, converter)
+                member = converter
             builder.add_edge(member, successor)
         return builder
 
@@ -96,13 +98,14 @@ class SequentialBuilder(ReviewingTeamBuilder):
 def _hear_only_the_answer(member: Executor) -> Executor:
     if not isinstance(member, AgentExecutor) or member.context_mode != "full":
         return member
+    # A clone: the caller's executor keeps its setting.
     twin = member.clone()
     twin.context_mode = "last_agent"
     return twin
 
 
-def _are_strangers(member: Executor, successor: Executor) -> bool:
-    """Whether one answers as agents do, and the other takes plain messages only."""
+def _needs_converter(member: Executor, successor: Executor) -> bool:
+    """Say whether `member` answers like an agent and `successor` takes plain messages only."""
     answers = [sent for sent in member.output_types if sent in (AgentExecutorResponse, AgentResponse)]
     understood = any(takes(successor, answer) for answer in answers)
     return bool(answers) and not understood and takes(successor, list[Message])

@@ -1,4 +1,4 @@
-"""Pictures of workflows."""
+"""Drawings of workflows as Mermaid, DOT and text."""
 
 from stepwell.viz.picture import WorkflowViz
 

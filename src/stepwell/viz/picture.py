@@ -1,4 +1,4 @@
-"""A workflow as a picture: Mermaid, DOT, and plain text."""
+"""`WorkflowViz`: draws a workflow as Mermaid, DOT or plain text, without any dependency."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stepwell.model.visible_text import JOINERS, visible
 
 
 class Drawable(Protocol):
-    """What can be drawn."""
+    """The attributes of a workflow that a drawing needs."""
 
     @property
     def start_executor_id(self) -> str: ...
@@ -24,7 +24,7 @@ class Drawable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Arrow:
-    """One arrow; `label` says when it is taken."""
+    """One arrow of a drawing; `label` names its condition."""
 
     source: str | FanIn
     target: str | FanIn
@@ -32,38 +32,38 @@ class _Arrow:
 
 
 class WorkflowViz:
-    """Draws a workflow, and in frames the workflows inside it. All three forms are text and need nothing installed."""
+    """Draws a workflow, with its sub-workflows in boxes of their own. All three forms are plain text."""
 
     def __init__(self, workflow: Drawable) -> None:
-        self._floor = _Floor(workflow)
+        self._diagram = _Diagram(workflow)
 
     def to_mermaid(self) -> str:
-        """A Mermaid flowchart."""
-        return "\n".join(["flowchart TD", *_indent(self._floor.mermaid())])
+        """Return a Mermaid flowchart."""
+        return "\n".join(["flowchart TD", *_indent(self._diagram.mermaid())])
 
     def to_digraph(self) -> str:
-        """A DOT graph, for Graphviz."""
+        """Return a DOT graph, for Graphviz."""
         rows = ["rankdir=TD;", "node [shape=box, style=filled, fillcolor=lightblue];"]
-        if self._floor.inside:
-            rows.insert(1, "compound=true;")  # arrows may end at a frame
-        return "\n".join(["digraph workflow {", *_indent([*rows, *self._floor.dot()]), "}"])
+        if self._diagram.nested:
+            rows.insert(1, "compound=true;")  # lets arrows end at the border of a cluster
+        return "\n".join(["digraph workflow {", *_indent([*rows, *self._diagram.dot()]), "}"])
 
     def to_text(self) -> str:
-        """One line per edge, in words; what is inside an executor is indented."""
-        return "\n".join(map(visible, self._floor.text()))
+        """Return one line per edge; sub-workflows are indented."""
+        return "\n".join(map(visible, self._diagram.text()))
 
 
-class _Floor:
-    """One workflow of a drawing: the outermost, or one inside an executor of another."""
+class _Diagram:
+    """One workflow of a drawing: the outermost one, or a sub-workflow."""
 
     def __init__(self, workflow: Drawable, prefix: str = "") -> None:
         self._workflow = workflow
         self._joins = [edge for edge in workflow.edges if isinstance(edge, FanIn)]
-        # numbered, because an id may hold anything: quotes, spaces, a word the format keeps for itself
+        # Nodes are numbered: an executor id may contain quotes or spaces, or be a keyword of the format.
         self._names: dict[str | FanIn, str] = {id: f"{prefix}n{n}" for n, id in enumerate(workflow.executors)}
         self._names |= {edge: f"{prefix}j{number}" for number, edge in enumerate(self._joins)}
-        self.inside = {
-            id: _Floor(executor.workflow, f"{self._names[id]}_")
+        self.nested = {
+            id: _Diagram(executor.workflow, f"{self._names[id]}_")
             for id, executor in workflow.executors.items()
             if isinstance(executor, Nesting)
         }
@@ -71,47 +71,48 @@ class _Floor:
     def mermaid(self) -> Iterator[str]:
         for id in self._workflow.executors:
             label = f'{self._names[id]}["{escape_mermaid(self._label(id))}"]'
-            if id in self.inside:
-                yield from [f"subgraph {label}", *_indent(self.inside[id].mermaid()), "end"]
+            if id in self.nested:
+                yield from [f"subgraph {label}", *_indent(self.nested[id].mermaid()), "end"]
             else:
                 yield f"{label};"
         yield from (f"{self._names[edge]}((fan-in));" for edge in self._joins)
         for line in self._arrows():
             arrow = f'-. "{escape_mermaid(line.label)}" .->' if line.label else "-->"
-            # Mermaid draws arrows from frame to frame, but none from a frame to itself
+            # Mermaid draws arrows between subgraphs, but not from a subgraph to itself.
             ends = [self._node(e) if line.source == line.target else self._names[e] for e in (line.source, line.target)]
             yield f"{ends[0]} {arrow} {ends[1]};"
 
     def dot(self) -> Iterator[str]:
         for id in self._workflow.executors:
             label = f"label={_quote(self._label(id))}"
-            if id in self.inside:
-                frame = [f"{label};", "style=dashed;", *self.inside[id].dot()]
-                yield from [f"subgraph cluster_{self._names[id]} {{", *_indent(frame), "}"]
+            if id in self.nested:
+                cluster = [f"{label};", "style=dashed;", *self.nested[id].dot()]
+                yield from [f"subgraph cluster_{self._names[id]} {{", *_indent(cluster), "}"]
             else:
                 colour = ", fillcolor=lightgreen" if id == self._workflow.start_executor_id else ""
                 yield f"{self._names[id]} [{label}{colour}];"
         yield from (f'{self._names[e]} [shape=ellipse, fillcolor=lightgrey, label="fan-in"];' for e in self._joins)
         for line in self._arrows():
-            looks = [f"style=dashed, label={_quote(line.label)}"] if line.label else []
+            attributes = [f"style=dashed, label={_quote(line.label)}"] if line.label else []
             if line.source != line.target:
-                looks += self._ends("ltail", line.source) + self._ends("lhead", line.target)
-            look = f" [{', '.join(looks)}]" if looks else ""
-            yield f"{self._node(line.source)} -> {self._node(line.target)}{look};"
+                attributes += self._ends("ltail", line.source) + self._ends("lhead", line.target)
+            suffix = f" [{', '.join(attributes)}]" if attributes else ""
+            yield f"{self._node(line.source)} -> {self._node(line.target)}{suffix};"
 
     def text(self) -> Iterator[str]:
         yield f"start: {format_ids(self._workflow.start_executor_id)}"
         yield from (edge.describe() for edge in self._workflow.edges)
-        for id, floor in self.inside.items():
-            yield from [f"inside {format_ids(id)}:", *_indent(floor.text())]
+        for id, diagram in self.nested.items():
+            yield from [f"inside {format_ids(id)}:", *_indent(diagram.text())]
 
     def _node(self, end: str | FanIn) -> str:
-        """Where an arrow must end at a node, the start of a frame stands in for it. In DOT that is always so."""
-        inside = self.inside.get(end) if isinstance(end, str) else None
-        return self._names[end] if inside is None else inside._node(inside._workflow.start_executor_id)
+        """Return the node at which an arrow ends; for a sub-workflow, its start node."""
+        nested = self.nested.get(end) if isinstance(end, str) else None
+        return self._names[end] if nested is None else nested._node(nested._workflow.start_executor_id)
 
-    def _ends(self, word: str, end: str | FanIn) -> list[str]:
-        return [f"{word}=cluster_{self._names[end]}"] if isinstance(end, str) and end in self.inside else []
+    def _ends(self, attribute: str, end: str | FanIn) -> list[str]:
+        # In DOT an arrow always runs between nodes; `ltail` and `lhead` clip it at a cluster's border.
+        return [f"{attribute}=cluster_{self._names[end]}"] if isinstance(end, str) and end in self.nested else []
 
     def _label(self, id: str) -> str:
         return f"{id} (Start)" if id == self._workflow.start_executor_id else id
@@ -138,7 +139,7 @@ def _indent(rows: Iterable[str]) -> Iterator[str]:
 
 
 def escape_mermaid(text: str) -> str:
-    """Mermaid reads a few characters as its own, also inside quotes."""
+    """Escape a label for Mermaid, which interprets some characters even inside quotes."""
     clean = visible(text, keep=f"\n{JOINERS}")
     safe = "".join(c if c.isalnum() or c in " _-.,:()/" else f"#{ord(c)};" for c in clean)
     return safe or " "

@@ -1,1 +1,1 @@
-"""Agents of other libraries, one module for each; a library is imported here and nowhere else."""
+"""Agents of other libraries, one module each: the only modules that import those libraries."""

@@ -1,6 +1,7 @@
-"""Agents of Agent Framework: two middlewares that are added to the run make each call of a model or a tool a step.
+"""Agents of Agent Framework: two middlewares, added to each run, make calls of the model and of tools steps.
 
-The agent itself is left as it is: a copy of it, with a history of ours among its context providers, takes the turn.
+The agent itself is not changed: a copy of it, with our history among its context providers, takes
+the turn.
 """
 
 from __future__ import annotations
@@ -38,24 +39,26 @@ from stepwell.agents.replies import Answer, ModelReply, ToolCall
 from stepwell.agents.turn import Interrupted, Turn
 from stepwell.errors import DefinitionError, RunError
 
-_SIGNALS = (MiddlewareFailure, MiddlewareTermination, UserInputRequiredException)
-"""Errors by which a tool or a middleware steers the library; not results of a tool."""
+# Tools and middlewares raise these to control the library; they are not results of a tool.
+_CONTROL_ERRORS = (MiddlewareFailure, MiddlewareTermination, UserInputRequiredException)
 
 
 def adapt(agent: Any) -> Agent | None:
-    """The agent, if it is one of Agent Framework."""
+    """Wrap `agent` if it is an agent of Agent Framework, or return None."""
     return AgentFrameworkAgent(agent) if isinstance(agent, FrameworkAgent) else None
 
 
 class AgentFrameworkAgent:
-    """An agent of Agent Framework."""
+    """An agent of Agent Framework as an agent of a workflow."""
 
     def __init__(self, agent: FrameworkAgent[Any], *, name: str | None = None) -> None:
+        # A client without these layers would ignore our middlewares, and its calls would be repeated
+        # after a crash: refuse it here, not in the middle of a run.
         for layer in (ChatMiddlewareLayer, FunctionInvocationLayer):
             if not isinstance(agent.client, layer):
                 raise DefinitionError(
-                    f"the client of the agent {agent.name!r}, a {type(agent.client).__name__}, calls no middleware: "
-                    f"derive it from {layer.__name__} too, so that its calls can be made once"
+                    f"the client of the agent {agent.name!r}, a {type(agent.client).__name__}, does not call "
+                    f"middleware, so its calls cannot be stored: derive it from {layer.__name__} too"
                 )
         self.agent = agent
         self.name, self.description = name or agent.name, agent.description
@@ -63,8 +66,10 @@ class AgentFrameworkAgent:
     async def take_turn(self, turn: Turn) -> Answer:
         session = _session(turn)
         history = _History(turn, session)
+        # A copy, because runs that take turns at the same time share the agent.
         agent = copy.copy(self.agent)
         agent.context_providers = [*self.agent.context_providers]
+        # If the agent loads its history itself, ours would send every message to the model twice.
         if not any(
             provider.load_messages for provider in self.agent.context_providers if isinstance(provider, HistoryProvider)
         ):
@@ -82,7 +87,7 @@ class AgentFrameworkAgent:
             )
             response = await stream.get_final_response()
         except MiddlewareFailure as failure:
-            raise calls.broken or failure from None
+            raise calls.failure or failure from None
         except Interrupted:
             if turn.handoff is None:
                 raise
@@ -97,7 +102,7 @@ class AgentFrameworkAgent:
 
 @dataclass(slots=True)
 class _Round:
-    """A reply of the model, and what came of the tool calls in it."""
+    """A reply of the model, and the results of the tool calls in it."""
 
     reply: ChatResponse[Any]
     calls: dict[str, ToolCall]
@@ -105,17 +110,21 @@ class _Round:
 
 
 class _Calls:
-    """What was called in a turn so far."""
+    """The calls made in a turn so far."""
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
         self.rounds: list[_Round] = []
-        self._replaced: list[tuple[FunctionTool, FunctionTool]] = []  # copies of tools, and the tools
-        self.broken: BaseException | None = None  # why the turn ends here; the library would go on
+        self._replaced: list[tuple[FunctionTool, FunctionTool]] = []  # (copy, original)
+        # Why the turn must end. The library would pass the error to the model and continue.
+        self.failure: BaseException | None = None
 
     def tools_in(self, tools: list[Any]) -> dict[str, FunctionTool]:
-        """The tools of the run as they were given, by name. In the list, which belongs to the run, those that the
-        library would stop at are replaced by copies at which it does not: the turn asks instead."""
+        """Return the original tools of the run, by name.
+
+        In the list itself, which belongs to the run, tools at which the library would stop are replaced
+        by copies at which it does not: the turn asks instead.
+        """
         originals: dict[str, FunctionTool] = {}
         for at, tool in enumerate(tools):
             if isinstance(tool, FunctionTool):
@@ -128,7 +137,7 @@ class _Calls:
         return originals
 
     def messages(self, missing: str) -> list[FrameworkMessage]:
-        """What was said between the model and its tools; a call without a result is given this one."""
+        """Return the messages between the model and its tools; `missing` is the result of calls that have none."""
         messages: list[FrameworkMessage] = []
         for round in self.rounds:
             messages += round.reply.messages
@@ -138,14 +147,14 @@ class _Calls:
 
 
 class _ModelSteps(ChatMiddleware):
-    """Makes each call of the model a step, and hands on the reply that was noted."""
+    """Makes each model call a step, and returns the stored reply to the library."""
 
     def __init__(self, calls: _Calls) -> None:
         self._calls, self._turn = calls, calls.turn
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        if self._calls.broken is not None:
-            raise self._calls.broken
+        if self._calls.failure is not None:
+            raise self._calls.failure
         options: Mapping[str, Any] = context.options or {}
         tools = self._calls.tools_in(options.get("tools") or [])
 
@@ -157,6 +166,7 @@ class _ModelSteps(ChatMiddleware):
         try:
             recorded = await self._turn.model(call, within="")
         except Interrupted:
+            # The reply that asks for a handoff belongs to the history, like any other.
             if self._turn.handoff is not None and self._turn.last_reply is not None:
                 self._begin_round(self._turn.last_reply)
             raise
@@ -168,13 +178,14 @@ class _ModelSteps(ChatMiddleware):
         reply: ChatResponse[Any] = ChatResponse.from_dict(recorded.data)
         place = f"{len(self._turn.history)}.{len(self._calls.rounds)}"
         for content in _calls_in(reply):
-            if content.id is None or content.id.startswith("af-call-"):  # made up by the library, another one each time
+            # The library generates these ids at random; ours are the same each time the turn is taken.
+            if content.id is None or content.id.startswith("af-call-"):
                 content.id = f"{place}/{content.call_id}"
         self._calls.rounds.append(_Round(reply, {call.id: call for call in recorded.calls}, {}))
         return reply
 
     async def _ask_for_results(self, calls: Sequence[ToolCall], tools: Mapping[str, FunctionTool]) -> None:
-        """Tools without a function are done by somebody else, who is asked what came of it."""
+        """Request the results of declaration-only tools, which are carried out outside the run."""
         for call in calls:
             if call.name in tools and tools[call.name].declaration_only:
                 data = {"tool": call.name, "arguments": call.arguments, "tool_call_id": call.id}
@@ -192,11 +203,11 @@ class _ModelSteps(ChatMiddleware):
 
 
 class _ToolFailed(Exception):
-    """A tool failed; the model is told, in the way of the library."""
+    """A tool failed; the library reports it to the model."""
 
 
 class _ToolSteps(FunctionMiddleware):
-    """Makes each call of a tool a step, and hands on the result that was noted."""
+    """Makes each tool call a step, and returns the stored result to the library."""
 
     def __init__(self, calls: _Calls) -> None:
         self._calls, self._turn = calls, calls.turn
@@ -209,11 +220,11 @@ class _ToolSteps(FunctionMiddleware):
             return
 
         async def run(arguments: dict[str, Any]) -> Any:
-            if arguments is not call.arguments:  # a person has edited them
+            if arguments is not call.arguments:  # edited by a person
                 context.arguments = arguments
             try:
                 await call_next()
-            except _SIGNALS:
+            except _CONTROL_ERRORS:
                 raise
             except Exception as error:
                 raise _ToolFailed(str(error)) from error
@@ -224,19 +235,21 @@ class _ToolSteps(FunctionMiddleware):
         except _ToolFailed as failure:
             round.results[call.id] = f"Error: {failure}"
             raise
-        except _SIGNALS:
+        except _CONTROL_ERRORS:
             raise
-        except Exception as error:  # of ours: the library would tell the model, and go on
-            self._calls.broken = error
+        except Exception as error:
+            # An error of Stepwell, not of the tool. The library would report it to the model and
+            # continue, so it is kept here and raised at the end of the turn.
+            self._calls.failure = error
             raise MiddlewareFailure(str(error)) from error
         context.result = round.results[call.id] = _result(recorded)
 
 
 class _History(HistoryProvider):
-    """What was said in earlier turns, kept by the run; and what is new in this one."""
+    """The messages of earlier turns, kept by the run, and the new ones of this turn."""
 
     def __init__(self, turn: Turn, session: AgentSession) -> None:
-        # what a service keeps under an id of its own must not be sent to it again
+        # A service that keeps the conversation itself must not be sent it again.
         super().__init__("stepwell", load_messages=session.service_session_id is None)
         self._stored = turn.history
         self.new: list[Any] = []
@@ -264,13 +277,18 @@ async def _finish_handoff(
     messages: list[FrameworkMessage],
     calls: _Calls,
 ) -> Answer:
-    """The end of a turn that the library does not see: what was said is kept as it would have kept it."""
+    """End a turn with a handoff, and save its messages as the library would have done.
+
+    The library does not see the end of such a turn, because Interrupted went through it.
+    """
     turn = calls.turn
     spoken = [*messages, *calls.messages("The conversation was handed over.")]
     for provider in agent.context_providers:
         if isinstance(provider, HistoryProvider):
             await provider.save_messages(session.session_id, spoken, state=session.state.get(provider.source_id))
-    session.service_session_id = None  # the service waits for results there; from now on it is told everything again
+    # The service's own conversation waits for results that never come, so it is abandoned; from now
+    # on the service is sent our history.
+    session.service_session_id = None
     text = turn.last_reply.text if turn.last_reply is not None else ""
     reply = [Message("assistant", text)] if text else []
     return Answer(reply, history.new, _state(session), handoff=turn.handoff)
@@ -284,23 +302,24 @@ def _session(turn: Turn) -> AgentSession:
 
 def _state(session: AgentSession) -> Any:
     data = session.to_dict()
+    # Most providers keep an empty dict; without them most agents have no state to store at all.
     data["state"] = {key: value for key, value in data["state"].items() if value}
     return data if data["state"] or session.service_session_id else None
 
 
 def _message(message: Message) -> FrameworkMessage:
-    """A message for this agent. What another agent said is said by a user here, with the name of that agent first."""
+    """Convert a message. Another agent's message becomes one of the user, starting with that agent's name."""
     if message.role in ("system", "user") or message.author_name is None:
         return FrameworkMessage("system" if message.role == "system" else "user", [message.text])
     return FrameworkMessage("user", [f"{message.author_name}: {message.text}"])
 
 
 def _external_tool(**arguments: Any) -> None:
-    """Stands for the function of a tool that has none; never called, because its result is there."""
+    """Stand in for the missing function of a declaration-only tool; never called."""
 
 
 def _calls_in(reply: ChatResponse[Any]) -> list[Content]:
-    """The calls of tools that the library is to make; some services make calls themselves."""
+    """List the tool calls that the library has to make; some services make calls themselves."""
     contents = [content for message in reply.messages for content in message.contents]
     return [
         content
@@ -326,19 +345,19 @@ def _usage(reply: ChatResponse[Any]) -> Usage:
     return Usage(details.get("input_token_count") or 0, details.get("output_token_count") or 0, calls=1)
 
 
-def _as_stream(reply: ChatResponse[Any], wanted: Any) -> ResponseStream[ChatResponseUpdate, ChatResponse[Any]]:
+def _as_stream(reply: ChatResponse[Any], output_format: Any) -> ResponseStream[ChatResponseUpdate, ChatResponse[Any]]:
     async def updates() -> AsyncIterator[ChatResponseUpdate]:
         for update in reply.to_updates():
             yield update
 
-    def whole(updates: Sequence[ChatResponseUpdate]) -> ChatResponse[Any]:
-        return ChatResponse.from_updates(updates, output_format_type=wanted)
+    def finalize(updates: Sequence[ChatResponseUpdate]) -> ChatResponse[Any]:
+        return ChatResponse.from_updates(updates, output_format_type=output_format)
 
-    return ResponseStream(updates(), finalizer=whole)
+    return ResponseStream(updates(), finalizer=finalize)
 
 
 def _data(result: Any) -> Any:
-    """What a tool gave, as data: a text, or the contents that it is made of."""
+    """Return a tool's result as data: its text, or the contents it consists of."""
     contents = result if _is_contents(result) else FunctionTool.parse_result(result)
     data = [content.to_dict() for content in contents]
     plain = len(data) == 1 and data[0].keys() <= {"type", "text"} and data[0]["type"] == "text"
@@ -351,7 +370,7 @@ def _result(recorded: Any) -> Any:
             return recorded
         case {"contents": list() as contents, **rest} if not rest:
             return [Content.from_dict(data) for data in contents]
-    return FunctionTool.parse_result(recorded)  # what a person answered
+    return FunctionTool.parse_result(recorded)  # a response of a person
 
 
 def _is_contents(result: Any) -> bool:
@@ -362,7 +381,7 @@ def _check_no_open_requests(response: AgentResponse[Any], turn: Turn) -> None:
     if response.user_input_requests:
         kinds = sorted({request.type for request in response.user_input_requests})
         raise RunError(
-            f"{turn.executor_id!r} in run {turn.run_id!r} ended its turn with a question of its library "
-            f"({', '.join(kinds)}) that cannot be asked here: only calls of tools that the agent was given can be",
+            f"{turn.executor_id!r} in run {turn.run_id!r} ended its turn with a request of its library "
+            f"({', '.join(kinds)}) that is not supported: only calls of the agent's own tools can be asked about",
             run_id=turn.run_id,
         )

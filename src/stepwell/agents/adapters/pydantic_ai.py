@@ -1,7 +1,8 @@
-"""Agents of pydantic-ai: a capability that is added to the run makes each call of a model or a tool a part of the turn.
+"""Agents of pydantic-ai: a capability, added to each run, makes calls of the model and of tools steps.
 
-The agent itself is left as it is. Calls that the library holds back, because they need approval or somebody else makes
-them, are asked about when the other calls of the reply were made, and the run goes on with the answers.
+The agent itself is not changed. Calls that the library defers, because they need approval or are made
+outside the run, are requested after the other calls of the reply; the library then continues with the
+responses.
 """
 
 from __future__ import annotations
@@ -53,27 +54,28 @@ _RETURN: TypeAdapter[ToolReturn] = TypeAdapter(ToolReturn)
 
 
 def adapt(agent: Any) -> Agent | None:
-    """The agent, if it is one of pydantic-ai."""
+    """Wrap `agent` if it is an agent of pydantic-ai, or return None."""
     return PydanticAIAgent(agent) if isinstance(agent, AbstractAgent) else None
 
 
 class PydanticAIAgent:
-    """An agent of pydantic-ai, with the dependencies it works with."""
+    """An agent of pydantic-ai, with its dependencies."""
 
     def __init__(self, agent: AbstractAgent[Any, Any], *, deps: Any = None, name: str | None = None) -> None:
         self.agent, self.deps = agent, deps
         self.name, self.description = name or agent.name, agent.description
 
     async def take_turn(self, turn: Turn) -> Answer:
-        past = ModelMessagesTypeAdapter.validate_python(turn.history)
+        before = ModelMessagesTypeAdapter.validate_python(turn.history)
         request = ModelRequest(await self._opening(turn) + [_part(message) for message in turn.messages])
         conversation = f"{turn.run_id}/{turn.executor_id}"
-        run_id = f"{conversation}/{len(past)}"  # must be another one in each turn, and the same when it is taken again
+        # New in each turn, because messages of the turn are found by it; stable when it is taken again.
+        run_id = f"{conversation}/{len(before)}"
         offered = [ToolDefinition(name=name, description=text) for name, text in turn.handoffs.items()]
         with capture_run_messages() as captured:
             try:
                 result = await self.agent.run(
-                    message_history=[*past, request],
+                    message_history=[*before, request],
                     deps=self.deps,
                     capabilities=[_Steps(turn)],
                     toolsets=[ExternalToolset(offered)] if offered else None,
@@ -91,7 +93,8 @@ class PydanticAIAgent:
         return Answer([Message("assistant", to_json(result.output).decode())], history, value=result.output)
 
     async def _opening(self, turn: Turn) -> list[ModelRequestPart]:
-        """What the library says before the first message only if it is given no messages at all."""
+        """Return the system prompt for the first turn."""
+        # The library adds it only to a run without any message history, and ours always has one.
         if turn.history:
             return []
         prompt = turn.messages[-1].text if turn.messages else None
@@ -103,11 +106,11 @@ class PydanticAIAgent:
 
 @dataclass
 class _Steps(AbstractCapability[Any]):
-    """What is added to a run of the library."""
+    """The capability that is added to a run of the library."""
 
     turn: Turn
     calls: dict[str, ToolCall] = field(default_factory=dict)  # of the latest reply, by id
-    decisions: dict[str, ToolApprovalResponse] = field(default_factory=dict)  # about calls that were held back
+    decisions: dict[str, ToolApprovalResponse] = field(default_factory=dict)  # on deferred calls, by id
 
     def get_wrapper_model(self, model: Model) -> Model:
         return _StepModel(model, self)
@@ -118,35 +121,41 @@ class _Steps(AbstractCapability[Any]):
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[Any], *, requests: DeferredToolRequests
     ) -> DeferredToolResults:
-        held, awaited = ({part.tool_call_id for part in parts} for parts in (requests.approvals, requests.calls))
+        needing_approval, external = (
+            {part.tool_call_id for part in parts} for parts in (requests.approvals, requests.calls)
+        )
         results = DeferredToolResults()
-        for call, reply in await self._approvals([call for call in self.calls.values() if call.id in held]):
+        # In the order of the reply, not of the library's lists, so that requests have stable places.
+        for call, reply in await self._approvals([call for call in self.calls.values() if call.id in needing_approval]):
             if reply.decision == "deny":
                 results.approvals[call.id] = ToolDenied(denial(reply.reason))
             else:
+                # Edited arguments and supplied results are applied when the tool is called.
                 results.approvals[call.id] = ToolApproved()
                 self.decisions[call.id] = reply
-        for call in [call for call in self.calls.values() if call.id in awaited]:
+        for call in [call for call in self.calls.values() if call.id in external]:
             data = {"tool": call.name, "arguments": call.arguments, "tool_call_id": call.id}
             results.calls[call.id] = await self.turn.ask(f"tool {call.name}", data, Any)
         return results
 
-    async def _approvals(self, held: list[ToolCall]) -> list[tuple[ToolCall, ToolApprovalResponse]]:
-        """What people say about calls; those in the rules of the turn were asked about before."""
-        approved = [(call, ToolApprovalResponse("approve")) for call in held if call.name in self.turn.rules.approve]
-        wanted = [call for call in held if call.name not in self.turn.rules.approve]
-        if not wanted:
+    async def _approvals(self, deferred: list[ToolCall]) -> list[tuple[ToolCall, ToolApprovalResponse]]:
+        """Return people's decisions about calls that the library defers."""
+        # Calls of tools in the turn's rules were approved before the library saw them.
+        rules = self.turn.rules.approve
+        approved = [(call, ToolApprovalResponse("approve")) for call in deferred if call.name in rules]
+        undecided = [call for call in deferred if call.name not in rules]
+        if not undecided:
             return approved
-        by = self.turn.executor_id
-        questions = [
-            ToolApprovalRequest(by, call.name, call.arguments, call.id, call.description, call.parameters)
-            for call in wanted
+        agent = self.turn.executor_id
+        requests = [
+            ToolApprovalRequest(agent, call.name, call.arguments, call.id, call.description, call.parameters)
+            for call in undecided
         ]
-        return [*approved, *zip(wanted, await self.turn.approvals(questions), strict=True)]
+        return [*approved, *zip(undecided, await self.turn.approvals(requests), strict=True)]
 
 
 class _StepModel(WrapperModel):
-    """Each request is a call of the model through the turn; what the model says is told meanwhile."""
+    """Makes each request a model call of the turn, and emits the text while it arrives."""
 
     def __init__(self, wrapped: Model, steps: _Steps) -> None:
         super().__init__(wrapped)
@@ -174,7 +183,7 @@ class _StepModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """For agents that have a handler of events: it hears of the whole reply once it is there."""
+        """Return the complete reply as a stream, for agents with an event stream handler."""
         response = await self.request(messages, model_settings, model_request_parameters)
         yield CompletedStreamedResponse(response, model_request_parameters=model_request_parameters, replay_events=True)
 
@@ -195,7 +204,8 @@ class _StepModel(WrapperModel):
 
 def _reply(response: ModelResponse, parameters: ModelRequestParameters) -> ModelReply:
     tools = {tool.name: tool for tool in parameters.function_tools}
-    output = {tool.name for tool in parameters.output_tools}  # calls of these are the answer
+    # "Calls" of output tools are how the model gives its answer; there is no tool to run.
+    output = {tool.name for tool in parameters.output_tools}
     calls = []
     for part in response.tool_calls:
         if part.tool_name not in output:
@@ -208,7 +218,7 @@ def _reply(response: ModelResponse, parameters: ModelRequestParameters) -> Model
 
 @dataclass
 class _StepToolset(WrapperToolset[Any]):
-    """Each call of a tool is made through the turn."""
+    """Makes each tool call a tool call of the turn."""
 
     steps: _Steps
 
@@ -216,8 +226,9 @@ class _StepToolset(WrapperToolset[Any]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
         id = ctx.tool_call_id or name
-        call = self.steps.calls.get(id) or ToolCall(id, name, to_jsonable_python(tool_args))  # perhaps a tool calls it
-        wanted, decision = call.arguments, self.steps.decisions.pop(call.id, None)
+        # A call that is not in the reply is made by another tool.
+        call = self.steps.calls.get(id) or ToolCall(id, name, to_jsonable_python(tool_args))
+        requested, decision = call.arguments, self.steps.decisions.pop(call.id, None)
         if decision is not None and decision.decision == "answer":
             return _as_return_value(decision.result)
         if decision is not None and decision.arguments is not None:
@@ -225,7 +236,7 @@ class _StepToolset(WrapperToolset[Any]):
 
         async def run(arguments: dict[str, Any]) -> Any:
             try:
-                checked = tool_args if arguments == wanted else await _validate_arguments(arguments, ctx, tool)
+                checked = tool_args if arguments == requested else await _validate_arguments(arguments, ctx, tool)
                 return await self._run(name, checked, ctx, tool)
             except ToolFailed as failure:
                 return ToolFailure(failure.message)
@@ -233,7 +244,7 @@ class _StepToolset(WrapperToolset[Any]):
         return _as_return_value(await self.steps.turn.tool(call, run, errors=(ModelRetry,), as_error=ModelRetry))
 
     async def _run(self, name: str, arguments: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
-        """What the tool gives, as data."""
+        """Call the tool and return its result as data."""
         value = await super().call_tool(name, arguments, ctx, tool)
         if isinstance(value, ToolReturn):
             return RichReturn(_RETURN.dump_python(value, mode="json"))
@@ -242,14 +253,14 @@ class _StepToolset(WrapperToolset[Any]):
 
 @dataclass(frozen=True, slots=True)
 class RichReturn:
-    """A tool gave more than a result."""
+    """A `ToolReturn` as data: a result with content or metadata besides."""
 
     data: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFailure:
-    """A tool failed for good, and the model is to know."""
+    """A tool failed permanently, and the model is to see it."""
 
     message: str
 
@@ -266,11 +277,11 @@ def _as_return_value(data: Any) -> Any:
 async def _validate_arguments(
     arguments: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
 ) -> dict[str, Any]:
-    """Arguments that a person gave, as the tool takes them; the library has only looked at those of the model."""
+    """Validate arguments that a person edited; the library has validated only those of the model."""
     try:
         checked: dict[str, Any] = tool.args_validator.validate_json(to_json(arguments), context=ctx.validation_context)
     except ValidationError as problem:
-        raise ToolFailed(f"A person changed the arguments to some that do not fit the tool: {problem}") from problem
+        raise ToolFailed(f"A person edited the arguments, and they are not valid for the tool: {problem}") from problem
     if tool.args_validator_func is not None:
         outcome = tool.args_validator_func(ctx, **checked)
         if inspect.isawaitable(outcome):
@@ -279,6 +290,7 @@ async def _validate_arguments(
 
 
 def _can_stream(model: Model) -> bool:
+    # A model that cannot stream fails when asked to, and there is no flag that says so.
     while isinstance(model, WrapperModel):
         model = model.wrapped
     if isinstance(model, FunctionModel):
@@ -287,7 +299,7 @@ def _can_stream(model: Model) -> bool:
 
 
 def _part(message: Message) -> ModelRequestPart:
-    """A message for this agent. What another agent said is said by a user here, with the name of that agent first."""
+    """Convert a message. Another agent's message becomes one of the user, starting with that agent's name."""
     if message.role == "system":
         return SystemPromptPart(message.text)
     if message.role == "user" or message.author_name is None:
@@ -300,7 +312,7 @@ def _of_run(messages: Sequence[ModelMessage], run_id: str) -> list[ModelMessage]
 
 
 def _data(messages: list[ModelMessage]) -> list[Any]:
-    """Messages to keep; not when they were made, which is never the same when a turn is taken again."""
+    """Return messages as data, without timestamps, which would differ each time a turn is taken."""
     data: list[Any] = ModelMessagesTypeAdapter.dump_python(messages, mode="json")
     for message in data:
         for dated in (message, *message["parts"]):
@@ -309,8 +321,9 @@ def _data(messages: list[ModelMessage]) -> list[Any]:
 
 
 def _finish_handoff(turn: Turn, messages: list[ModelMessage]) -> Answer:
-    """The answer of an agent whose model called a tool for handing over. Each call must have a result to go on with."""
+    """Return the answer of an agent whose model called a handoff tool."""
     assert turn.last_reply is not None
+    # Each call gets a result: services reject a history in which a call has none.
     results: list[ModelRequestPart] = [
         ToolReturnPart(
             call.name, f"Handed over to {call.name}." if call.name == turn.handoff else "Not called.", call.id

@@ -1,1 +1,1 @@
-"""A conversation of many: one participant at a time has the floor."""
+"""Group chats: participants speak one at a time, and an orchestrator chooses the next speaker."""

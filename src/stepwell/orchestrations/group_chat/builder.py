@@ -1,4 +1,4 @@
-"""A conversation of many: one participant at a time has the floor, and somebody says who is next."""
+"""`GroupChatBuilder`: builds a team in which an orchestrator chooses who speaks next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stepwell.orchestrations.group_chat.orchestrator import (
     GroupChatOrchestrator,
     SelectionFunction,
     TerminationCondition,
-    manner_of,
+    interface_of,
 )
 from stepwell.orchestrations.participants import Participant, TeamOptions, executor_of
 from stepwell.orchestrations.review import ReviewingTeamBuilder
@@ -24,15 +24,16 @@ DEFAULT_ORCHESTRATOR = "group_chat_orchestrator"
 
 
 class GroupChatBuilder(ReviewingTeamBuilder):
-    """Builds a team that talks: after each answer, somebody says who speaks next, or that the chat is over.
+    """Builds a group chat: after each answer, its leader chooses the next speaker or ends the chat.
 
-    Exactly one of these leads the chat: a `selection_func`, plain or async, that is given a GroupChatState; an
-    `orchestrator_agent`, which answers with an AgentOrchestrationOutput, as a value or as JSON; or an `orchestrator` of
-    your own, a subclass of GroupChatOrchestrator. The chat ends when it says so, when the `termination_condition` holds
-    for what was said, or after `max_rounds`. The output is the last word of whoever leads the chat.
+    Exactly one of these leads the chat: a `selection_func`, plain or async, which receives a
+    GroupChatState; an `orchestrator_agent`, which answers with an AgentOrchestrationOutput, as a value
+    or as JSON; or an `orchestrator`, an instance of your subclass of GroupChatOrchestrator. The chat
+    ends when the leader ends it, when the `termination_condition` holds for the conversation, or after
+    `max_rounds`. The output is the leader's final message.
 
-    A participant that is no agent takes GroupChatRequestMessage (and GroupChatParticipantMessage, to hear the others),
-    or `list[Message]`, all that was said; it sends one answer.
+    A participant that is not an agent takes GroupChatRequestMessage (and GroupChatParticipantMessage,
+    to receive the others' messages), or `list[Message]`, the whole conversation; it sends one answer.
     """
 
     kind = "GroupChat"
@@ -57,20 +58,22 @@ class GroupChatBuilder(ReviewingTeamBuilder):
         self._condition, self._max_rounds = termination_condition, max_rounds
 
     def with_termination_condition(self, termination_condition: TerminationCondition) -> Self:
-        """The chat is over when this function of all that was said, plain or async, says so."""
+        """End the chat when this function of the conversation, plain or async, returns true."""
         self._condition = termination_condition
         return self
 
     def with_max_rounds(self, max_rounds: int | None) -> Self:
-        """The chat is over after so many rounds. A message from outside begins to count anew."""
+        """End the chat after this many rounds. A message from outside restarts the count."""
         self._max_rounds = max_rounds
         return self
 
     def build(self) -> Workflow:
         if not isinstance(self._factories, Iterable) or not all(map(callable, self._factories)):
             raise DefinitionError(
-                f"participant_factories is a list of functions that make participants, not {self._factories!r:.80}"
+                f"participant_factories must be a list of functions that create participants, not "
+                f"{self._factories!r:.80}"
             )
+        # Called once: a second `build` must use the same participants, which the caller may refer to.
         if self._factories:
             self._participants = [*self._participants, *(make() for make in self._factories)]
             self._factories = ()
@@ -79,19 +82,22 @@ class GroupChatBuilder(ReviewingTeamBuilder):
     def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
         yield from super()._find_problems(members)
         for id, member in members.items():
-            if manner_of(member) is None:
-                yield f"{id!r} takes neither GroupChatRequestMessage nor list[Message]: nothing could be said to it"
+            if interface_of(member) is None:
+                yield f"{id!r} takes neither GroupChatRequestMessage nor list[Message], so it cannot be asked to speak"
         if not isinstance(self._orchestrator_name, str) or not self._orchestrator_name:
-            yield f"orchestrator_name is a text, not {self._orchestrator_name!r:.80}"
+            yield f"orchestrator_name must be a non-empty string, not {self._orchestrator_name!r:.80}"
         leads = (self._selection, self._agent, self._orchestrator)
         if (number := sum(lead is not None for lead in leads)) != 1:
-            yield f"a group chat is led by one of selection_func, orchestrator_agent and orchestrator, not by {number}"
+            yield (
+                f"a group chat needs exactly one of selection_func, orchestrator_agent and orchestrator, but {number} "
+                f"are given"
+            )
         if self._selection is not None and not callable(self._selection):
-            yield f"selection_func is {self._selection!r:.80}, which cannot be called"
+            yield f"selection_func must be callable, not {self._selection!r:.80}"
         if self._condition is not None and not callable(self._condition):
-            yield f"termination_condition is {self._condition!r:.80}, which cannot be called"
+            yield f"termination_condition must be callable, not {self._condition!r:.80}"
         if self._orchestrator is not None and not isinstance(self._orchestrator, GroupChatOrchestrator):
-            yield f"orchestrator is {self._orchestrator!r:.80}: it must be an instance of GroupChatOrchestrator"
+            yield f"orchestrator must be an instance of GroupChatOrchestrator, not {self._orchestrator!r:.80}"
         for option, limit, least in (("max_rounds", self._max_rounds, 1), ("retry_attempts", self._retries, 0)):
             if limit is not None and (not isinstance(limit, int) or limit < least):
                 yield f"{option} must be at least {least}, not {limit!r}"
@@ -102,7 +108,7 @@ class GroupChatBuilder(ReviewingTeamBuilder):
             return
         try:
             if not isinstance(executor_of(self._agent), AgentExecutor):
-                yield f"orchestrator_agent is {self._agent!r:.80}, which is no agent"
+                yield f"orchestrator_agent is {self._agent!r:.80}, which is not an agent"
         except DefinitionError as error:
             yield from error.problems
 
@@ -120,6 +126,7 @@ class GroupChatBuilder(ReviewingTeamBuilder):
         if agent is not None:
             retries = self._retries
             return AgentGroupChatOrchestrator(agent.id, id=self._orchestrator_name, retry_attempts=retries)
+        # A clone: `lead` changes it, and the caller may use the same object for another team.
         if self._orchestrator is not None:
             return self._orchestrator.clone()
         return GroupChatOrchestrator(self._selection, id=self._orchestrator_name)

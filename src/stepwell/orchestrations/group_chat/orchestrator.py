@@ -1,7 +1,7 @@
-"""Who leads a group chat: keeps the conversation, gives one participant after the other the floor, and ends it.
+"""The executors that lead a group chat: they keep the conversation, choose speakers, and end the chat.
 
-A participant is told what was said since it was last told, when it has the floor: a message travels to each of them
-once, however long the chat is.
+A participant receives the messages since its last turn together with its request to speak. So each
+message is sent to each participant once, however long the chat is.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ from stepwell.orchestrations.group_chat.values import (
 from stepwell.orchestrations.participants import TeamEntry, takes
 
 SelectionFunction = Callable[[GroupChatState], str | Awaitable[str | None] | None]
-"""Who speaks next; None: the chat is over."""
+"""Returns the name of the next speaker, or None to end the chat."""
 
 TerminationCondition = Callable[[list[Message]], bool | Awaitable[bool]]
-"""Whether the chat is over, seeing all that was said."""
+"""Says whether the chat is over, given the whole conversation."""
 
-Manner = Literal["agent", "executor", "afresh"]
-"""How a participant is spoken to: as an agent; by messages of group chats; or with all that was said, each time."""
+Interface = Literal["agent", "executor", "messages"]
+"""How a participant is addressed: as an agent, by group chat messages, or by the whole conversation."""
 
 
-def manner_of(member: Executor) -> Manner | None:
-    """How a participant is spoken to; None if nothing could be said to it."""
+def interface_of(member: Executor) -> Interface | None:
+    """Return how a participant is addressed, or None if it takes none of the message types."""
+    # By its types, not its class: a workflow as an agent, or an executor like one, counts as an agent.
     if takes(member, AgentExecutorRequest) and AgentExecutorResponse in member.output_types:
-        return "agent"  # also a workflow as an agent, or an executor that behaves like one
+        return "agent"
     if takes(member, GroupChatRequestMessage):
         return "executor"
-    return "afresh" if takes(member, list[Message]) else None
+    return "messages" if takes(member, list[Message]) else None
 
 
 class GroupChatOrchestrator(TeamEntry):
-    """Leads a group chat by a selection function. A subclass may choose in another way: override `choose`."""
+    """Leads a group chat with a selection function. To choose in another way, override `choose`."""
 
     _state_key_patterns = ("agents/{id}/", "group_chat/{id}")
 
@@ -59,8 +60,8 @@ class GroupChatOrchestrator(TeamEntry):
         self.termination_condition: TerminationCondition | None = None
         self.max_rounds: int | None = None
         self.participants: dict[str, str] = {}
-        self.manners: dict[str, Manner | None] = {}
-        self.listeners: list[str] = []  # who is told what was said whether or not it has the floor
+        self.interfaces: dict[str, Interface | None] = {}
+        self.listeners: list[str] = []  # receive all messages, not only when asked to speak
 
     def lead(
         self,
@@ -68,28 +69,32 @@ class GroupChatOrchestrator(TeamEntry):
         termination_condition: TerminationCondition | None,
         max_rounds: int | None,
     ) -> None:
-        """These are the participants, and this is when the chat is over."""
+        """Set the participants and the conditions for the end of the chat."""
         self.participants = {id: member.description or "" for id, member in members.items()}
-        self.manners = {id: manner_of(member) for id, member in members.items()}
+        self.interfaces = {id: interface_of(member) for id, member in members.items()}
         self.listeners = [
             id
             for id, member in members.items()
-            if self.manners[id] == "executor" and takes(member, GroupChatParticipantMessage)
+            if self.interfaces[id] == "executor" and takes(member, GroupChatParticipantMessage)
         ]
+        # Options of the builder take precedence over attributes that a subclass has set.
         self.termination_condition = termination_condition or self.termination_condition
         self.max_rounds = max_rounds or self.max_rounds
 
     async def choose(self, state: GroupChatState, ctx: ChatContext) -> str | None:
-        """Who speaks next; None if the chat is over. It may be called again: `ctx.step` does things once."""
+        """Return the next speaker, or None to end the chat.
+
+        It may be called again for the same choice; use `ctx.step` for what must happen once.
+        """
         if self.selection_func is None:
             raise NotImplementedError(
-                f"{type(self).__name__} has no selection function: give one, or override `choose`"
+                f"{type(self).__name__} has no selection function: pass one, or override `choose`"
             )
         chosen: str | None = await _asked_once(ctx, "choose", self.selection_func, state, self._check_participant)
         return chosen
 
     def request_for(self, name: str) -> GroupChatRequestMessage:
-        """What a participant that is no agent is told when it gets the floor. A subclass may say more."""
+        """Return the request to speak for a participant that is not an agent. A subclass may add to it."""
         return GroupChatRequestMessage()
 
     @handler
@@ -97,18 +102,21 @@ class GroupChatOrchestrator(TeamEntry):
         await self.receive([response.message], ctx)
 
     async def open_text(self, text: str, ctx: ChatContext) -> None:
+        # A participant may send a plain string too; anything else comes from the user.
         by_participant = ctx.get_source_executor_id() in self.participants
         await self.receive([Message("assistant" if by_participant else "user", text)], ctx)
 
     async def receive(self, messages: list[Message], ctx: ChatContext) -> None:
-        """Something was said, by a participant or from outside."""
+        """Add messages of a participant or from outside to the chat, and continue it."""
         source = ctx.get_source_executor_id()
         chat = Chat(self.id, ctx)
         chat.add(messages, source)
         if source is None and chat.progress.waiting_for is None:
-            chat.keep(round=0)
+            chat.update(round=0)
         elif source is None or source != chat.progress.waiting_for:
-            return  # somebody else has the floor: what was said besides is heard when it is given to the next
+            # Another participant was asked to speak. The message is in the conversation, and reaches
+            # the others when the next speaker is chosen.
+            return
         else:
             data = GroupChatResponseReceivedEvent(chat.progress.round, source)
             await ctx.add_event(WorkflowEvent("group_chat", data))
@@ -117,9 +125,9 @@ class GroupChatOrchestrator(TeamEntry):
     async def _continue(self, chat: Chat) -> None:
         condition = self.termination_condition
         if condition is not None and await _asked_once(chat.ctx, "over", condition, list(chat.conversation), bool):
-            await self._end("The chat is over: its termination condition holds.", chat)
+            await self._end("The chat is over: its termination condition is met.", chat)
         elif self.max_rounds is not None and chat.progress.round >= self.max_rounds:
-            await self._end(f"The chat is over: the last of its {self.max_rounds} rounds is done.", chat)
+            await self._end(f"The chat is over: it has reached the limit of {self.max_rounds} rounds.", chat)
         else:
             await self._choose_next(chat)
 
@@ -127,43 +135,44 @@ class GroupChatOrchestrator(TeamEntry):
         state = GroupChatState(chat.progress.round, dict(self.participants), list(chat.conversation))
         chosen = self._check_participant(await self.choose(state, chat.ctx))
         if chosen is None:
-            await self._end("The chat is over: nobody is to speak next.", chat)
+            await self._end("The chat is over: no next speaker was chosen.", chat)
         else:
-            await self._give_floor(chosen, chat)
+            await self._ask_to_speak(chosen, chat)
 
-    async def _give_floor(self, name: str, chat: Chat) -> None:
+    async def _ask_to_speak(self, name: str, chat: Chat) -> None:
         for id in self.listeners:
-            if news := chat.news_for(id):
+            if news := chat.take_news_for(id):
                 await chat.ctx.send_message(GroupChatParticipantMessage(news), target_id=id)
         await chat.ctx.send_message(self._request(name, chat), target_id=name)
-        chat.keep(round=chat.progress.round + 1, waiting_for=name, useless=0)
+        chat.update(round=chat.progress.round + 1, waiting_for=name, useless=0)
         data = GroupChatRequestSentEvent(chat.progress.round, name)
         await chat.ctx.add_event(WorkflowEvent("group_chat", data))
 
     def _request(self, name: str, chat: Chat) -> AgentExecutorRequest | GroupChatRequestMessage | list[Message]:
-        if self.manners[name] == "agent":
-            return AgentExecutorRequest(chat.news_for(name))
-        return self.request_for(name) if self.manners[name] == "executor" else chat.conversation
+        if self.interfaces[name] == "agent":
+            return AgentExecutorRequest(chat.take_news_for(name))
+        return self.request_for(name) if self.interfaces[name] == "executor" else chat.conversation
 
     async def _end(self, text: str, chat: Chat) -> None:
-        last_word = chat.add([Message("assistant", text)], self.id)
-        chat.keep(waiting_for=None, useless=0)
-        await chat.ctx.yield_output(AgentResponse(last_word))
+        final_messages = chat.add([Message("assistant", text)], self.id)
+        chat.update(waiting_for=None, useless=0)
+        await chat.ctx.yield_output(AgentResponse(final_messages))
 
     def _check_participant(self, name: Any) -> str | None:
         if name is not None and name not in self.participants:
             raise LookupError(
-                f"{name!r} was chosen to speak next in the chat led by {self.id!r}, and does not take part; those who "
-                f"do are {', '.join(map(repr, self.participants))}"
+                f"{name!r} was chosen to speak next in the chat led by {self.id!r}, but is not a participant; the "
+                f"participants are {', '.join(map(repr, self.participants))}"
             )
         chosen: str | None = name
         return chosen
 
 
 class AgentGroupChatOrchestrator(GroupChatOrchestrator):
-    """Leads a group chat by the decisions of an agent, who is an executor beside it.
+    """Leads a group chat by the decisions of an agent, which is a separate executor.
 
-    An answer that is no decision is sent back with the reason, `retry_attempts` times in a row; then the run fails.
+    An answer that is not a decision is rejected with the reason, up to `retry_attempts` times in a
+    row; then the run fails.
     """
 
     def __init__(self, agent_id: str, *, id: str = "group_chat_orchestrator", retry_attempts: int = 2) -> None:
@@ -171,6 +180,7 @@ class AgentGroupChatOrchestrator(GroupChatOrchestrator):
         self.agent_id, self.retry_attempts = agent_id, retry_attempts
 
     async def open_answer(self, answer: AgentExecutorResponse, ctx: ChatContext) -> None:
+        # Participants that are agents answer with the same type.
         if ctx.get_source_executor_id() != self.agent_id:
             await super().open_answer(answer, ctx)
             return
@@ -178,50 +188,55 @@ class AgentGroupChatOrchestrator(GroupChatOrchestrator):
         try:
             decision = decision_in(answer.agent_response)
             if not decision.terminate and decision.next_speaker not in self.participants:
-                raise NotADecision(f"next_speaker is {decision.next_speaker!r}, who does not take part")
+                raise NotADecision(f"next_speaker is {decision.next_speaker!r}, which is not a participant")
         except NotADecision as problem:
-            await self._send_back(problem, answer, chat)
+            await self._reject_answer(problem, answer, chat)
         else:
-            await self._follow(decision, chat)
+            await self._apply_decision(decision, chat)
 
-    async def _follow(self, decision: AgentOrchestrationOutput, chat: Chat) -> None:
+    async def _apply_decision(self, decision: AgentOrchestrationOutput, chat: Chat) -> None:
         if decision.terminate or decision.next_speaker is None:
-            why = decision.reason or "so it was decided."
+            why = decision.reason or "its leader ended it."
             await self._end(decision.final_message or f"The chat is over: {why}", chat)
         else:
-            await self._give_floor(decision.next_speaker, chat)
+            await self._ask_to_speak(decision.next_speaker, chat)
 
     async def _choose_next(self, chat: Chat) -> None:
         first = self.agent_id not in chat.progress.heard
         question = _briefing(self.participants) if first else _REMINDER
-        await self._ask([*chat.news_for(self.agent_id), Message("user", question)], chat)
+        await self._ask([*chat.take_news_for(self.agent_id), Message("user", question)], chat)
 
-    async def _send_back(self, problem: NotADecision, answer: AgentExecutorResponse, chat: Chat) -> None:
+    async def _reject_answer(self, problem: NotADecision, answer: AgentExecutorResponse, chat: Chat) -> None:
         useless, run_id = chat.progress.useless + 1, chat.ctx.run_id
         if useless > self.retry_attempts:
             raise RunError(
-                f"{self.agent_id!r}, who leads the group chat of run {run_id!r}, was asked {useless} times what is to "
-                f"happen next, and did not say: {problem}. Its last answer was {answer.agent_response.text!r:.200}. "
-                f"Give it a model or instructions that lead to the JSON it is asked for, and go on from a checkpoint "
-                f"before that: run(checkpoint_id=...)",
+                f"{self.agent_id!r}, which leads the group chat of run {run_id!r}, gave no usable decision in "
+                f"{useless} attempts: {problem}. Its last answer was {answer.agent_response.text!r:.200}. Change its "
+                f"model or instructions so that it answers with the requested JSON, and continue from an earlier "
+                f"checkpoint: run(checkpoint_id=...)",
                 run_id=run_id,
             ) from problem
-        chat.keep(useless=useless)
+        chat.update(useless=useless)
         names = ", ".join(self.participants)
-        words = f"Your answer could not be used: {problem}. The participants are {names}. {_REMINDER}"
-        await self._ask([Message("user", words)], chat)
+        text = f"Your answer could not be used: {problem}. The participants are {names}. {_REMINDER}"
+        await self._ask([Message("user", text)], chat)
 
     async def _ask(self, messages: Sequence[Message], chat: Chat) -> None:
         await chat.ctx.send_message(AgentExecutorRequest(messages), target_id=self.agent_id)
-        chat.keep(waiting_for=self.agent_id)
+        chat.update(waiting_for=self.agent_id)
 
 
 async def _asked_once(
     ctx: ChatContext, name: str, function: Callable[[Any], Any], argument: Any, check: Callable[[Any], Any]
 ) -> Any:
-    """What a function answers. It is asked once; an answer that will not do is not remembered."""
+    """Call a function as a step and return its checked answer.
 
-    def ask() -> Any:  # the qualified name is stored with the step: renaming it would change the step
+    The check is part of the step, so an invalid answer fails the step and is not stored.
+    """
+
+    # The qualified name of this function is stored with the step. Renaming it or the function around
+    # it would make stored runs refuse the step as another call.
+    def ask() -> Any:
         answer = function(argument)
         return check_later(answer) if inspect.isawaitable(answer) else check(answer)
 
@@ -232,15 +247,15 @@ async def _asked_once(
 
 
 def _briefing(participants: Mapping[str, str]) -> str:
-    who = "\n".join(f"- {name}: {use}" if use else f"- {name}" for name, use in participants.items())
+    listed = "\n".join(f"- {name}: {use}" if use else f"- {name}" for name, use in participants.items())
     return (
-        f"You lead a conversation. These take part in it:\n{who}\n"
-        f"Read what was said so far, and decide who speaks next, or that the conversation is over. Answer with one "
-        f"JSON object and nothing else, either\n"
+        f"You lead a group conversation. The participants are:\n{listed}\n"
+        f"Read the conversation so far, and decide who speaks next, or that the conversation is over. Answer with one "
+        f"JSON object and nothing else. If somebody should speak next:\n"
         f'{{"terminate": false, "reason": "why", "next_speaker": "one of the names above"}}\n'
-        f"or, if it is over,\n"
-        f'{{"terminate": true, "reason": "why", "final_message": "what the conversation came to"}}'
+        f"If the conversation is over:\n"
+        f'{{"terminate": true, "reason": "why", "final_message": "the result of the conversation"}}'
     )
 
 
-_REMINDER = "What is to happen next? Answer with one JSON object, as you were told at the beginning."
+_REMINDER = "What happens next? Answer with one JSON object in the format given at the beginning."

@@ -1,4 +1,4 @@
-"""What is kept of a group chat in the state of the run, as one call of a handler sees it."""
+"""`Chat`: the stored state of a group chat, as one handler call reads and writes it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ChatContext = WorkflowContext[Any, AgentResponse]
 
 
 class Chat:
-    """What was said, and how far the chat is: read once, and written to the state as it changes."""
+    """The conversation and the progress of a chat: read once, and written to the state on each change."""
 
     def __init__(self, orchestrator_id: str, ctx: ChatContext) -> None:
         self.ctx = ctx
@@ -22,36 +22,41 @@ class Chat:
         self.conversation: list[Message] = ctx.get_state(self._conversation, [])
         self.progress: GroupChatProgress = ctx.get_state(self._progress, GroupChatProgress())
 
-    def keep(self, **changes: Any) -> None:
-        """This is how far the chat is now."""
+    def update(self, **changes: Any) -> None:
+        """Change fields of the progress."""
         self.progress = replace(self.progress, **changes)
         self.ctx.set_state(self._progress, self.progress)
 
-    def add(self, messages: Iterable[Message], by: str | None) -> list[Message]:
-        """Add what is new to the conversation, under the name of who said it, if that is known.
+    def add(self, messages: Iterable[Message], author: str | None) -> list[Message]:
+        """Append the new ones of these messages to the conversation, and return them as stored.
 
-        Whoever answers with the whole conversation has said only the rest of it.
+        The author is set if it is known.
         """
+        # A participant may answer with the whole conversation; what is in it already is not new.
         known_ids = {message.id for message in self.conversation}
         new = [
             message for message in messages if _belongs(message) and (message.id is None or message.id not in known_ids)
         ]
         signed = [
-            replace(message, author_name=by or message.author_name, id=message.id or f"{self.ctx.idempotency_key}/{n}")
+            replace(
+                message,
+                author_name=author or message.author_name,
+                id=message.id or f"{self.ctx.idempotency_key}/{n}",
+            )
             for n, message in enumerate(new, len(self.conversation))
         ]
         self.ctx.append_state(self._conversation, *signed)
         self.conversation += signed
         return signed
 
-    def news_for(self, id: str) -> list[Message]:
-        """What a participant has not been told, except what it said itself. It counts as told from now on."""
+    def take_news_for(self, id: str) -> list[Message]:
+        """Return the messages of others that a participant has not received, and mark them as received."""
         heard = self.progress.heard
         if heard.get(id, 0) < len(self.conversation):
-            self.keep(heard={**heard, id: len(self.conversation)})
+            self.update(heard={**heard, id: len(self.conversation)})
         return [message for message in self.conversation[heard.get(id, 0) :] if message.author_name != id]
 
 
 def _belongs(message: Message) -> bool:
-    """Whether a message belongs into the chat: what tools gave to an agent, and silence, do not."""
+    """Say whether a message belongs in the chat: results of tools and empty messages do not."""
     return message.role != "tool" and bool(message.text or message.data is not None)

@@ -1,4 +1,4 @@
-"""What is said and kept in a group chat: plain values that can be stored."""
+"""The messages, events, decisions and progress of a group chat: plain values that can be stored."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from stepwell.storage.response_types import NotOfType, answer_as
 
 @dataclass(frozen=True, slots=True)
 class GroupChatState:
-    """What a selection function is given."""
+    """The argument of a selection function."""
 
-    current_round: int  # how many rounds there were
-    participants: dict[str, str]  # what each is for, by name
+    current_round: int  # rounds completed so far
+    participants: dict[str, str]  # descriptions, by name
     conversation: list[Message]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupChatParticipantMessage:
-    """For a participant that is no agent: this was said in the chat."""
+    """New messages of the chat, for a participant that is not an agent."""
 
     messages: Sequence[Message]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupChatRequestMessage:
-    """For a participant that is no agent: it has the floor, and answers with a GroupChatResponseMessage."""
+    """A request to speak, for a participant that is not an agent; it answers with a GroupChatResponseMessage."""
 
     additional_instruction: str | None = None
     metadata: dict[str, Any] | None = None
@@ -37,14 +37,14 @@ class GroupChatRequestMessage:
 
 @dataclass(frozen=True, slots=True)
 class GroupChatResponseMessage:
-    """What a participant that is no agent says."""
+    """The answer of a participant that is not an agent."""
 
     message: Message
 
 
 @dataclass(frozen=True, slots=True)
 class GroupChatRequestSentEvent:
-    """The data of a live `group_chat` event: a participant has the floor."""
+    """The data of a live `group_chat` event: a participant was asked to speak."""
 
     round_index: int  # counted from 1
     participant_name: str
@@ -52,7 +52,7 @@ class GroupChatRequestSentEvent:
 
 @dataclass(frozen=True, slots=True)
 class GroupChatResponseReceivedEvent:
-    """The data of a live `group_chat` event: a participant has spoken."""
+    """The data of a live `group_chat` event: a participant has answered."""
 
     round_index: int
     participant_name: str
@@ -60,19 +60,19 @@ class GroupChatResponseReceivedEvent:
 
 @dataclass(frozen=True, slots=True)
 class GroupChatProgress:
-    """How far a chat is, besides what was said in it."""
+    """The progress of a chat, besides its conversation."""
 
-    round: int = 0  # how often somebody was given the floor
-    waiting_for: str | None = None  # who has the floor, or is to say who gets it
-    heard: dict[str, int] = field(default_factory=dict)  # how much of the conversation each was told
-    useless: int = 0  # how many answers in a row of the agent that leads the chat could not be used
+    round: int = 0  # how often a participant was asked to speak
+    waiting_for: str | None = None  # the participant that speaks, or the agent that leads the chat
+    heard: dict[str, int] = field(default_factory=dict)  # how many messages each has received
+    useless: int = 0  # unusable answers in a row of the agent that leads the chat
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOrchestrationOutput:
-    """What an agent that leads a group chat decides.
+    """The decision of an agent that leads a group chat.
 
-    Either the chat is over (`terminate`), perhaps with a `final_message`, or `next_speaker` has the floor.
+    Either the chat is over (`terminate`), optionally with a `final_message`, or `next_speaker` speaks.
     """
 
     terminate: bool
@@ -82,23 +82,28 @@ class AgentOrchestrationOutput:
 
 
 class NotADecision(ValueError):
-    """An agent that leads a group chat answered something that says nothing about what is to happen next."""
+    """An agent that leads a group chat gave an answer that is not a valid decision."""
 
 
 def decision_in(response: AgentResponse) -> AgentOrchestrationOutput:
-    """What an agent decided: the value of its answer, or JSON in its text. Raises NotADecision in words."""
+    """Return an agent's decision: the value of its answer, or JSON in its text.
+
+    Raises NotADecision, with a message that the agent can act on.
+    """
     names = [field.name for field in fields(AgentOrchestrationOutput)]
-    if hasattr(response.value, "terminate"):  # also a class of the user's own, made for the library of the agent
-        fields_given = {name: getattr(response.value, name) for name in names if hasattr(response.value, name)}
+    # By attributes, because users define their own class of this shape for the agent's library.
+    if hasattr(response.value, "terminate"):
+        values = {name: getattr(response.value, name) for name in names if hasattr(response.value, name)}
     else:
         objects = objects_in(response)
         if not objects:
-            raise NotADecision("there is no JSON object in it")
-        fields_given = objects[-1]  # a model that thinks aloud comes to its decision last
-    if unknown := sorted(set(fields_given) - set(names)):
-        raise NotADecision(f"it says {', '.join(map(repr, unknown))}, and only {', '.join(names)} mean something")
+            raise NotADecision("it contains no JSON object")
+        # A model that thinks aloud may write several; its decision comes last.
+        values = objects[-1]
+    if unknown := sorted(set(values) - set(names)):
+        raise NotADecision(f"it has the unknown keys {', '.join(map(repr, unknown))}; allowed are {', '.join(names)}")
     try:
-        decision: AgentOrchestrationOutput = answer_as(fields_given, [AgentOrchestrationOutput])
+        decision: AgentOrchestrationOutput = answer_as(values, [AgentOrchestrationOutput])
     except NotOfType as problem:
         raise NotADecision(str(problem)) from None
     return decision

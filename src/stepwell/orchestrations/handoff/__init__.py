@@ -1,1 +1,1 @@
-"""Agents that hand a conversation over to each other."""
+"""Handoff teams: agents that hand a conversation over to each other."""

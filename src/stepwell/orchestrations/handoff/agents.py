@@ -1,4 +1,4 @@
-"""An agent of a handoff team: it hands over to others, goes on by itself, or asks the user."""
+"""The executor of an agent in a handoff team: after each answer it hands over, continues, or asks the user."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from stepwell.graph.handler import response_handler
 from stepwell.model.event import WorkflowEvent
 
 TerminationCondition = Callable[[list[Message]], bool | Awaitable[bool]]
-"""Whether a conversation is over."""
+"""Says whether a conversation is over."""
 
 _Context = WorkflowContext[Any, AgentResponse]
 
 
 @dataclass(frozen=True, slots=True)
 class HandoffAgentUserRequest:
-    """An agent has answered and hands over to nobody: what does the user say?"""
+    """An agent has answered without handing over: what does the user reply?"""
 
     agent_response: AgentResponse
 
     @staticmethod
-    def create_response(said: MessagesLike) -> list[Message]:
-        """The user says this. Raises ValueError if it is nothing: `terminate()` ends the conversation."""
-        if not (messages := messages_of(said)):
-            raise ValueError("the user says nothing: give a text or messages, or end the conversation with terminate()")
+    def create_response(response: MessagesLike) -> list[Message]:
+        """Reply with these messages. Raises ValueError if there are none; to end the chat, use `terminate`."""
+        if not (messages := messages_of(response)):
+            raise ValueError("the response is empty: pass a string or messages, or end the chat with terminate()")
         return messages
 
     @staticmethod
     def terminate() -> list[Message]:
-        """The user has nothing more to say: the conversation is over."""
+        """End the conversation."""
         return []
 
 
 @dataclass(frozen=True, slots=True)
 class HandoffSentEvent:
-    """One agent has handed over to another: the data of a `handoff_sent` event."""
+    """The data of a `handoff_sent` event: one agent has handed over to another."""
 
     source: str
     target: str
@@ -59,23 +59,24 @@ class HandoffSentEvent:
 class HandoffRoutes:
     """Where an agent's answers lead."""
 
-    start: str  # who hears the user
-    tools: Mapping[str, str] = field(default_factory=dict)  # whom each of its handoff tools means
-    returns_to_previous: bool = False  # it hears the user's answers itself, not the start agent
+    start: str  # the agent that receives the user's first message
+    tools: Mapping[str, str] = field(default_factory=dict)  # target of each handoff tool
+    returns_to_previous: bool = False  # the user's replies go to this agent, not to the start agent
     is_over: TerminationCondition | None = None
-    prompt: str = ""  # what makes it go on by itself,
-    turn_limit: int = 0  # at most so many times in a row
+    prompt: str = ""  # sent to the agent in autonomous mode instead of a reply of the user
+    turn_limit: int = 0  # autonomous turns in a row
 
 
 class HandoffAgentExecutor(AgentExecutor):
-    """An agent with tools to hand over. Whoever is handed over to hears the whole conversation."""
+    """An agent with handoff tools. The agent that takes over receives the whole conversation."""
 
     _state_key_patterns = (*AgentExecutor._state_key_patterns, "handoff/{id}/")
     routes: HandoffRoutes
 
     @classmethod
     def of(cls, agent: AgentExecutor, routes: HandoffRoutes, offers: Mapping[str, str]) -> Self:
-        """The same agent under the same id; `offers` are its handoff tools with their descriptions."""
+        """Return the same agent under the same id; `offers` describes its handoff tools by name."""
+        # Without __init__: the agent was validated when it was made, and takes its options with it.
         twin = cls.__new__(cls)
         vars(twin).update(vars(agent.clone()))
         twin.routes, twin.handoffs = routes, dict(offers)
@@ -93,6 +94,7 @@ class HandoffAgentExecutor(AgentExecutor):
         if response.agent_response.handoff is not None:
             await self._hand_over(response.agent_response.handoff, response, ctx)
         elif turns < self.routes.turn_limit:
+            # The agent prompts itself by a message, so that each autonomous turn is a superstep.
             ctx.set_state(self._turns_key, turns + 1)
             await ctx.send_message(AgentExecutorRequest([Message("user", self.routes.prompt)]), self.id)
             return
@@ -111,27 +113,28 @@ class HandoffAgentExecutor(AgentExecutor):
         if self.routes.returns_to_previous or self.id == self.routes.start:
             await self.respond(ctx)
         else:
-            await ctx.send_message(self._so_far(ctx), self.routes.start)
+            await ctx.send_message(self._conversation_so_far(ctx), self.routes.start)
 
     async def _hand_over(self, tool: str, response: AgentExecutorResponse, ctx: _Context) -> None:
         target = self.routes.tools.get(tool)
         if target is None:
             names = ", ".join(map(repr, self.routes.tools)) or "none"
             raise RunError(
-                f"{self.id!r} in run {ctx.run_id!r} hands over with {tool!r}, which it was not offered; "
+                f"{self.id!r} in run {ctx.run_id!r} called the handoff tool {tool!r}, which it does not have; "
                 f"its handoff tools are: {names}",
                 run_id=ctx.run_id,
             )
         await ctx.send_message(response, target)
         await ctx.add_event(WorkflowEvent("handoff_sent", HandoffSentEvent(self.id, target)))
 
-    def _so_far(self, ctx: _Context) -> AgentExecutorResponse:
-        """The conversation as it is, without an answer to it."""
+    def _conversation_so_far(self, ctx: _Context) -> AgentExecutorResponse:
+        """Return the conversation as a response without an answer, which the receiver can read in full."""
         return AgentExecutorResponse(self.id, AgentResponse(), length_of(self.id, ctx))
 
     def _from_other(self, response: AgentExecutorResponse, ctx: _Context) -> Sequence[Message]:
-        """Everything that was said. What tools gave is for the agent that called them."""
-        if not ctx.source_executor_ids:  # from outside the team, which is another run: its state is not here
+        """Return the whole conversation of another agent, without results of tools and empty messages."""
+        # From outside the team, which is another run: its state cannot be read here.
+        if not ctx.source_executor_ids:
             return response.agent_response.messages
         heard = response.full_conversation(ctx)
         return [message for message in heard if message.role != "tool" and (message.text or message.data is not None)]
@@ -149,6 +152,7 @@ class HandoffAgentExecutor(AgentExecutor):
 
 
 async def _asked(condition: TerminationCondition, conversation: list[Message]) -> bool:
-    # the name is stored with the step: renaming it would change the step
+    # The name of this function is stored with the step. Renaming it would make stored runs refuse the
+    # step as another call.
     answer: Any = condition(conversation)
     return bool(await answer if inspect.isawaitable(answer) else answer)

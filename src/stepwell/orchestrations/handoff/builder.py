@@ -1,4 +1,4 @@
-"""Agents that hand a conversation over to each other."""
+"""`HandoffBuilder`: builds a team of agents that hand a conversation over to each other."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from stepwell.orchestrations.participants import Participant, TeamBuilder, TeamO
 from stepwell.workflows.builder import WorkflowBuilder
 
 DEFAULT_TURN_LIMIT = 50
-DEFAULT_PROMPT = "The user has not answered. Go on without an answer as well as you can."
+DEFAULT_PROMPT = "The user has not replied. Continue on your own as well as you can."
 
 
 class HandoffBuilder(TeamBuilder):
-    """Agents that hand the conversation over to each other, each by calling a tool named after the other.
+    """Builds a team of agents that hand over to each other, each by calling a tool named after the other.
 
-    Unless `add_handoff` says who may hand over to whom, everybody may to everybody. An agent that answers without
-    handing over asks the user; the user's answer goes to the start agent, or, with `enable_return_to_previous`, to
-    whoever asked. In autonomous mode an agent goes on by itself for a while before the user is asked.
+    Without `add_handoff`, every agent may hand over to every other. An agent that answers without
+    handing over asks the user; the reply goes to the start agent, or, with
+    `enable_return_to_previous`, to the agent that asked. In autonomous mode an agent continues on its
+    own for a number of turns before the user is asked.
 
-    `termination_condition(conversation)` is asked before and after each turn; it may be async.
+    `termination_condition(conversation)` is evaluated before and after each turn; it may be async.
     """
 
     kind = "Handoff"
@@ -37,37 +38,40 @@ class HandoffBuilder(TeamBuilder):
         super().__init__(**team)
         self._is_over = termination_condition
         self._start: Participant | None = None
-        self._declared: list[tuple[Participant, list[Participant], str | None]] = []
-        self._returns = False
+        self._declared_handoffs: list[tuple[Participant, list[Participant], str | None]] = []
+        self._return_to_previous = False
         self._autonomous: Sequence[Participant] | None = ()  # None: all agents
         self._prompts: dict[Any, str] = {}
         self._turn_limits: dict[Any, int] = {}
 
     def participants(self, participants: Sequence[Participant]) -> Self:
-        """Who takes part."""
+        """Set the participants."""
         self._participants = participants
         return self
 
     def with_start_agent(self, agent: Participant) -> Self:
-        """Who hears the user first."""
+        """Set the agent that receives the user's first message."""
         self._start = agent
         return self
 
     def add_handoff(
         self, source: Participant, targets: Sequence[Participant], *, description: str | None = None
     ) -> Self:
-        """`source` may hand over to these. `description` tells it when; of several for one target the last counts."""
+        """Let `source` hand over to `targets`.
+
+        `description` says when; the last one given for a target applies.
+        """
         target_list = [targets] if isinstance(targets, str) or not isinstance(targets, Iterable) else list(targets)
-        self._declared.append((source, target_list, description))
+        self._declared_handoffs.append((source, target_list, description))
         return self
 
     def enable_return_to_previous(self, enabled: bool = True) -> Self:
-        """The user's answer goes to the agent that asked, not to the start agent."""
-        self._returns = enabled
+        """Send the user's reply to the agent that asked, not to the start agent."""
+        self._return_to_previous = enabled
         return self
 
     def with_termination_condition(self, termination_condition: TerminationCondition) -> Self:
-        """The conversation is over when this says so."""
+        """End the conversation when this function, plain or async, returns true."""
         self._is_over = termination_condition
         return self
 
@@ -78,17 +82,18 @@ class HandoffBuilder(TeamBuilder):
         prompts: Mapping[str, str] | None = None,
         turn_limits: Mapping[str, int] | None = None,
     ) -> Self:
-        """These agents, or all, go on by themselves instead of asking the user.
+        """Let these agents, or all, continue on their own instead of asking the user.
 
-        By agent: what it is told then, and after how many such turns in a row the user is asked all the same
-        (50 if nothing is said).
+        `prompts` and `turn_limits` are by agent: the message that makes it continue, and the number of
+        such turns in a row (50 by default) after which the user is asked.
         """
         if isinstance(agents, str) or not isinstance(agents, Iterable | None):
             raise TypeError(f"with_autonomous_mode takes a list of agents: agents=[{agents!r:.80}]")
-        for what, by_agent in (("prompts", prompts), ("turn_limits", turn_limits)):
+        for option, by_agent in (("prompts", prompts), ("turn_limits", turn_limits)):
             if not isinstance(by_agent, Mapping | None):
                 raise TypeError(
-                    f"{what} of with_autonomous_mode are given by agent, as in {{'desk': ...}}, not {by_agent!r:.80}"
+                    f"{option} of with_autonomous_mode must be a mapping by agent, as in {{'desk': ...}}, not "
+                    f"{by_agent!r:.80}"
                 )
         self._autonomous = None if agents is None else list(agents)
         self._prompts, self._turn_limits = dict(prompts or {}), dict(turn_limits or {})
@@ -100,38 +105,40 @@ class HandoffBuilder(TeamBuilder):
         agents = {id: self._make_agent(member, handoffs[id], limits.get(id, 0)) for id, member in members.items()}
         builder = self._start_builder(agents[start], list(members))
         for id, agent in agents.items():
-            others = [*handoffs[id], *(() if self._returns else (start,))]
+            others = [*handoffs[id], *(() if self._return_to_previous else (start,))]
             targets = dict.fromkeys(other for other in others if other != id)
             for other in [*targets, *((id,) if id in limits else ())]:
                 builder.add_edge(agent, agents[other])
         return builder
 
     def _make_agent(self, member: Executor, offers: Mapping[str, str], turn_limit: int) -> HandoffAgentExecutor:
-        assert isinstance(member, AgentExecutor)  # or it was found wrong
+        assert isinstance(member, AgentExecutor)  # checked by _find_problems
         prompts = {self._id_of(mention): prompt for mention, prompt in self._prompts.items()}
         tools = {tool_name(target): target for target in offers}
         routes = HandoffRoutes(
             self._id_of(self._start),
             tools,
-            self._returns,
-            self._is_over,
-            prompts.get(member.id, DEFAULT_PROMPT),
-            turn_limit,
+            returns_to_previous=self._return_to_previous,
+            is_over=self._is_over,
+            prompt=prompts.get(member.id, DEFAULT_PROMPT),
+            turn_limit=turn_limit,
         )
         return HandoffAgentExecutor.of(member, routes, {tool: offers[target] for tool, target in tools.items()})
 
     def _handoffs(self, members: Mapping[str, Executor]) -> dict[str, dict[str, str]]:
-        """To whom each may hand over, with what it is told about that."""
-        declared = self._declared or [(id, [other for other in members if other != id], None) for id in members]
+        """Return the targets of each agent, with the descriptions of the handoffs."""
+        declared = self._declared_handoffs or [
+            (id, [other for other in members if other != id], None) for id in members
+        ]
         handoffs: dict[str, dict[str, str]] = {id: {} for id in members}
         for source, targets, description in declared:
             for target in map(self._id_of, targets):
-                words = description or _describe_handoff(target, members.get(target))
-                handoffs.setdefault(self._id_of(source), {})[target] = words
+                text = description or _describe_handoff(target, members.get(target))
+                handoffs.setdefault(self._id_of(source), {})[target] = text
         return handoffs
 
     def _limits(self, members: Mapping[str, Executor]) -> dict[str, int]:
-        """How many turns in a row each of those may take that go on by themselves."""
+        """Return the turn limits of the agents in autonomous mode."""
         chosen = list(members) if self._autonomous is None else list(map(self._id_of, self._autonomous))
         stated = {self._id_of(mention): limit for mention, limit in self._turn_limits.items()}
         limits = {id: stated.get(id, DEFAULT_TURN_LIMIT) for id in chosen}
@@ -141,31 +148,34 @@ class HandoffBuilder(TeamBuilder):
         for id, member in members.items():
             if type(member) is not AgentExecutor:
                 yield (
-                    f"{id!r} is a {type(member).__name__}: only agents can hand over; give an agent, an async function "
-                    f"or an AgentExecutor"
+                    f"{id!r} is a {type(member).__name__}, but only agents can hand over: pass an agent, an async "
+                    f"function or an AgentExecutor"
                 )
             elif member.context_mode != "full":
-                yield f"{id!r} has context_mode={member.context_mode!r}, but whoever is handed over to hears everything"
+                yield (
+                    f"{id!r} has context_mode={member.context_mode!r}, but agents of a handoff team always receive the "
+                    f"whole conversation"
+                )
         if self._is_over is not None and not callable(self._is_over):
-            yield f"termination_condition is {self._is_over!r:.80}, which cannot be called"
+            yield f"termination_condition must be callable, not {self._is_over!r:.80}"
         if self._start is None:
-            yield "nobody hears the user first: say .with_start_agent(...)"
+            yield "there is no start agent: call with_start_agent(...)"
         for where, id in self._list_mentions():
             if id not in members:
-                yield f"{where} names {id!r}, who does not take part"
+                yield f"{where} names {id!r}, which is not a participant"
         handoffs = self._handoffs(members)
         for id, targets in handoffs.items():
             yield from _find_target_problems(id, list(targets))
         reachable = {self._id_of(self._start), *(target for targets in handoffs.values() for target in targets)}
         for id in members if self._start is not None else ():
             if id not in reachable:
-                yield f"nobody may hand over to {id!r}: add_handoff(..., [{id!r}]), or leave it out"
+                yield f"no agent may hand over to {id!r}: call add_handoff(..., [{id!r}]), or leave it out"
         yield from self._find_limit_problems(members)
 
     def _list_mentions(self) -> Iterator[tuple[str, str]]:
         if self._start is not None:
             yield "with_start_agent", self._id_of(self._start)
-        for source, targets, _ in self._declared:
+        for source, targets, _ in self._declared_handoffs:
             yield from (("add_handoff", self._id_of(mention)) for mention in (source, *targets))
         for mention in [*(self._autonomous or ()), *self._prompts, *self._turn_limits]:
             yield "with_autonomous_mode", self._id_of(mention)
@@ -173,15 +183,19 @@ class HandoffBuilder(TeamBuilder):
     def _find_limit_problems(self, members: Mapping[str, Executor]) -> Iterator[str]:
         for mention, limit in self._turn_limits.items():
             if not isinstance(limit, int) or limit < 0:
-                yield f"the turn limit of {self._id_of(mention)!r} is a number from 0 on, not {limit!r}"
+                yield f"the turn limit of {self._id_of(mention)!r} must be an integer of at least 0, not {limit!r}"
         chosen = members if self._autonomous is None else set(map(self._id_of, self._autonomous))
         for mention in dict.fromkeys([*self._prompts, *self._turn_limits]):
             if self._id_of(mention) in members and self._id_of(mention) not in chosen:
-                yield f"with_autonomous_mode says how {self._id_of(mention)!r} goes on by itself, but not that it does"
+                yield (
+                    f"with_autonomous_mode has a prompt or a turn limit for {self._id_of(mention)!r}, which is not "
+                    f"among its agents"
+                )
 
 
 def tool_name(target: str) -> str:
-    """The name of the tool that hands over to an agent."""
+    """Return the name of the tool that hands over to an agent."""
+    # Services accept these characters, and at most 64 of them, in names of tools.
     return ("handoff_to_" + re.sub(r"[^A-Za-z0-9_-]", "_", target))[:64]
 
 

@@ -1,1 +1,1 @@
-"""A team that a manager leads: it plans, watches the progress, and plans anew if there is none."""
+"""Magentic teams: a manager plans the work, tracks its progress, and replans when it stalls."""

@@ -1,4 +1,4 @@
-"""A team that a manager leads: it plans, watches the progress, and plans anew if there is none."""
+"""`MagenticBuilder`: builds a team that works on a task under a manager."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ _LIMITS = ("max_stall_count", "max_reset_count", "max_round_count")
 
 
 class MagenticBuilder(TeamBuilder):
-    """A team that works on a task under a manager.
+    """Builds a team that works on a task under a manager.
 
-    The manager writes down what is known and makes a plan. After each contribution it says where the work is and who
-    goes on; if there is no progress for more than `max_stall_count` rounds, it makes another plan and everybody begins
-    anew. When it finds the task done, it gives the answer, which is the output of the run.
+    The manager collects the facts and makes a plan. After each contribution it assesses the progress
+    and chooses who continues; if the work stalls for more than `max_stall_count` rounds, it makes
+    another plan and the team starts over. When the task is done, the manager writes the answer, which
+    is the output of the run.
 
-    The manager is an agent (`manager_agent`), for which the prompts may be given, or a `MagenticManagerBase`; either
-    may be made by a factory. With `enable_plan_review` a person looks at each plan first.
+    The manager is an agent (`manager_agent`), for which prompts may be given, or a
+    `MagenticManagerBase`; either may be created by a factory. With `enable_plan_review`, a person
+    reviews each plan first.
     """
 
     kind = "Magentic"
@@ -72,7 +74,7 @@ class MagenticBuilder(TeamBuilder):
         self._plan_review = enable_plan_review
 
     def with_plan_review(self, enable: bool = True) -> Self:
-        """A person looks at each plan before it counts."""
+        """Have a person review each plan before the team works by it."""
         self._plan_review = enable
         return self
 
@@ -80,13 +82,14 @@ class MagenticBuilder(TeamBuilder):
         manager = self._make_manager()
         descriptions = {id: getattr(member, "description", None) or id for id, member in members.items()}
         orchestrator = MagenticOrchestrator(manager, descriptions, plan_review=self._plan_review)
+        # The edge to itself: the orchestrator asks the manager's next question in the next superstep.
         builder = self._start_builder(orchestrator, [ORCHESTRATOR]).add_edge(orchestrator, orchestrator)
         for member in members.values():
             builder.add_edge(orchestrator, member).add_edge(member, orchestrator)
         return builder
 
     def _make_manager(self) -> MagenticManagerBase:
-        """Whoever leads. Raises DefinitionError if a prompt or an agent will not do."""
+        """Return the manager. Raises DefinitionError if a prompt or the agent is not valid."""
         limits: dict[str, Any] = {name: value for name, value in self._limits.items() if value is not None}
         match next((option, value) for option, value in self._managers.items() if value is not None):
             case "manager", manager:
@@ -101,8 +104,9 @@ class MagenticBuilder(TeamBuilder):
 
     def _apply_limits(self, manager: Any, limits: Mapping[str, int]) -> MagenticManagerBase:
         if not isinstance(manager, MagenticManagerBase):
-            raise DefinitionError(f"{manager!r:.80} is no manager: give a MagenticManagerBase, or manager_agent=...")
-        limited = manager.clone()  # the one given may lead another team, too
+            raise DefinitionError(f"{manager!r:.80} is not a manager: pass a MagenticManagerBase, or manager_agent=...")
+        # A clone: the caller may use the same object for another team.
+        limited = manager.clone()
         vars(limited).update(limits)
         return limited
 
@@ -110,25 +114,25 @@ class MagenticBuilder(TeamBuilder):
         managers_given = [option for option, value in self._managers.items() if value is not None]
         if len(managers_given) != 1:
             named = " and ".join(managers_given) or "nothing"
-            yield f"a team has one manager: give one of {', '.join(self._managers)}, not {named}"
+            yield f"a team has exactly one manager: pass one of {', '.join(self._managers)}, not {named}"
         if not any("agent" in option for option in managers_given):
             for option, value in self._agent_options.items():
                 if value is not None:
-                    yield f"{option} is for a manager that is an agent: give it to the manager itself"
+                    yield f"{option} applies only to a manager that is an agent: pass it to the manager itself"
         for option in ("manager_factory", "manager_agent_factory"):
             if option in managers_given and not callable(self._managers[option]):
-                yield f"{option} is {self._managers[option]!r:.80}, which cannot be called"
+                yield f"{option} must be callable, not {self._managers[option]!r:.80}"
         if not isinstance(ledger := self._agent_options["task_ledger"], MagenticTaskLedger | None):
-            yield f"task_ledger is a MagenticTaskLedger, with facts and a plan, not {ledger!r:.80}"
+            yield f"task_ledger must be a MagenticTaskLedger, with facts and a plan, not {ledger!r:.80}"
         for option, limit in self._limits.items():
             least = 1 if option == "max_round_count" else 0
             if limit is not None and (not isinstance(limit, int) or limit < least):
-                yield f"{option} is a number from {least} on, not {limit!r}"
+                yield f"{option} must be an integer of at least {least}, not {limit!r}"
         for id, member in members.items():
             if id == ORCHESTRATOR:
-                yield f"a participant is called {ORCHESTRATOR!r}, as the orchestrator is: give it another name"
+                yield f"a participant has the name of the orchestrator, {ORCHESTRATOR!r}: give it another name"
             elif not takes(member, AgentExecutorRequest):
                 yield (
-                    f"{id!r}, a {type(member).__name__}, cannot be told what to do: it needs a handler for "
-                    f"AgentExecutorRequest, and answers with an AgentExecutorResponse"
+                    f"{id!r}, a {type(member).__name__}, cannot receive instructions: it needs a handler for "
+                    f"AgentExecutorRequest that sends an AgentExecutorResponse"
                 )

@@ -1,4 +1,4 @@
-"""Who plans the work of a team and keeps an eye on it."""
+"""Managers of Magentic teams: the interface, and the standard manager that asks an agent."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ Call = Callable[[Agent, Sequence[Message]], Awaitable[AgentResponse]]
 
 @dataclass(frozen=True, slots=True)
 class MagenticContext:
-    """What a manager is given each time it is asked something: where the work is, and a hand to call agents with."""
+    """What a manager knows when it is asked something, and how it calls agents."""
 
     task: Message
     participant_descriptions: Mapping[str, str]
-    call: Call  # let an agent answer these messages; each call of its model and its tools is made once
-    chat_history: Sequence[Message] = ()  # what was said since the plan was made; the plan itself comes first
+    call: Call  # lets an agent answer messages; calls of its model and its tools are steps
+    chat_history: Sequence[Message] = ()  # starts with the current plan
     round_count: int = 0
     stall_count: int = 0
     reset_count: int = 0
-    ledger: Message | None = None  # what `plan` or `replan` gave last
+    ledger: Message | None = None  # the latest result of `plan` or `replan`
     progress_ledger: MagenticProgressLedger | None = field(default=None)
 
     @property
     def team(self) -> str:
-        """Who takes part, one line each."""
+        """The participants with their descriptions, one per line."""
         return "\n".join(f"{name}: {description}" for name, description in self.participant_descriptions.items())
 
 
 class MagenticManagerBase(ABC):
-    """Plans the work of a team and keeps an eye on it.
+    """Plans the work of a team and tracks its progress.
 
-    Each question is asked once: what a method gave is noted before anything comes of it, together with what
-    `on_checkpoint_save` gives, and recalled after a crash. A manager that keeps nothing but what it finds in the
-    context needs neither of the two methods for checkpoints.
+    Each method call is a step: its result, and that of `on_checkpoint_save`, are stored before they
+    take effect, and recalled after a crash. A manager without state of its own needs neither of the
+    two checkpoint methods.
     """
 
-    rules = Rules()  # for the calls of agents: what is asked about, and the budget
+    rules = Rules()  # approvals and budget for the agents that the manager calls
 
     def __init__(
         self,
@@ -64,47 +64,47 @@ class MagenticManagerBase(ABC):
         max_reset_count: int | None = None,
         max_round_count: int | None = None,
     ) -> None:
-        self.max_stall_count = max_stall_count  # rounds without progress; one more, and another plan is made
-        self.max_reset_count = max_reset_count  # how often another plan may be made because of that
+        self.max_stall_count = max_stall_count  # rounds without progress before the manager replans
+        self.max_reset_count = max_reset_count  # how often it may replan because of that
         self.max_round_count = max_round_count
 
     @abstractmethod
     async def plan(self, context: MagenticContext) -> Message:
-        """How the task is to be done."""
+        """Return a plan for the task."""
 
     @abstractmethod
     async def replan(self, context: MagenticContext) -> Message:
-        """How it is to be done instead: the plan led nowhere, or a person wants another one."""
+        """Return another plan, because the work has stalled or a person has asked for changes."""
 
     @abstractmethod
     async def create_progress_ledger(self, context: MagenticContext) -> MagenticProgressLedger | None:
-        """Where the work is, and who goes on; None if that cannot be said: then another plan is made."""
+        """Assess the progress and choose the next speaker; None if that fails, which leads to another plan."""
 
     @abstractmethod
     async def prepare_final_answer(self, context: MagenticContext) -> Message:
-        """The answer to whoever gave the task."""
+        """Return the final answer to the task."""
 
     def on_checkpoint_save(self) -> dict[str, Any]:
-        """What the manager must remember, as data."""
+        """Return the manager's own state, as data."""
         return {}
 
     def on_checkpoint_restore(self, state: dict[str, Any]) -> None:  # noqa: B027 - most managers keep nothing
-        """Take back what `on_checkpoint_save` gave."""
+        """Restore what `on_checkpoint_save` returned."""
 
     def clone(self) -> Self:
-        """A manager for another run: plain data is copied, agents and clients are shared."""
+        """Return a manager for another run: plain data is copied, agents and clients are shared."""
         twin = copy.copy(self)
         vars(twin).update(plain_copy(vars(self)))
         return twin
 
 
 class StandardMagenticManager(MagenticManagerBase):
-    """A manager that asks an agent: for the facts, for a plan, after each round for the progress, for the answer.
+    """A manager that asks an agent for the facts, the plan, the progress after each round, and the answer.
 
-    The agent begins each time with nothing but what it is told then; it may be an AgentExecutor, whose approvals and
-    budget count. A `task_ledger` is used as the first plan. The prompts may be replaced; in braces they name what is
-    filled in: `{task}` and `{team}`, and, each in the prompt that is about it, `{facts}`, `{plan}`, `{old_facts}`
-    and `{names}`.
+    The agent sees only the messages it is sent each time. It may be an AgentExecutor, whose approvals
+    and budget apply. A `task_ledger` is used as the first plan. The prompts may be replaced; their
+    placeholders are `{task}` and `{team}`, and, in the prompts they belong to, `{facts}`, `{plan}`,
+    `{old_facts}` and `{names}`.
     """
 
     def __init__(
@@ -154,6 +154,7 @@ class StandardMagenticManager(MagenticManagerBase):
         return self._make_ledger_message(MagenticTaskLedger(facts, plan), context)
 
     async def replan(self, context: MagenticContext) -> Message:
+        # A subclass may have made a plan without a task ledger: then its whole text counts as facts.
         ledger = context.ledger
         facts_before = (
             ledger.data.facts if ledger is not None and isinstance(ledger.data, MagenticTaskLedger) else ledger
@@ -169,6 +170,7 @@ class StandardMagenticManager(MagenticManagerBase):
     async def create_progress_ledger(self, context: MagenticContext) -> MagenticProgressLedger | None:
         names = list(context.participant_descriptions)
         messages = [*context.chat_history, self._fill_prompt("progress_ledger_prompt", context, names=", ".join(names))]
+        # Models do not always return valid JSON: show them the problem and let them try again.
         for _ in range(max(1, self.progress_ledger_retry_count)):
             response = await context.call(self.agent, messages)
             ledger = parse_ledger(response, names)
@@ -198,65 +200,74 @@ class StandardMagenticManager(MagenticManagerBase):
 
 
 def parse_ledger(response: AgentResponse, names: Iterable[str]) -> MagenticProgressLedger | str:
-    """The progress ledger that an answer holds; or what is wrong with the answer, in words."""
+    """Return the progress ledger in an answer, or a description of what is wrong with the answer."""
     keys = [item_field.name for item_field in fields(MagenticProgressLedger)]
-    problem = "there is no JSON object in it"
+    problem = "it contains no JSON object"
+    # A model that thinks aloud may write several objects; the ledger is the last complete one.
     for candidate in reversed(objects_in(response)):
         missing = [key for key in keys if key not in candidate]
         if missing:
-            problem = f"the object has no {', '.join(missing)}"
+            problem = f"the object lacks the keys {', '.join(missing)}"
             continue
         items = {key: _parse_item(candidate[key], key.startswith("is_")) for key in keys}
-        wrong = [f"the answer of {key} is missing or not {_WANTED[key]}" for key, item in items.items() if item is None]
+        wrong = [
+            f"the answer of {key} is missing or not {_EXPECTED[key]}" for key, item in items.items() if item is None
+        ]
         if wrong:
             return "; ".join(wrong)
         ledger = MagenticProgressLedger(**{key: item for key, item in items.items() if item is not None})
         participants = list(names)
+        # When the task is done there is no next speaker, so the name does not matter then.
         if not ledger.is_request_satisfied.answer and ledger.next_speaker.answer not in participants:
-            return f"nobody is called {ledger.next_speaker.answer!r}; next_speaker is one of {', '.join(participants)}"
+            speaker = ledger.next_speaker.answer
+            return f"there is no member {speaker!r}; next_speaker must be one of {', '.join(participants)}"
         return ledger
     return problem
 
 
-_WANTED = {
+_EXPECTED = {
     "is_request_satisfied": "true or false",
     "is_in_loop": "true or false",
     "is_progress_being_made": "true or false",
     "next_speaker": "a name",
-    "instruction_or_question": "a text",
+    "instruction_or_question": "a string",
 }
 
 
-def _parse_item(value: Any, is_yes_or_no: bool) -> MagenticProgressLedgerItem | None:
+def _parse_item(value: Any, is_boolean: bool) -> MagenticProgressLedgerItem | None:
+    # Some models leave out the reason and give the answer itself instead of an object.
     answer = value.get("answer") if isinstance(value, Mapping) else value
     reason = str(value.get("reason", "")) if isinstance(value, Mapping) else ""
-    if is_yes_or_no:
+    if is_boolean:
         answer = {"true": True, "yes": True, "false": False, "no": False}.get(str(answer).strip().lower())
         return None if answer is None else MagenticProgressLedgerItem(reason, answer)
-    if answer is None:  # there is nobody to speak and nothing to be said when the task is done
+    # When the task is done, there is no next speaker and no instruction.
+    if answer is None:
         answer = ""
     return MagenticProgressLedgerItem(reason, answer.strip()) if isinstance(answer, str) else None
 
 
-_FILLED_IN = {
+# Placeholders that a prompt may use besides the task and the team.
+_PLACEHOLDERS = {
     "task_ledger_full_prompt": ("facts", "plan"),
     "task_ledger_facts_update_prompt": ("old_facts",),
     "progress_ledger_prompt": ("names",),
 }
-"""What prompts may name besides the task and the team."""
 
 
-def _check_prompts(prompts_given: Mapping[str, tuple[str | None, str]]) -> dict[str, str]:
-    """The prompts to use. Raises DefinitionError if one of them names something that nobody fills in."""
-    prompts_used = {name: default if own is None else own for name, (own, default) in prompts_given.items()}
-    wrong: list[str] = []
-    for name, prompt in prompts_used.items():
-        placeholders = ("task", "team", *_FILLED_IN.get(name, ()))
+def _check_prompts(prompts_and_defaults: Mapping[str, tuple[str | None, str]]) -> dict[str, str]:
+    """Return the prompts to use. Raises DefinitionError if one of them has an unknown placeholder."""
+    chosen = {name: default if custom is None else custom for name, (custom, default) in prompts_and_defaults.items()}
+    problems: list[str] = []
+    for name, prompt in chosen.items():
+        placeholders = ("task", "team", *_PLACEHOLDERS.get(name, ()))
         try:
             prompt.format(**dict.fromkeys(placeholders, ""))
         except (KeyError, IndexError, ValueError, AttributeError) as error:
-            words = ", ".join(f"{{{placeholder}}}" for placeholder in placeholders)
-            wrong.append(f"{name} cannot be filled in ({error}): it may name {words}; other braces are written twice")
-    if wrong:
-        raise DefinitionError(wrong)
-    return prompts_used
+            allowed = ", ".join(f"{{{placeholder}}}" for placeholder in placeholders)
+            problems.append(
+                f"{name} cannot be formatted ({error}): its placeholders are {allowed}; double other braces"
+            )
+    if problems:
+        raise DefinitionError(problems)
+    return chosen

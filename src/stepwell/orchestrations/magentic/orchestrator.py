@@ -1,4 +1,9 @@
-"""The middle of a managed team: asks the manager, lets people look at plans, and tells participants what to do."""
+"""The executor at the centre of a Magentic team: it asks the manager, has plans reviewed, and instructs participants.
+
+Its handlers move a `MagenticProgress` through its phases: plan, (review,) progress, working, progress,
+... , final, over; replan takes the place of plan after a stall or a review. A turn of this executor is
+one question to the manager, so that each answer is durable before the next question is asked.
+"""
 
 from __future__ import annotations
 
@@ -35,26 +40,26 @@ ORCHESTRATOR = "magentic_orchestrator"
 _Context = WorkflowContext[Any, AgentResponse]
 
 
-class _Managing:
-    """Stands for the agent of the orchestrator, whose turns its manager takes."""
+class _ManagerPlaceholder:
+    """Takes the place of the agent that AgentExecutor needs: the orchestrator overrides `take_turn`."""
 
     name = ORCHESTRATOR
-    description = "plans the work of the team and keeps an eye on it"
+    description = "plans the work of the team and tracks its progress"
 
     async def take_turn(self, turn: Turn) -> Answer:
-        raise NotImplementedError("the orchestrator takes its turns itself")
+        raise NotImplementedError("MagenticOrchestrator takes its turns itself")
 
 
 class MagenticOrchestrator(AgentExecutor):
-    """Leads a team. A turn of it is one question to the manager: for a plan, for the progress, for the final answer.
+    """Leads a team. Each turn is one question to the manager: for a plan, the progress or the final answer.
 
-    What everybody said is its conversation, in the state of the run; where the work is, is a `MagenticProgress`.
+    Its conversation, in the state of the run, holds the messages of all participants.
     """
 
     manager: MagenticManagerBase
 
     def __init__(self, manager: MagenticManagerBase, descriptions: Mapping[str, str], *, plan_review: bool) -> None:
-        super().__init__(_Managing())
+        super().__init__(_ManagerPlaceholder())
         self.manager, self.descriptions, self.plan_review = manager, dict(descriptions), plan_review
         self.rules = manager.rules
 
@@ -69,23 +74,23 @@ class MagenticOrchestrator(AgentExecutor):
     async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
         self.manager.on_checkpoint_restore(state)
 
-    # what comes in
+    # Input: tasks, contributions of participants, reviews of plans
 
     def hear(self, messages: Sequence[Message], ctx: _Context) -> None:
-        """A task comes in."""
+        """Start work on a task. Raises RunError if there is one already, ValueError if it is empty."""
         before = self._find_progress(ctx)
         if before is not None and before.phase != "over":
             raise RunError(
-                f"run {ctx.run_id!r} works on a task, and was given another one; wait for the first to be done, or "
-                f"start another run",
+                f"run {ctx.run_id!r} is already working on a task and cannot take another one; wait until it is done, "
+                f"or start another run",
                 run_id=ctx.run_id,
             )
         texts = [message for message in messages if message.text.strip()]
         if not texts:
-            raise ValueError(f"a task is a text, and run {ctx.run_id!r} was given none: {list(messages)!r:.200}")
+            raise ValueError(f"run {ctx.run_id!r} has no task: its input contains no text: {list(messages)!r:.200}")
         task = texts[0] if len(texts) == 1 else Message("user", "\n\n".join(message.text for message in texts))
         self._store("task", task, ctx)
-        self._move(MagenticProgress("plan", since=length_of(self.id, ctx)), ctx)
+        self._set_progress(MagenticProgress("plan", since=length_of(self.id, ctx)), ctx)
 
     @handler
     async def handle_request(self, request: AgentExecutorRequest, ctx: _Context) -> None:
@@ -94,7 +99,7 @@ class MagenticOrchestrator(AgentExecutor):
 
     @handler
     async def handle_executor_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
-        """What a participant has done; or what an agent outside the team gives it to do."""
+        """Receive a participant's contribution, or a task from an agent outside the team."""
         if ctx.source_executor_ids:
             await self._receive_work(response, ctx)
         else:
@@ -109,30 +114,31 @@ class MagenticOrchestrator(AgentExecutor):
     async def apply_review(
         self, request: MagenticPlanReviewRequest, response: MagenticPlanReviewResponse, ctx: _Context
     ) -> None:
-        progress = self._current(ctx)
+        progress = self._require_progress(ctx)
         if not response.review:
             await self._begin_round(self._adopt_plan(progress, request.plan, ctx), ctx)
         else:
             hear(self.id, response.review, ctx)
-            self._move(replace(progress, phase="replan"), ctx)
-        if self._current(ctx).phase != "over":
+            self._set_progress(replace(progress, phase="replan"), ctx)
+        if self._require_progress(ctx).phase != "over":
             await self.respond(ctx)
 
     async def _receive_work(self, response: AgentExecutorResponse, ctx: _Context) -> None:
         messages = [message for message in response.agent_response.messages if message.text and message.role != "tool"]
         hear(self.id, messages, ctx)
-        progress = self._current(ctx)
+        progress = self._require_progress(ctx)
         if (progress.phase, progress.speaker) != ("working", response.executor_id):
-            return  # one that says more than it was asked for is heard, but begins no round of its own
+            # A participant that was not asked: its message is kept, but does not start a round.
+            return
         heard = {**progress.heard, response.executor_id: length_of(self.id, ctx)}
         await self._begin_round(replace(progress, heard=heard), ctx)
-        if self._current(ctx).phase != "over":
+        if self._require_progress(ctx).phase != "over":
             await self.respond(ctx)
 
-    # what the manager is asked, and what it came to
+    # Questions to the manager, and what follows from its answers
 
     async def take_turn(self, turn: Turn, ctx: _Context) -> Answer:
-        phase = self._current(ctx).phase
+        phase = self._require_progress(ctx).phase
         questions: dict[Phase, Any] = {
             "plan": self.manager.plan,
             "replan": self.manager.replan,
@@ -144,15 +150,16 @@ class MagenticOrchestrator(AgentExecutor):
         async def ask() -> list[Any]:
             return [await questions[phase](context), self.manager.on_checkpoint_save(), turn.usage]
 
-        # if the answer is recalled, the manager was not asked: what it remembers and what that cost is recalled, too
+        # If the answer is recalled, the manager was not asked. Its own state and the usage of the calls
+        # inside are therefore part of the step.
         result, saved, turn.usage = await turn.step(phase, ask)
         self.manager.on_checkpoint_restore(saved)
         return Answer(value=result)
 
     async def send_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
-        progress, result = self._current(ctx), response.agent_response.value
+        progress, result = self._require_progress(ctx), response.agent_response.value
         if progress.phase == "progress":
-            await self._weigh(progress, result, ctx)
+            await self._evaluate_progress(progress, result, ctx)
         elif progress.phase == "final":
             await self._end(replace(response.agent_response, messages=[result], value=None), ctx)
         else:
@@ -164,40 +171,44 @@ class MagenticOrchestrator(AgentExecutor):
         self._store("ledger", plan, ctx)
         if not self.plan_review:
             await self._begin_round(self._adopt_plan(progress, plan, ctx), ctx)
-            await self._ask_later(ctx)
+            await self._ask_in_next_superstep(ctx)
             return
         ledger = ctx.get_state(self._state_key("progress")) if progress.is_stalled else None
-        id = f"plan-review-{ctx.idempotency_key}"  # there is one question in a delivery, the same at every attempt
+        # Derived from the delivery, which makes one request: every attempt uses the same id.
+        id = f"plan-review-{ctx.idempotency_key}"
         request = MagenticPlanReviewRequest(plan, ledger, progress.is_stalled, id)
         await ctx.request_info(request, MagenticPlanReviewResponse, request_id=id)
-        self._move(replace(progress, phase="review"), ctx)
+        self._set_progress(replace(progress, phase="review"), ctx)
 
     def _adopt_plan(self, progress: MagenticProgress, plan: Message, ctx: _Context) -> MagenticProgress:
-        """The plan counts. After a reset everything before it is left behind, by the participants too."""
+        """Put a plan into effect. After a stall the conversation before it no longer counts."""
         if progress.is_stalled:
             progress = replace(progress, since=length_of(self.id, ctx), heard={}, is_stalled=False)
         hear(self.id, [replace(plan, data=None)], ctx)
         return progress
 
     async def _begin_round(self, progress: MagenticProgress, ctx: _Context) -> None:
-        most = self.manager.max_round_count
-        if most is not None and progress.rounds >= most:
-            await self._give_up(f"it was not done after {most} rounds, which is the limit", ctx)
+        limit = self.manager.max_round_count
+        if limit is not None and progress.rounds >= limit:
+            await self._give_up(f"it was not done within the limit of {limit} rounds", ctx)
         else:
-            self._move(replace(progress, phase="progress", rounds=progress.rounds + 1), ctx)
+            self._set_progress(replace(progress, phase="progress", rounds=progress.rounds + 1), ctx)
 
-    async def _weigh(self, progress: MagenticProgress, ledger: MagenticProgressLedger | None, ctx: _Context) -> None:
-        """Decide by what the manager says about the progress."""
+    async def _evaluate_progress(
+        self, progress: MagenticProgress, ledger: MagenticProgressLedger | None, ctx: _Context
+    ) -> None:
+        """Decide what happens next by the manager's assessment of the progress."""
         if ledger is None:
             await self._reset(progress, ctx)
             return
         await self._emit(MagenticOrchestratorEventType.PROGRESS_LEDGER_UPDATED, ledger, ctx)
         self._store("progress", ledger, ctx)
         if ledger.is_request_satisfied.answer:
-            self._move(replace(progress, phase="final"), ctx)
-            await self._ask_later(ctx)
+            self._set_progress(replace(progress, phase="final"), ctx)
+            await self._ask_in_next_superstep(ctx)
             return
         stalled = bool(ledger.is_in_loop.answer) or not ledger.is_progress_being_made.answer
+        # A good round makes up for one bad round, it does not erase all of them.
         progress = replace(progress, stalls=progress.stalls + 1 if stalled else max(0, progress.stalls - 1))
         if progress.stalls > self.manager.max_stall_count:
             await self._reset(progress, ctx)
@@ -208,62 +219,69 @@ class MagenticOrchestrator(AgentExecutor):
         speaker = str(ledger.next_speaker.answer)
         if speaker not in self.descriptions:
             raise RunError(
-                f"the manager of run {ctx.run_id!r} wants {speaker!r} to go on, who does not take part; "
+                f"the manager of run {ctx.run_id!r} chose {speaker!r} as the next speaker, which is not a participant; "
                 f"the participants are {', '.join(self.descriptions)}",
                 run_id=ctx.run_id,
             )
         hear(self.id, [Message("user", str(ledger.instruction_or_question.answer), MANAGER)], ctx)
+        # The speaker receives what is new since it last spoke, without instructions to others.
         conversation = conversation_of(self.id, ctx)
         *before, instruction = conversation[max(progress.since, progress.heard.get(speaker, 0)) :]
-        messages = [message for message in before if not _is_instruction(message)]  # to others
+        messages = [message for message in before if not _is_instruction(message)]
+        # After a reset a participant must also forget its own part of the abandoned conversation.
         afresh = progress.since > 0 and speaker not in progress.heard
         await ctx.send_message(AgentExecutorRequest([*messages, instruction], afresh=afresh), speaker)
         heard = {**progress.heard, speaker: len(conversation)}
-        self._move(replace(progress, phase="working", speaker=speaker, heard=heard), ctx)
+        self._set_progress(replace(progress, phase="working", speaker=speaker, heard=heard), ctx)
 
     async def _reset(self, progress: MagenticProgress, ctx: _Context) -> None:
-        """The plan leads nowhere: another one is made, unless that happened too often."""
-        most = self.manager.max_reset_count
-        if most is not None and progress.resets >= most:
-            await self._give_up(f"its plan led nowhere, and was made anew {most} times, which is the limit", ctx)
+        """Make another plan, or give up if the limit of resets is reached."""
+        limit = self.manager.max_reset_count
+        if limit is not None and progress.resets >= limit:
+            await self._give_up(f"the work stalled, and the limit of {limit} new plans is reached", ctx)
             return
-        self._move(replace(progress, phase="replan", stalls=0, resets=progress.resets + 1, is_stalled=True), ctx)
-        await self._ask_later(ctx)
+        self._set_progress(
+            replace(progress, phase="replan", stalls=0, resets=progress.resets + 1, is_stalled=True), ctx
+        )
+        await self._ask_in_next_superstep(ctx)
 
     async def _give_up(self, why: str, ctx: _Context) -> None:
         await self._end(AgentResponse([Message("assistant", f"The task was given up: {why}.", MANAGER)]), ctx)
 
     async def _end(self, response: AgentResponse, ctx: _Context) -> None:
         hear(self.id, response.messages, ctx)
-        self._move(replace(self._current(ctx), phase="over"), ctx)
+        self._set_progress(replace(self._require_progress(ctx), phase="over"), ctx)
         await ctx.yield_output(response)
 
-    async def _ask_later(self, ctx: _Context) -> None:
-        """The manager is asked once in a delivery: what it is asked next is asked in the next superstep."""
-        if self._current(ctx).phase != "over":
+    async def _ask_in_next_superstep(self, ctx: _Context) -> None:
+        """Send a message to this executor, so that the manager's next question is asked then."""
+        # One question per delivery: each answer is committed before the next question is asked.
+        if self._require_progress(ctx).phase != "over":
             await ctx.send_message(MagenticContinue(), self.id)
 
-    # what it knows
+    # State
 
     def _context(self, turn: Turn, ctx: _Context) -> MagenticContext:
-        one_at_a_time = asyncio.Lock()  # in the order in which they are asked, also if they are asked at once
+        # Turn.within serves one call at a time. asyncio.Lock is fair, so calls that a manager makes side
+        # by side still get the same places each time.
+        one_at_a_time = asyncio.Lock()
 
         async def call(agent: Agent, messages: Sequence[Message]) -> AgentResponse:
             async with one_at_a_time:
                 answer = await turn.within(messages, agent.take_turn)
             return AgentResponse(answer.messages, value=answer.value)
 
-        progress = self._current(ctx)
+        progress = self._require_progress(ctx)
         return MagenticContext(
             ctx.get_state(self._state_key("task")),
             self.descriptions,
-            call,
-            turn.conversation[progress.since :],
-            progress.rounds,
-            progress.stalls,
-            progress.resets,
-            ctx.get_state(self._state_key("ledger")),
-            ctx.get_state(self._state_key("progress")),
+            call=call,
+            chat_history=turn.conversation[progress.since :],
+            round_count=progress.rounds,
+            stall_count=progress.stalls,
+            reset_count=progress.resets,
+            ledger=ctx.get_state(self._state_key("ledger")),
+            progress_ledger=ctx.get_state(self._state_key("progress")),
         )
 
     async def _emit(
@@ -275,18 +293,19 @@ class MagenticOrchestrator(AgentExecutor):
         progress: MagenticProgress | None = ctx.get_state(self._state_key("stand"))
         return progress
 
-    def _current(self, ctx: _Context) -> MagenticProgress:
+    def _require_progress(self, ctx: _Context) -> MagenticProgress:
         progress = self._find_progress(ctx)
-        assert progress is not None  # a task has come in
+        assert progress is not None  # there is a task
         return progress
 
-    def _move(self, progress: MagenticProgress, ctx: _Context) -> None:
+    def _set_progress(self, progress: MagenticProgress, ctx: _Context) -> None:
         self._store("stand", progress, ctx)
 
     def _store(self, what: str, value: object, ctx: _Context) -> None:
         ctx.set_state(self._state_key(what), value)
 
     def _state_key(self, what: str) -> str:
+        # These names are part of stored runs: "stand" holds the MagenticProgress, "progress" the ledger.
         return f"magentic/{what}"
 
 

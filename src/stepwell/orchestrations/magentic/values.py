@@ -1,4 +1,4 @@
-"""What a managed team plans, keeps an eye on, tells and asks: plain values that can be stored."""
+"""The ledgers, events, reviews and progress of a Magentic team: plain values that can be stored."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Literal
 from stepwell.agents.messages import Message, MessagesLike, messages_of
 
 MANAGER = "magentic_manager"
-"""Who says what the manager says."""
+"""The author name of the manager's messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class MagenticTaskLedger:
-    """What is known about a task, and how it is to be done."""
+    """The facts about a task, and the plan for it."""
 
     facts: Message
     plan: Message
@@ -23,7 +23,7 @@ class MagenticTaskLedger:
 
 @dataclass(frozen=True, slots=True)
 class MagenticProgressLedgerItem:
-    """One thing the manager found out about the progress, and why it thinks so."""
+    """One answer of the manager about the progress, with its reason."""
 
     reason: str
     answer: str | bool
@@ -31,7 +31,7 @@ class MagenticProgressLedgerItem:
 
 @dataclass(frozen=True, slots=True)
 class MagenticProgressLedger:
-    """Where a task stands, and who is to do what next."""
+    """The manager's assessment of the progress: the state of the task, and who does what next."""
 
     is_request_satisfied: MagenticProgressLedgerItem
     is_in_loop: MagenticProgressLedgerItem
@@ -41,7 +41,7 @@ class MagenticProgressLedger:
 
 
 class MagenticOrchestratorEventType(StrEnum):
-    """What the orchestrator tells."""
+    """The kinds of `magentic_orchestrator` event."""
 
     PLAN_CREATED = "plan_created"
     REPLANNED = "replanned"
@@ -50,7 +50,7 @@ class MagenticOrchestratorEventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MagenticOrchestratorEvent:
-    """What the manager came to: the data of a `magentic_orchestrator` event."""
+    """The data of a `magentic_orchestrator` event: a plan or a progress ledger of the manager."""
 
     event_type: MagenticOrchestratorEventType
     content: Message | MagenticProgressLedger
@@ -58,21 +58,21 @@ class MagenticOrchestratorEvent:
 
 @dataclass(frozen=True, slots=True)
 class MagenticPlanReviewResponse:
-    """What a person says to a plan: nothing, and it counts; or something, and another plan is made."""
+    """A person's review of a plan: an empty one approves it, any message asks for another plan."""
 
     review: Sequence[Message] = ()
 
     @staticmethod
     def approve() -> MagenticPlanReviewResponse:
-        """The plan counts."""
+        """Approve the plan."""
         return MagenticPlanReviewResponse()
 
     @staticmethod
     def revise(feedback: MessagesLike) -> MagenticPlanReviewResponse:
-        """Another plan is made, in view of this. Raises ValueError if nothing is said."""
+        """Ask for another plan that takes the feedback into account. Raises ValueError if it is empty."""
         messages = messages_of(feedback)
         if not any(message.text.strip() for message in messages):
-            raise ValueError("nothing is said about the plan: say what to change, or let it count with approve()")
+            raise ValueError("the feedback is empty: say what to change, or accept the plan with approve()")
         return MagenticPlanReviewResponse(messages)
 
 
@@ -81,37 +81,37 @@ class MagenticPlanReviewRequest:
     """May the team work by this plan?"""
 
     plan: Message
-    current_progress: MagenticProgressLedger | None = None  # why the plan before it was given up
-    is_stalled: bool = False  # it takes the place of a plan that led nowhere
-    request_id: str = ""  # what to answer to
+    current_progress: MagenticProgressLedger | None = None  # why the previous plan was abandoned
+    is_stalled: bool = False  # whether it replaces a plan with which the work stalled
+    request_id: str = ""  # the id to respond to
 
     def approve(self) -> MagenticPlanReviewResponse:
-        """It may."""
+        """Approve the plan."""
         return MagenticPlanReviewResponse.approve()
 
     def revise(self, feedback: MessagesLike) -> MagenticPlanReviewResponse:
-        """Not yet: the manager is told this, makes another plan and asks again."""
+        """Ask the manager for another plan, which is reviewed again."""
         return MagenticPlanReviewResponse.revise(feedback)
 
 
 Phase = Literal["plan", "replan", "review", "progress", "working", "final", "over"]
-"""What is being waited for: the manager, a person, a participant, or nothing more."""
+"""What the work waits for: the manager, a person (review), a participant (working), or nothing (over)."""
 
 
 @dataclass(frozen=True, slots=True)
 class MagenticProgress:
-    """Where the work on a task is."""
+    """The state of the work on a task."""
 
     phase: Phase
-    since: int = 0  # which message of the conversation is the first that counts: a reset leaves the others behind
+    since: int = 0  # index of the first message that still counts; a reset moves it
     rounds: int = 0
     stalls: int = 0
     resets: int = 0
-    is_stalled: bool = False  # the plan led nowhere, and the next one does not count yet
-    speaker: str = ""  # who was told to do something last
-    heard: Mapping[str, int] = field(default_factory=dict)  # up to where each participant knows the conversation
+    is_stalled: bool = False  # the plan has failed, and the next one is not in effect yet
+    speaker: str = ""  # the participant instructed last
+    heard: Mapping[str, int] = field(default_factory=dict)  # how many messages each participant has received
 
 
 @dataclass(frozen=True, slots=True)
 class MagenticContinue:
-    """What the orchestrator sends to itself: the manager is asked in a superstep of its own."""
+    """The orchestrator's message to itself: ask the manager the next question in a new superstep."""

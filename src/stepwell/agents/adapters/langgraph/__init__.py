@@ -1,4 +1,4 @@
-"""Compiled graphs of LangGraph."""
+"""Compiled LangGraph graphs as agents."""
 
 from stepwell.agents.adapters.langgraph.graph import adapt
 

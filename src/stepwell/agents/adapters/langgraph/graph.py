@@ -1,8 +1,8 @@
-"""Compiled graphs of LangGraph with `messages` in their state, such as those that LangChain's `create_agent` makes.
+"""Compiled LangGraph graphs with `messages` in their state, such as those of LangChain's `create_agent`.
 
-An agent that lists `StepwellMiddleware` (langchain.py) makes each call of its model and its tools a step. Of any other
-graph each superstep is one step. Either way a turn has a checkpointer of its own, and what the graph knows at its end
-is kept by the run.
+In an agent that lists `StepwellMiddleware` (langchain.py), each model call and tool call is a step.
+In any other graph, each superstep of the graph is one step. Either way a turn has its own
+checkpointer, and the run keeps the state of the graph at the end of the turn.
 """
 
 from __future__ import annotations
@@ -30,98 +30,104 @@ from stepwell.errors import DefinitionError, RunError
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 MARK = "stepwell"
-"""The part of its state by which a graph is known to have the middleware."""
+"""The state key that shows that a graph has the middleware."""
 
 
-class Course:
-    """How a turn goes: what the middleware must know of it, and what it found out."""
+class ActiveTurn:
+    """The turn under way, shared by the graph and the middleware inside it."""
 
     def __init__(self, turn: Turn, tools: Mapping[str, BaseTool]) -> None:
         self.turn = turn
         self.tools = dict(tools)
-        self.speaking = False  # whether what a model says right now is what the agent says
-        self.handoff_messages: list[BaseMessage] = []  # what had been said when it was handed over
-        self.failed_tools: dict[str, str] = {}  # tools that failed, by the id of the call
+        # False while a tool runs: text of a model inside a tool is not text of the agent.
+        self.streams_text = False
+        self.handoff_messages: list[BaseMessage] = []  # the messages up to a handoff
+        self.failed_tools: dict[str, str] = {}  # names of tools that failed, by call id
 
 
-COURSE: ContextVar[Course | None] = ContextVar("stepwell_langchain_turn", default=None)
+# LangChain calls middlewares and tools without any argument of ours, hence a context variable.
+ACTIVE_TURN: ContextVar[ActiveTurn | None] = ContextVar("stepwell_langchain_turn", default=None)
 
 
 def adapt(agent: Any) -> Agent | None:
-    """The agent, if it is a compiled graph."""
+    """Wrap `agent` if it is a compiled graph, or return None."""
     return LangChainAgent(agent) if isinstance(agent, CompiledStateGraph) else None
 
 
 class LangChainAgent:
-    """A compiled graph, as `create_agent` makes it; `context` is what its runtime is given."""
+    """A compiled graph, such as one made by `create_agent`; `context` is passed to its runtime."""
 
     def __init__(self, agent: Graph, *, name: str | None = None, context: Any = None) -> None:
         if "messages" not in agent.channels:
             raise DefinitionError(
-                f"the graph {agent.name!r} has no `messages` in its state, so it cannot be an agent: call it in an "
+                f"the graph {agent.name!r} cannot be an agent, because its state has no `messages`: call it in an "
                 f"executor, or wrap it in an async function"
             )
         self.agent, self.context = agent, context
-        self.name = name or (agent.name if agent.name != "LangGraph" else None)  # what it is called if nobody says
+        # "LangGraph" is the library's default, not a name that tells agents apart.
+        self.name = name or (agent.name if agent.name != "LangGraph" else None)
         self.description: str | None = None
-        self._in_steps = MARK in agent.channels
+        self._has_middleware = MARK in agent.channels
         nodes = [node.bound for node in agent.nodes.values() if isinstance(node.bound, ToolNode)]
         self._tools = {name: tool for node in nodes for name, tool in node.tools_by_name.items()}
 
     async def take_turn(self, turn: Turn) -> Answer:
-        saver, course = TurnSaver(), Course(turn, self._tools)
+        saver, active = TurnSaver(), ActiveTurn(turn, self._tools)
         graph = self.agent.copy(update={"checkpointer": saver})
         config: RunnableConfig = {"configurable": {"thread_id": f"{turn.run_id}/{turn.executor_id}"}}
         await restore(saver, config, turn)
         graph_input = {"messages": [_message(message) for message in turn.messages]}
-        token = COURSE.set(course if self._in_steps else None)
+        token = ACTIVE_TURN.set(active if self._has_middleware else None)
         try:
-            snapshot = await (self._call_by_call if self._in_steps else self._by_supersteps)(
-                graph, graph_input, config, course
+            snapshot = await (self._run_call_by_call if self._has_middleware else self._run_by_superstep)(
+                graph, graph_input, config, active
             )
         except Interrupted:
             if turn.handoff is None:
                 raise
             text = turn.last_reply.text if turn.last_reply is not None else ""
             answer = Answer([Message("assistant", text)] if text else [], handoff=turn.handoff)
-            return await answer_with_state(answer, course.handoff_messages, saver, config, graph.channels, turn)
+            return await answer_with_state(answer, active.handoff_messages, saver, config, graph.channels, turn)
         finally:
-            COURSE.reset(token)
+            ACTIVE_TURN.reset(token)
         messages, value = snapshot.values["messages"], snapshot.values.get("structured_response")
         text = _last_text(messages) or ("" if value is None else to_json(value).decode())
         answer = Answer([Message("assistant", text)], value=value)
         return await answer_with_state(answer, messages, saver, config, graph.channels, turn)
 
-    async def _call_by_call(
-        self, graph: Graph, graph_input: Any, config: RunnableConfig, course: Course
+    async def _run_call_by_call(
+        self, graph: Graph, graph_input: Any, config: RunnableConfig, active: ActiveTurn
     ) -> StateSnapshot:
+        """Run a graph with the middleware to its end; its calls are steps."""
         while True:
-            await self._run(graph, graph_input, config, course)
+            await self._run(graph, graph_input, config, active)
             snapshot = await graph.aget_state(config)
             if not snapshot.next:
                 return snapshot
-            graph_input = await answer_interrupts(snapshot, course.turn, course.tools) if snapshot.interrupts else None
+            graph_input = await answer_interrupts(snapshot, active.turn, active.tools) if snapshot.interrupts else None
 
-    async def _by_supersteps(
-        self, graph: Graph, graph_input: Any, config: RunnableConfig, course: Course
+    async def _run_by_superstep(
+        self, graph: Graph, graph_input: Any, config: RunnableConfig, active: ActiveTurn
     ) -> StateSnapshot:
-        _refuse_what_needs_steps(course.turn)
-        course.speaking = True
+        """Run a graph without the middleware to its end; each superstep of the graph is one step."""
+        _refuse_what_needs_steps(active.turn)
+        active.streams_text = True
         saver = _saver(graph)
         while True:
-            recorded = await course.turn.model(self._superstep(graph, graph_input, config, course))
+            recorded = await active.turn.model(self._superstep(graph, graph_input, config, active))
+            # If the superstep was recalled, the graph has not run: give it the checkpoint it would have.
             saver.load(recorded.data)
             snapshot = await graph.aget_state(config)
             if not snapshot.next:
                 return snapshot
-            graph_input = await answer_interrupts(snapshot, course.turn, course.tools) if snapshot.interrupts else None
+            graph_input = await answer_interrupts(snapshot, active.turn, active.tools) if snapshot.interrupts else None
 
     def _superstep(
-        self, graph: Graph, graph_input: Any, config: RunnableConfig, course: Course
+        self, graph: Graph, graph_input: Any, config: RunnableConfig, active: ActiveTurn
     ) -> Callable[[], Awaitable[ModelReply]]:
         async def call() -> ModelReply:
             before = await graph.aget_state(config)
-            await self._run(graph, graph_input, config, course, interrupt_after="*")
+            await self._run(graph, graph_input, config, active, interrupt_after="*")
             after = await graph.aget_state(config)
             known_ids = {message.id for message in before.values.get("messages", ())}
             new = [message for message in after.values.get("messages", ()) if message.id not in known_ids]
@@ -131,11 +137,11 @@ class LangChainAgent:
         return call
 
     async def _run(
-        self, graph: Graph, graph_input: Any, config: RunnableConfig, course: Course, **options: Any
+        self, graph: Graph, graph_input: Any, config: RunnableConfig, active: ActiveTurn, **options: Any
     ) -> None:
-        run_config: RunnableConfig = {**config, "callbacks": [_Pieces(course)]}
-        # models speak in pieces only if somebody wants to see their messages
-        modes: Any = ["messages", "values"] if course.turn.streaming else ["values"]
+        run_config: RunnableConfig = {**config, "callbacks": [_TextDeltas(active)]}
+        # Models stream tokens only if the graph is asked for "messages".
+        modes: Any = ["messages", "values"] if active.turn.streaming else ["values"]
         async for _ in graph.astream(
             graph_input, run_config, stream_mode=modes, context=self.context, durability="sync", **options
         ):
@@ -150,39 +156,42 @@ def _saver(graph: Graph) -> TurnSaver:
     return graph.checkpointer
 
 
-class _Pieces(AsyncCallbackHandler):
-    """Tells what a model says, as it says it."""
+class _TextDeltas(AsyncCallbackHandler):
+    """Emits the text of a model while it arrives."""
 
+    # Otherwise LangChain would log our errors and continue.
     raise_error = True
 
-    def __init__(self, course: Course) -> None:
-        self._course = course
+    def __init__(self, active: ActiveTurn) -> None:
+        self._active = active
 
     async def on_llm_new_token(self, token: Any, *, chunk: Any = None, **kwargs: Any) -> None:
-        if self._course.speaking:
-            self._course.turn.delta(text_in([chunk.message]) if chunk is not None else token)
+        if self._active.streams_text:
+            self._active.turn.delta(text_in([chunk.message]) if chunk is not None else token)
 
 
 def text_in(messages: Sequence[BaseMessage]) -> str:
-    """What models say in these messages."""
+    """Return the text of the models' messages among these."""
     return "".join(str(message.text) for message in messages if isinstance(message, AIMessage))
 
 
 def usage_of(messages: Sequence[BaseMessage]) -> Usage:
-    """What models used up to say this."""
+    """Add up the usage that models report in these messages."""
     usages: list[Any] = [message.usage_metadata or {} for message in messages if isinstance(message, AIMessage)]
-    read, written = (sum(usage.get(key, 0) for usage in usages) for key in ("input_tokens", "output_tokens"))
-    return Usage(read, written, calls=len(usages))
+    input_tokens, output_tokens = (
+        sum(usage.get(key, 0) for usage in usages) for key in ("input_tokens", "output_tokens")
+    )
+    return Usage(input_tokens, output_tokens, calls=len(usages))
 
 
 def results_for(reply: Sequence[BaseMessage], result: str) -> list[BaseMessage]:
-    """This result for each tool call in a reply."""
+    """Return a message with this result for each tool call in a reply."""
     calls = [call for message in reply if isinstance(message, AIMessage) for call in message.tool_calls]
     return [ToolMessage(result, name=call["name"], tool_call_id=call["id"] or "") for call in calls]
 
 
 def _message(message: Message) -> BaseMessage:
-    """A message for this agent. What another agent said is said by a user here, with the name of that agent first."""
+    """Convert a message. Another agent's message becomes one of the user, starting with that agent's name."""
     if message.role == "system":
         return SystemMessage(message.text, id=message.id)
     if message.role == "user" or message.author_name is None:
@@ -196,13 +205,13 @@ def _last_text(messages: Sequence[BaseMessage]) -> str:
 
 def _refuse_what_needs_steps(turn: Turn) -> None:
     settings = {"handoffs": turn.handoffs, "approve": turn.rules.approve, "unsafe": turn.rules.unsafe}
-    if unsupported := [word for word, value in settings.items() if value]:
+    if unsupported := [option for option, value in settings.items() if value]:
         raise RunError(
-            f"the agent {turn.executor_id!r} in run {turn.run_id!r} has {' and '.join(unsupported)}, but its calls "
-            f"cannot be seen: list StepwellMiddleware() last in create_agent(middleware=[...])",
+            f"the agent {turn.executor_id!r} in run {turn.run_id!r} uses {' and '.join(unsupported)}, which needs "
+            f"access to its calls: list StepwellMiddleware() last in create_agent(middleware=[...])",
             run_id=turn.run_id,
         )
     turn.warn(
-        f"the calls that the agent {turn.executor_id!r} makes cannot be seen one by one: each superstep of its graph "
-        f"is one step, and is done again as a whole; list StepwellMiddleware() last in create_agent(middleware=[...])"
+        f"the calls of the agent {turn.executor_id!r} are not stored one by one: each superstep of its graph is one "
+        f"step and is repeated as a whole; list StepwellMiddleware() last in create_agent(middleware=[...])"
     )

@@ -1,4 +1,4 @@
-"""What a graph knows, as data: its state between turns, and where it is within a turn."""
+"""The state of a graph as data: its checkpoint within a turn, and what the run keeps between turns."""
 
 from __future__ import annotations
 
@@ -21,21 +21,25 @@ from langgraph.checkpoint.base import (
 from stepwell.agents.replies import Answer
 from stepwell.agents.turn import Turn
 
-_ANEW = {"anew": True}  # in a history: what was said before counts no more
-_NOT_KEPT = ("messages", "structured_response")  # the history has these; that belongs to one turn
-_MADE_UP = re.compile(r"(lc_)?run-.*|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # ids that the library made up
-_FIRST = "00000000-0000-0000-0000-000000000000"
+# In a history: the messages after this marker replace those before it. The value is stored.
+_REWRITTEN = {"anew": True}
+# Not kept as state: messages are in the history, and a structured response belongs to one turn.
+_DROPPED_KEYS = ("messages", "structured_response")
+# Ids that the library generates at random.
+_GENERATED_ID = re.compile(r"(lc_)?run-.*|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
 class TurnSaver(BaseCheckpointSaver[int]):
-    """The newest checkpoint of each part of a graph, and what was written since, as data."""
+    """A checkpointer for one turn: the newest checkpoint of each namespace and the writes since, as data."""
 
     def __init__(self) -> None:
         super().__init__()
         self.data: dict[str, Any] = {}
 
     def load(self, data: dict[str, Any]) -> None:
-        """Be as it was when this was noted; what was noted must stay as it is."""
+        """Return to the state that `data` holds."""
+        # The lists are copied: the graph goes on writing, and `data` is a stored result.
         self.data.clear()
         self.data.update({part: {**entry, "writes": list(entry["writes"])} for part, entry in data.items()})
 
@@ -46,7 +50,8 @@ class TurnSaver(BaseCheckpointSaver[int]):
             return None
         wanted = config["configurable"].get("checkpoint_id")
         if wanted is not None and wanted != entry["id"]:
-            raise LookupError(f"the graph asks for its checkpoint {wanted}; within a turn only the newest is kept")
+            raise LookupError(f"the graph requests its checkpoint {wanted}, but a turn keeps only the newest one")
+        # By task path, task and index: the order in which LangGraph's own savers return writes.
         writes = sorted(entry["writes"], key=lambda write: (write[3], write[0], write[4]))
         return CheckpointTuple(
             self._at(config, entry["id"]),
@@ -77,8 +82,10 @@ class TurnSaver(BaseCheckpointSaver[int]):
     ) -> None:
         entry = self.data.get(config["configurable"].get("checkpoint_ns", ""))
         if entry is None or entry["id"] != config["configurable"]["checkpoint_id"]:
-            return  # of a superstep that is over: its checkpoint has what was written
+            return  # a late write of an earlier superstep, whose checkpoint already contains it
         for number, (channel, value) in enumerate(writes):
+            # As in LangGraph's own savers: special channels (errors, interrupts) have fixed negative
+            # indexes and are overwritten, ordinary writes are kept as they were first.
             at = WRITES_IDX_MAP.get(channel, number)
             existing = [write for write in entry["writes"] if (write[0], write[4]) == (task_id, at)]
             if existing and at >= 0:
@@ -94,23 +101,24 @@ class TurnSaver(BaseCheckpointSaver[int]):
 
 
 def messages_before(turn: Turn) -> list[AnyMessage]:
-    """The messages of earlier turns that still count."""
+    """Return the messages of earlier turns, without those that were replaced."""
     history = turn.history
-    since = max((n + 1 for n, item in enumerate(history) if item == _ANEW), default=0)
+    since = max((n + 1 for n, item in enumerate(history) if item == _REWRITTEN), default=0)
     messages: list[Any] = messages_from_dict(history[since:])
     return messages
 
 
 async def restore(saver: TurnSaver, config: RunnableConfig, turn: Turn) -> None:
-    """Let the graph find what it knew at the end of the last turn."""
+    """Give the graph a checkpoint with its state at the end of the last turn."""
     before = messages_before(turn)
     values: dict[str, Any] = {} if turn.state is None else saver.serde.loads_typed(tuple(turn.state))
     values |= {"messages": before} if before else {}
     if values:
         versions: ChannelVersions = dict.fromkeys(values, 1)
+        # Nobody looks at the id and the time; constants make the checkpoint the same each time.
         checkpoint = Checkpoint(
             v=2,
-            id=_FIRST,
+            id=_FIRST_ID,
             ts="1970-01-01T00:00:00+00:00",
             channel_values=values,
             channel_versions=versions,
@@ -123,30 +131,32 @@ async def restore(saver: TurnSaver, config: RunnableConfig, turn: Turn) -> None:
 async def answer_with_state(
     answer: Answer, messages: Sequence[BaseMessage], saver: TurnSaver, config: RunnableConfig, channels: Any, turn: Turn
 ) -> Answer:
-    """The answer, with what is to be known in the next turn: the messages, and whatever else the graph keeps."""
+    """Add to an answer what the next turn needs: the new messages, and the rest of the graph's state."""
     stored = await saver.aget_tuple(config)
     values = {} if stored is None else stored.checkpoint["channel_values"]
-    others = {key: values[key] for key in sorted(values) if key not in _NOT_KEPT and _stays(key, channels)}
+    others = {key: values[key] for key in sorted(values) if key not in _DROPPED_KEYS and _is_persistent(key, channels)}
     state = list(saver.serde.dumps_typed(others)) if others else None
-    return Answer(answer.messages, _news(messages, turn), state, answer.value, answer.handoff)
+    return Answer(answer.messages, _new_items(messages, turn), state, answer.value, answer.handoff)
 
 
-def _stays(key: str, channels: Any) -> bool:
+def _is_persistent(key: str, channels: Any) -> bool:
     return key in channels and not key.startswith(("__", "branch:")) and not isinstance(channels[key], EphemeralValue)
 
 
-def _news(messages: Sequence[BaseMessage], turn: Turn) -> list[Any]:
-    """What is new in the history. A graph may also change what was said before: then everything is."""
+def _new_items(messages: Sequence[BaseMessage], turn: Turn) -> list[Any]:
+    """Return what to append to the history so that it ends with these messages."""
+    # A graph may also edit or trim earlier messages, for instance to summarise them. The history is
+    # append-only, so all messages are then appended after a marker.
     before: Sequence[BaseMessage] = messages_before(turn)
-    goes_on = list(messages[: len(before)]) == list(before)
+    is_continuation = list(messages[: len(before)]) == list(before)
     place = len(turn.history)
-    new = messages[len(before) :] if goes_on else messages
+    new = messages[len(before) :] if is_continuation else messages
     items = [message_to_dict(_with_stable_id(message, f"{place}/{n}")) for n, message in enumerate(new)]
-    return items if goes_on else [_ANEW, *items]
+    return items if is_continuation else [_REWRITTEN, *items]
 
 
 def _with_stable_id(message: BaseMessage, place: str) -> BaseMessage:
-    """With an id that is the same however often the turn is taken."""
-    if message.id is None or _MADE_UP.fullmatch(message.id):
+    """Replace a generated id by one that is the same each time the turn is taken."""
+    if message.id is None or _GENERATED_ID.fullmatch(message.id):
         return message.model_copy(update={"id": place})
     return message

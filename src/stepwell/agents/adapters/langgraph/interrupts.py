@@ -1,4 +1,4 @@
-"""What a graph asks when it stops by itself, and how it is told the answers."""
+"""Interrupts of a graph: turning them into requests, and people's responses into a resume command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EVERYTHING = ("approve", "edit", "reject", "respond")
 
 @dataclass(slots=True)
 class _ApprovalInterrupt:
-    """An interrupt of `HumanInTheLoopMiddleware`: the calls it is about, and what may be decided about each."""
+    """An interrupt that asks for approvals: its calls, and the decisions allowed for each."""
 
     id: str
     calls: list[ToolApprovalRequest]
@@ -39,12 +39,13 @@ class _ApprovalInterrupt:
 
 
 async def answer_interrupts(snapshot: StateSnapshot, turn: Turn, tools: Tools) -> Command[Any]:
-    """What the graph goes on with. Raises Interrupted until people have answered."""
+    """Return the command that resumes the graph. Raises Interrupted until people have responded."""
     calls = _open_calls(snapshot)
     resume: dict[str, Any] = {}
     approvals: list[_ApprovalInterrupt] = []
     for interrupt in snapshot.interrupts:
         match interrupt.value:
+            # HumanInTheLoopMiddleware: all calls of a reply in one interrupt.
             case {"action_requests": list() as actions, "review_configs": list() as configs}:
                 allowed = {config["action_name"]: config["allowed_decisions"] for config in configs}
                 requests = [_request(action, _id_of(action, calls), turn, tools) for action in actions]
@@ -53,12 +54,14 @@ async def answer_interrupts(snapshot: StateSnapshot, turn: Turn, tools: Tools) -
                         interrupt.id, requests, [allowed.get(request.tool, _EVERYTHING) for request in requests]
                     )
                 )
+            # The same middleware in its per-call mode.
             case {"type": "tool_approval", "tool_call_id": id} as action:
                 approvals.append(
                     _ApprovalInterrupt(
                         interrupt.id, [_request(action, id, turn, tools)], [_EVERYTHING], one_by_one=True
                     )
                 )
+    # Approvals first and all together; each other interrupt is a question of its own.
     if approvals:
         replies = await turn.approvals([call for approval in approvals for call in approval.calls])
         for approval in approvals:
@@ -76,7 +79,8 @@ def _open_calls(snapshot: StateSnapshot) -> list[Any]:
 
 
 def _id_of(action: Mapping[str, Any], calls: list[Any]) -> str:
-    """The id of the call that an action is, which the library does not tell."""
+    """Find the id of the call that an action stands for, which the interrupt does not contain."""
+    # Each match is removed, so that two equal calls get different ids.
     for at, call in enumerate(calls):
         if (call["name"], call["args"]) == (action["name"], action["args"]):
             return str(calls.pop(at)["id"])
@@ -91,7 +95,7 @@ def _request(action: Mapping[str, Any], id: str, turn: Turn, tools: Tools) -> To
 
 
 def parameters_of(tool: BaseTool) -> dict[str, Any]:
-    """The JSON schema of the arguments of a tool."""
+    """Return the JSON schema of a tool's arguments."""
     parameters: dict[str, Any] = convert_to_openai_tool(tool)["function"].get("parameters", {})
     return parameters
 
@@ -111,14 +115,14 @@ def _decision(
             decision = {"type": "approve"}
     if decision["type"] not in allowed:
         raise RunError(
-            f"the agent {turn.executor_id!r} in run {turn.run_id!r} does not let people {decision['type']} calls of "
-            f"{call.tool!r}, only {', '.join(allowed)}; move the run back to before the answer, or change what its "
-            f"HumanInTheLoopMiddleware allows",
+            f"the agent {turn.executor_id!r} in run {turn.run_id!r} does not allow the decision {decision['type']!r} "
+            f"for calls of {call.tool!r}, only {', '.join(allowed)}; restore the run to a checkpoint before the "
+            f"response, or change what its HumanInTheLoopMiddleware allows",
             run_id=turn.run_id,
         )
     return decision
 
 
 def text_of(result: Any) -> str:
-    """What stands for the result of a tool where only text will do."""
+    """Return a tool's result as text."""
     return result if isinstance(result, str) else json.dumps(result, default=str)

@@ -1,4 +1,4 @@
-"""Agents of the OpenAI Agents SDK."""
+"""Agents of the OpenAI Agents SDK as agents of a workflow."""
 
 from stepwell.agents.adapters.openai_agents.agent import OpenAIAgent, adapt
 

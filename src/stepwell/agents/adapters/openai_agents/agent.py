@@ -1,8 +1,8 @@
-"""Agents of the OpenAI Agents SDK: each turn has copies of the agents, whose models and tools are called through it.
+"""Agents of the OpenAI Agents SDK: each turn runs copies of the agents that call models and tools through it.
 
-The SDK has no place for this in a run, so each agent that can be handed over to is copied; the originals are left as
-they are. What needs approval by declaration is asked about by the turn; where a function decides, the SDK stops, and
-goes on in the same turn with what people said.
+The SDK has no hook for this in a run, so every agent that can be handed over to is copied; the
+originals are not changed. Approvals that a tool always needs are requested by the turn. Where a
+function decides, the SDK itself stops, and is resumed in the same turn with people's decisions.
 """
 
 from __future__ import annotations
@@ -32,25 +32,29 @@ from pydantic_core import to_json
 
 from stepwell.agents.adapters.openai_agents.models import StepModel, StepProvider
 from stepwell.agents.adapters.openai_agents.steps import PLACE, Steps, TurnAborted
-from stepwell.agents.adapters.openai_agents.tools import check, wrap_tool
+from stepwell.agents.adapters.openai_agents.tools import check_tool, wrap_tool
 from stepwell.agents.agent import Agent
 from stepwell.agents.messages import Message
 from stepwell.agents.replies import Answer
 from stepwell.agents.requests import ToolApprovalRequest, ToolApprovalResponse
 from stepwell.agents.turn import Interrupted, Turn, denial
 
+# In a history: the items after this marker replace those before it, as after a handoff with an input
+# filter. The value is stored.
 REWRITTEN = {"stepwell": "what was said before was rewritten to this"}
-"""Stands in the history where the SDK replaced the conversation, as filters of handoffs do."""
 
 
 def adapt(agent: Any) -> Agent | None:
-    """The agent, if it is one of the OpenAI Agents SDK."""
+    """Wrap `agent` if it is an agent of the OpenAI Agents SDK, or return None."""
     return OpenAIAgent(agent) if isinstance(agent, SDKAgent) else None
 
 
 class OpenAIAgent:
-    """An agent of the OpenAI Agents SDK, with what its runs are given: a context, settings, how often its model may be
-    called in one turn. If it hands over to another agent of the SDK, that one takes the next turn."""
+    """An agent of the OpenAI Agents SDK, with the options its runs are given.
+
+    `max_turns` limits the model calls in one turn. If the agent hands over to another agent of the
+    SDK, that agent takes the next turn.
+    """
 
     def __init__(
         self,
@@ -62,16 +66,16 @@ class OpenAIAgent:
         name: str | None = None,
     ) -> None:
         for tool in agent.tools:
-            check(tool)
+            check_tool(tool)
         self.agent, self.context, self.max_turns = agent, context, max_turns
         self.run_config = run_config
         self.name, self.description = name or agent.name, agent.handoff_description
 
     async def take_turn(self, turn: Turn) -> Answer:
-        past = _past(turn.history)
+        before = _current_items(turn.history)
         steps = Steps(turn)
-        team = _Team(self.agent, steps)
-        input_items = [*past, *(_item(message) for message in turn.messages)]
+        team = _AgentCopies(self.agent, steps)
+        input_items = [*before, *(_item(message) for message in turn.messages)]
         try:
             async with self._config(steps) as config:
                 with steps.within(""):
@@ -80,18 +84,18 @@ class OpenAIAgent:
             if turn.handoff is None:
                 raise
             text = turn.last_reply.text if turn.last_reply is not None else ""
-            history = _news(past, [*steps.last_input, *_handoff_items(turn)])
+            history = _new_items(before, [*steps.last_input, *_handoff_items(turn)])
             return Answer([Message("assistant", text)] if text else [], history, team.current, handoff=turn.handoff)
         except TurnAborted as aborted:
             raise aborted.error from None
-        history, output = _news(past, result.to_input_list()), result.final_output
+        history, output = _new_items(before, result.to_input_list()), result.final_output
         if isinstance(output, str):
             return Answer([Message("assistant", output)], history, result.last_agent.name)
         return Answer([Message("assistant", to_json(output).decode())], history, result.last_agent.name, output)
 
     @asynccontextmanager
     async def _config(self, steps: Steps) -> AsyncIterator[RunConfig]:
-        """The settings of a run. Where none were given, the models are let go of afterwards, as the SDK does it."""
+        """Provide the settings of a run. The default model provider is closed afterwards, as the SDK does."""
         base = self.run_config or RunConfig()
         config = replace(base, model_provider=StepProvider(base.model_provider, steps))
         if isinstance(base.model, Model):
@@ -105,10 +109,11 @@ class OpenAIAgent:
     async def _run(self, agent: SDKAgent[Any], input_items: list[Any], config: RunConfig, steps: Steps) -> RunResult:
         run = partial(Runner.run, agent, max_turns=self.max_turns, run_config=config)
         result = await run(input_items, context=self.context)
+        # Each round of approvals may lead to calls that need further ones.
         while result.interruptions:
             state = result.to_state()
             for item, reply in await _approvals(result.interruptions, steps):
-                _decide(item, reply, state, steps)
+                _apply_decision(item, reply, state, steps)
             result = await run(state)
         return result
 
@@ -116,22 +121,26 @@ class OpenAIAgent:
         return f"<OpenAIAgent {self.name!r}>"
 
 
-class _Team:
-    """The copies of all agents that can take part: the first one, and those that are handed over to."""
+class _AgentCopies:
+    """Copies of the first agent and of all agents that can be handed over to from it."""
 
     def __init__(self, first: SDKAgent[Any], steps: Steps) -> None:
         self._steps = steps
         self._copies: dict[int, SDKAgent[Any]] = {}
-        self.current = first.name  # whose model is called
+        self.current = first.name  # the agent whose model was called last
         self._first = self._copy(first)
 
     def agent(self, name: str | None) -> SDKAgent[Any]:
-        """The one of that name; the first one if there is none, at first or because the program has changed."""
+        """Return the agent of that name, or the first one if there is none.
+
+        There is none in the first turn, and if a changed program no longer has the agent.
+        """
         return next((agent for agent in self._copies.values() if agent.name == name), self._first)
 
     def _copy(self, agent: SDKAgent[Any]) -> SDKAgent[Any]:
         if id(agent) in self._copies:
             return self._copies[id(agent)]
+        # Registered before its handoffs are copied: agents may hand over to each other in a circle.
         twin = self._copies[id(agent)] = agent.clone(handoffs=[])
         if isinstance(agent.model, Model):
             twin.model = StepModel(agent.model, self._steps)
@@ -143,11 +152,12 @@ class _Team:
         return twin
 
     async def _tools(self, name: str, plain: Callable[..., Any], context: RunContextWrapper[Any]) -> list[Tool]:
-        """What the agent of that name may call now: the SDK asks for it before each call of its model."""
-        if PLACE.get() is None:  # a tool runs the agent for itself
+        """Return the tools the agent of that name may call; the SDK asks before each call of its model."""
+        # Outside the turn, a tool runs the agent for its own purposes.
+        if PLACE.get() is None:
             return cast(list[Tool], await plain(context))
         self.current = name
-        offered = [_offer(name, description) for name, description in self._steps.turn.handoffs.items()]
+        offered = [_make_handoff_tool(name, description) for name, description in self._steps.turn.handoffs.items()]
         return [*(wrap_tool(tool, self._steps) for tool in await plain(context)), *offered]
 
     def _handoff(self, handoff: Handoff[Any, Any]) -> Handoff[Any, Any]:
@@ -158,12 +168,13 @@ class _Team:
 
         twin.on_invoke_handoff = invoke
         if handoff._agent_ref is not None and isinstance(target := handoff._agent_ref(), SDKAgent):
-            self._copy(target)  # so that it is known by name; the SDK says nowhere else which agent it is
+            # So that `agent` finds it by name in a later turn; the SDK has no public access to it.
+            self._copy(target)
         return twin
 
 
-def _offer(name: str, description: str) -> FunctionTool:
-    """A tool for handing over: calling it ends the turn, so it is never run."""
+def _make_handoff_tool(name: str, description: str) -> FunctionTool:
+    """Make a handoff tool for the model; it is never run, because calling it ends the turn."""
 
     async def never(context: Any, arguments: str) -> str:
         raise AssertionError(f"the tool {name!r} ends the turn")
@@ -173,26 +184,27 @@ def _offer(name: str, description: str) -> FunctionTool:
 
 
 def _item(message: Message) -> dict[str, str]:
-    """A message for this agent. What another agent said is said by a user here, with the name of that agent first."""
+    """Convert a message. Another agent's message becomes one of the user, starting with that agent's name."""
     if message.role in ("user", "system"):
         return {"role": message.role, "content": message.text}
-    by = f"{message.author_name}: " if message.author_name else ""
-    return {"role": "user", "content": by + message.text}
+    author = f"{message.author_name}: " if message.author_name else ""
+    return {"role": "user", "content": author + message.text}
 
 
-def _past(history: Sequence[Any]) -> list[Any]:
-    """The items of the conversation as it is now."""
+def _current_items(history: Sequence[Any]) -> list[Any]:
+    """Return the items of a history that were not replaced by later ones."""
     since = max((n for n, item in enumerate(history, 1) if item == REWRITTEN), default=0)
     return list(history[since:])
 
 
-def _news(past: list[Any], now: list[Any]) -> list[Any]:
-    """What is to be added to the history so that the conversation is this."""
-    return now[len(past) :] if now[: len(past)] == past else [REWRITTEN, *now]
+def _new_items(before: list[Any], now: list[Any]) -> list[Any]:
+    """Return what to append to the history so that its current items are `now`."""
+    return now[len(before) :] if now[: len(before)] == before else [REWRITTEN, *now]
 
 
 def _handoff_items(turn: Turn) -> list[Any]:
-    """The last reply of the model, with results for its calls: the next request would be refused without them."""
+    """Return the model's last reply, with a result for each of its calls."""
+    # The API rejects a conversation in which a call has no result.
     if turn.last_reply is None:
         return []
     results = [
@@ -209,9 +221,11 @@ def _handoff_items(turn: Turn) -> list[Any]:
 async def _approvals(
     items: Sequence[ToolApprovalItem], steps: Steps
 ) -> list[tuple[ToolApprovalItem, ToolApprovalResponse]]:
-    """What people say about calls that the SDK holds back; those in the rules of the turn were asked about before."""
+    """Return people's decisions about calls that the SDK holds back."""
+    # Calls of tools in the turn's rules were approved before the SDK saw them.
     rules = steps.turn.rules.approve
     decided = [(item, ToolApprovalResponse("approve")) for item in items if item.name in rules]
+    # The SDK lists calls in the order in which they reached approval; places need a stable order.
     wanted = sorted((item for item in items if item.name not in rules), key=lambda item: item.call_id or "")
     if not wanted:
         return decided
@@ -220,17 +234,19 @@ async def _approvals(
 
 
 def _approval_request(item: ToolApprovalItem, steps: Steps) -> ToolApprovalRequest:
-    """What is asked about a call that the SDK holds back."""
+    """Make the approval request for a call that the SDK holds back."""
     id = item.call_id or ""
     arguments = json.loads(item.arguments or "{}")
+    # The id of a call inside an agent used as a tool has the part of the turn in front.
     call = next((call for call in steps.calls.values() if f"/{call.id}".endswith(f"/{id}")), None)
     about = (call.description, call.parameters) if call is not None else (None, {})
     return ToolApprovalRequest(steps.turn.executor_id, item.name or "", arguments, id, *about)
 
 
-def _decide(item: ToolApprovalItem, reply: ToolApprovalResponse, state: Any, steps: Steps) -> None:
+def _apply_decision(item: ToolApprovalItem, reply: ToolApprovalResponse, state: Any, steps: Steps) -> None:
     if reply.decision == "deny":
         state.reject(item, rejection_message=denial(reply.reason))
     else:
-        steps.decisions[item.call_id or ""] = reply  # other arguments or a result: the SDK knows neither
+        # The SDK knows only yes and no: edited arguments and results are applied by the tool's wrapper.
+        steps.decisions[item.call_id or ""] = reply
         state.approve(item)

@@ -1,4 +1,4 @@
-"""Models of the OpenAI Agents SDK that are called through a turn."""
+"""Model wrappers for the OpenAI Agents SDK that make each request a model call of the turn."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _USAGE: TypeAdapter[Usage] = TypeAdapter(Usage)
 
 
 class StepProvider(ModelProvider):
-    """For agents that name their models."""
+    """Wraps the models of agents that refer to them by name."""
 
     def __init__(self, provider: ModelProvider, steps: Steps) -> None:
         self._provider, self._steps = provider, steps
@@ -60,7 +60,7 @@ class StepProvider(ModelProvider):
 
 
 class StepModel(Model):
-    """Each request is a call of the model through the turn; what the model says is told meanwhile."""
+    """Makes each request a model call of the turn, and emits the text while it arrives."""
 
     def __init__(self, model: Model, steps: Steps) -> None:
         self._model, self._steps = model, steps
@@ -88,8 +88,10 @@ class StepModel(Model):
         place = PLACE.get()
         options = {"previous_response_id": previous_response_id, "conversation_id": conversation_id, "prompt": prompt}
         arguments = (system_instructions, input, model_settings, tools, output_schema, handoffs, tracing)
+        # Outside the turn, for instance inside a tool, whose call is one step as a whole.
         if place is None:
             return await self._model.get_response(*arguments, **options)  # type: ignore[arg-type]
+        # A part other than the turn itself is an agent used as a tool: its text is not the answer.
         part = place[1]
         if not part:
             self._steps.last_input = _items(input)
@@ -102,12 +104,12 @@ class StepModel(Model):
             reply = await self._steps.turn.model(call, within=part)
         except StepwellError as error:
             raise TurnAborted(error) from error
-        self._steps.count(part, reply.usage)
+        self._steps.add_usage(part, reply.usage)
         self._steps.calls |= {call.id: call for call in reply.calls}
         return _response(reply.data)
 
     async def stream_response(self, *arguments: Any, **options: Any) -> AsyncIterator[TResponseStreamEvent]:
-        """For agents used as tools whose events somebody listens to: they hear of the whole reply once it is there."""
+        """Return the complete reply as one event, for agents used as tools with an `on_stream` callback."""
         response = await self.get_response(*arguments, **options)
         yield ResponseCompletedEvent(type="response.completed", response=_as_response(response), sequence_number=0)
 
@@ -116,7 +118,7 @@ class StepModel(Model):
             try:
                 return await self._read_stream(self._model.stream_response(*_with_usage(arguments), **options))
             except NotImplementedError:
-                pass  # the model can only speak at once
+                pass  # the model does not support streaming
         return await self._model.get_response(*arguments, **options)
 
     async def _read_stream(self, events: AsyncIterator[TResponseStreamEvent]) -> ModelResponse:
@@ -131,14 +133,14 @@ class StepModel(Model):
                 case "response.completed":
                     done = event.response
                 case "response.incomplete" | "response.failed" | "error":
-                    raise ModelBehaviorError(f"the model broke off: {event.model_dump_json(exclude_none=True):.500}")
+                    raise ModelBehaviorError(f"the reply failed: {event.model_dump_json(exclude_none=True):.500}")
         if done is None:
-            raise ModelBehaviorError("the model stopped without an end of its reply")
+            raise ModelBehaviorError("the stream of the model ended before its reply was complete")
         return ModelResponse(done.output or items, _usage(done.usage), done.id)
 
 
 def _with_usage(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The same request, with the wish to be told what it used up: not every service says so in a stream by itself."""
+    """Return the arguments with `include_usage` set: some services omit usage from streams otherwise."""
     settings: ModelSettings = arguments[2]
     return (*arguments[:2], replace(settings, include_usage=settings.include_usage is not False), *arguments[3:])
 
@@ -151,7 +153,7 @@ def _items(input: str | list[TResponseInputItem]) -> list[Any]:
 def _tool_calls(
     response: ModelResponse, tools: list[Tool], handoffs: list[Handoff[Any, Any]], part: str
 ) -> list[ToolCall]:
-    """The tool calls of a reply; handoffs within the SDK are its own affair."""
+    """Return the tool calls of a reply, without handoffs inside the SDK, which it handles itself."""
     by_name = {tool.name: tool for tool in tools if isinstance(tool, FunctionTool)}
     handoff_names = {handoff.tool_name for handoff in handoffs}
     calls = []
@@ -168,7 +170,7 @@ def _tool_calls(
 
 
 def arguments_of(text: str) -> dict[str, Any]:
-    """The arguments of a call. What cannot be read is left for the tool itself to refuse."""
+    """Parse the arguments of a call. Invalid JSON is kept, for the tool itself to refuse."""
     try:
         arguments = json.loads(text or "{}")
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the copies of the agents of a turn have in common, and which part of the turn is under way."""
+"""State shared by the copied agents, models and tools of a turn, and the part of the turn under way."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from stepwell.errors import StepwellError
 
 
 class TurnAborted(BaseException):
-    """A promise of Stepwell cannot be kept. Not an Exception: the SDK would tell the model of it, and carry on."""
+    """Carries an error of Stepwell through the SDK.
+
+    It is not an Exception, because the SDK would report that to the model and continue.
+    """
 
     def __init__(self, error: StepwellError) -> None:
         super().__init__(str(error))
@@ -27,20 +30,22 @@ class TurnAborted(BaseException):
 
 @dataclass(eq=False)
 class Steps:
-    """What the copies of a turn have in common."""
+    """The shared state of a turn."""
 
     turn: Turn
-    calls: dict[str, ToolCall] = field(default_factory=dict)  # that models wanted in this turn, by id
-    last_input: list[Any] = field(default_factory=list)  # what the model was asked last
-    decisions: dict[str, ToolApprovalResponse] = field(default_factory=dict)  # about calls that the SDK held back
-    paused: dict[str, dict[str, Any]] = field(default_factory=dict)  # calls in whose middle the SDK had to wait
+    calls: dict[str, ToolCall] = field(default_factory=dict)  # requested by models in this turn, by id
+    last_input: list[Any] = field(default_factory=list)  # of the latest model call
+    decisions: dict[str, ToolApprovalResponse] = field(default_factory=dict)  # on calls the SDK held back
+    # Arguments of calls of agents used as tools that wait for an approval inside.
+    paused: dict[str, dict[str, Any]] = field(default_factory=dict)
     usage: dict[str, Usage] = field(default_factory=dict)  # by the part of the turn
 
-    def count(self, part: str, usage: Usage) -> None:
+    def add_usage(self, part: str, usage: Usage) -> None:
         self.usage[part] = self.usage.get(part, Usage()) + usage
 
-    async def usage_in(self, part: str) -> Usage:
-        """What was used up in a part of the turn, and in the parts of that; once it is over, it stays the same."""
+    async def usage_within(self, part: str) -> Usage:
+        """Return the usage of a part of the turn and of the parts inside it, as of the first call."""
+        # A step, so that the usage of a part that is recalled as a whole is recalled with it.
 
         async def add_up() -> Usage:
             return total(usage for at, usage in self.usage.items() if f"{at}/".startswith(f"{part}/"))
@@ -50,7 +55,7 @@ class Steps:
 
     @contextmanager
     def within(self, part: str) -> Iterator[None]:
-        """What is called in this block belongs to a part of the turn: the turn itself, or an agent used as a tool."""
+        """Make the calls in this block part of the turn itself (""), or of an agent used as a tool."""
         token = PLACE.set((self, part))
         try:
             yield
@@ -59,11 +64,12 @@ class Steps:
 
 
 PLACE: ContextVar[tuple[Steps, str] | None] = ContextVar("stepwell_openai_agents_place", default=None)
-"""Where we are; None outside of turns, and within a tool, whose call is one step whatever it does."""
+"""The turn and its part under way; None outside turns, and inside a tool, whose call is one step."""
 
 
 @contextmanager
-def outside() -> Iterator[None]:
+def outside_turn() -> Iterator[None]:
+    """Keep calls in this block out of the turn."""
     token = PLACE.set(None)
     try:
         yield
@@ -72,16 +78,17 @@ def outside() -> Iterator[None]:
 
 
 class Invoker:
-    """What calls the copy of a tool."""
+    """The `on_invoke_tool` of a copied tool."""
 
     def __init__(self, tool: FunctionTool, steps: Steps) -> None:
         self.tool, self.steps = tool, steps
 
     @property
     def always_asks(self) -> bool:
-        """Whether each call is asked about, because the tool says so and not a function that decides."""
+        """Whether every call needs approval, as opposed to those that a function picks."""
         return self.tool.needs_approval is True
 
 
 def id_in(part: str, call_id: str) -> str:
+    """Return a call id that is unique in the whole turn, not only in its part."""
     return f"{part}/{call_id}" if part else call_id
