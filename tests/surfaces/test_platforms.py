@@ -31,8 +31,7 @@ ASKED_FOR = {  # each looks whether the name is there before it uses it, or whet
     "storage/system.py": {"register_at_fork"},
     "storage/permissions.py": {"fchmod"},
     "storage/clock.py": {"clock_gettime", "CLOCK_BOOTTIME"},
-    "stores/sqlite/access.py": {"register_at_fork"},
-    "stores/postgres/access.py": {"register_at_fork"},
+    "stores/fork_hooks.py": {"register_at_fork"},
     "cli/forms/prompts.py": {"readline"},
 }
 RUNTIME = ("claims", "durability", "fences", "position", "requests", "restoring", "retry", "running", "steps", "timers")
