@@ -67,6 +67,7 @@ class Program(click.Group):
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run the command line, report errors on stderr, and exit the process with the matching code."""
+        # Created here, because errors are reported after click has dropped its context.
         settings = Settings()
         make_writable()
         with Ending(settings):

@@ -84,7 +84,7 @@ def load_code(name: str) -> Code:
 def _is_function(target: Any) -> bool:
     """Return whether the target must be called to get a workflow.
 
-    Workflows and builders may be callable too, but they have `build`; a class is always called.
+    A builder is not called, even if it is callable; a class always is, even if it has a method `build`.
     """
     return callable(target) and (isinstance(target, type) or not hasattr(target, "build"))
 

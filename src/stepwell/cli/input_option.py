@@ -52,6 +52,7 @@ async def make_message(
     """Build the message that a run starts with. Raises CommandFailed if the input does not match."""
     if isinstance(runnable, stepwell.Workflow):
         return parse_message(text, runnable.input_types, runnable._definition.codec)
+    # The retention stands in the definition of such a workflow, not in the program.
     storage.retention = runnable.definition.retention
     return await runnable.find_start_message(parse_any_message(text), run_id, storage)
 
@@ -63,6 +64,7 @@ def parse_message(text: str | None, types: Sequence[object], codec: Codec) -> An
     matches; if it matches none and `str` is accepted, too, it is the text. JSON in the stored form (`{"$": ..., "v":
     ...}`) names its class. Raises CommandFailed that says where the input does not match.
     """
+    # A union stands for its members, in the order in which they are declared.
     members = [member for input_type in types for member in flatten(input_type)]
     wanted = " | ".join(dict.fromkeys(map(describe, members)))
     if text is None:

@@ -26,6 +26,7 @@ def parse_span(text: str) -> timedelta | None:
 def parse_moment(text: str, now: datetime) -> datetime | None:
     """Parse a time, or a duration that is subtracted from now. UTC unless it has an offset; None if it is neither."""
     if (span := parse_span(text)) is not None:
+        # A duration may reach back beyond the year 1, which no datetime can hold.
         earliest = datetime.min.replace(tzinfo=UTC)
         return now - span if now - earliest > span else earliest
     try:

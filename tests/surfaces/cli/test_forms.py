@@ -329,7 +329,7 @@ def test_what_will_not_do_is_asked_again_with_the_reason() -> None:
         "",
         "",
     ]
-    assert (prompts[0].path, prompts[0].wants) == (("pages",), "whole number at most 99 and more than 0")
+    assert (prompts[0].path, prompts[0].wants) == (("pages",), "integer at most 99 and more than 0")
     assert (prompts[4].choices, prompts[4].enter) == (("tea", "milk"), '"tea"')
 
 

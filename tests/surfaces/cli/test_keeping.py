@@ -130,13 +130,13 @@ def test_a_sealed_store_is_pruned_with_its_key_and_stays_sealed(place: Place, sa
 def test_a_person_is_asked_first(sqlite: Place, say: Say, way: str, code: int, left: int) -> None:
     with Terminal("--store", sqlite.address, "prune", "--keep-last", "0") as terminal:
         if way == "ctrl-c":
-            terminal.interrupt("Take that away for good? [y/N]:")
+            terminal.interrupt("Delete this permanently? [y/N]:")
         else:
-            terminal.answer("Take that away for good? [y/N]:", f"{way}\n")
+            terminal.answer("Delete this permanently? [y/N]:", f"{way}\n")
         assert terminal.end() == code, terminal.seen
-        assert "would go: 1 run" in terminal.seen
-        assert ("gone: 1 run" in terminal.seen) is (code == 0)
-        assert ("nothing was taken away" in terminal.seen) is (way == "n")
+        assert "would delete: 1 run" in terminal.seen
+        assert ("\ndeleted: 1 run" in terminal.seen) is (code == 0)
+        assert ("nothing was deleted" in terminal.seen) is (way == "n")
     assert len(runs(say, sqlite)) == left
 
 

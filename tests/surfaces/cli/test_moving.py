@@ -47,7 +47,7 @@ def test_an_import_goes_into_each_kind_of_store_once(place: Place, sqlite: Place
     assert (told["run_id"], told["runs"], told["records"], told["schema"]) == ("count-1", ["count-1"], 4, 2)
     again = say("--store", place.address, "import", "run.stepwell")
     assert again.exit_code == 0
-    assert "is here already, as it is in the file" in again.stderr
+    assert "is already in the store, with the same content" in again.stderr
     copy = say("--store", place.address, "import", "run.stepwell", "--as", "copy")
     assert (copy.exit_code, copy.stdout) == (0, "copy\n")
     shown = say("--store", place.address, "show", "copy", "--json")

@@ -99,7 +99,7 @@ def test_show_says_where_a_run_is_and_what_it_holds(place: Place, say: Say) -> N
         "progress: 1 superstep",
         "  called: desk (1 time)",
         "  waiting for a response: desk",
-        "1 open question",
+        "1 open request",
         "  order: (tests.support.operating_runs:Order)",
         "    lines:",
         "      - tea",
@@ -320,7 +320,7 @@ def test_requests_come_in_pages(place: Place, say: Say) -> None:
     assert "more requests: --after refund/1/" in say("--store", place.address, "requests", "--limit", "2").stderr
     gone = say("--store", place.address, "requests", "--after", "refund/1/other")
     assert gone.exit_code == 3
-    assert "begin without --after" in gone.stderr
+    assert "start again without --after" in gone.stderr
 
 
 @pytest.mark.parametrize(

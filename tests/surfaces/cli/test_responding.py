@@ -156,12 +156,12 @@ def test_a_question_that_is_not_open_cannot_be_answered(here: Place, say: Say, l
     taken = say(*respond, "tea", "--json", json.dumps(VERDICT))
     assert (taken.exit_code, taken.stderr.splitlines()[0]) == (
         3,
-        "stepwell: 'tea' of run 'judge-1' was answered already, by judge-1@2",
+        "stepwell: 'tea' of run 'judge-1' was already answered, in judge-1@2",
     )
     unknown = say(*respond, "gin", "--json", "1")
     assert (unknown.exit_code, unknown.stderr.splitlines()[0]) == (
         3,
-        "stepwell: run 'judge-1' does not ask 'gin'; open are: 'milk', 'rum'",
+        "stepwell: run 'judge-1' has no open request 'gin'; open requests: 'milk', 'rum'",
     )
     later(minutes=180)
     late = say(*respond, "milk", "--json", json.dumps(VERDICT))
@@ -221,17 +221,17 @@ def test_a_form_is_filled_in_on_a_terminal(here: Place) -> None:
         terminal.answer("why (text; Enter: nothing):", "it is gréen\n")
         terminal.answer("lines[0] (fields: give it? yes or no; Enter: no more):", "y\n")
         terminal.answer("lines[0].item (text):", "tea\n")
-        terminal.answer("lines[0].pieces (whole number; Enter: 1):", "two\n")
-        terminal.answer("lines[0].pieces (whole number; Enter: 1):", "2\n")
+        terminal.answer("lines[0].pieces (integer; Enter: 1):", "two\n")
+        terminal.answer("lines[0].pieces (integer; Enter: 1):", "2\n")
         terminal.answer("lines[1] (fields: give it? yes or no; Enter: no more):", "\n")
         terminal.answer("weight (number; Enter: 1.0):", "0.5\n")
         terminal.answer("send (yes or no; Enter: yes):", "\n")
         assert terminal.end() == 0
         for shown in (
             "  tea\ndeadline: in 1 h\n",
-            "! 'neither' is none of them",
-            "! 'two' is no number",
-            "answered tea",
+            "! 'neither' is not one of the choices",
+            "! 'two' is not a number",
+            "responded to tea",
         ):
             assert shown in terminal.seen
     assert outputs(here, judging, "judge-1") == [
@@ -244,11 +244,11 @@ def test_a_form_is_filled_in_on_a_terminal(here: Place) -> None:
 def test_who_stops_sends_nothing(sqlite: Place, way: str) -> None:
     with Terminal("--store", sqlite.address, "respond", "refund-7") as terminal:
         if way == "ctrl-c":
-            terminal.interrupt("answer (yes or no):")
+            terminal.interrupt("response (yes or no):")
         elif way == "ctrl-d":
-            terminal.answer("answer (yes or no):", "\x04")
+            terminal.answer("response (yes or no):", "\x04")
         else:
-            terminal.answer("answer (yes or no):", "y\n")
+            terminal.answer("response (yes or no):", "y\n")
             terminal.answer("send (yes or no; Enter: yes):", "n\n")
         assert terminal.end() == 130
         assert "nothing was sent" in terminal.seen or way == "ctrl-c"  # who presses it twice is not told, either
@@ -266,10 +266,10 @@ def test_on_a_terminal_one_of_several_is_chosen_and_yes_sends_it(here: Place) ->
     begun(here, asking, Order(1, ["tea"]), "refund-1")
     begun(here, asking, Order(2, ["cup"]), "refund-2")
     with Terminal("--store", here.address, "respond", "--yes") as terminal:
-        terminal.answer("question (one of these):", "2\n")
-        terminal.answer("answer (yes or no):", "n\n")
+        terminal.answer("request (one of these):", "2\n")
+        terminal.answer("response (yes or no):", "n\n")
         assert terminal.end() == 0
-        assert "answered refund-2 of refund-2" in terminal.seen
+        assert "responded to refund-2 of refund-2" in terminal.seen
     assert outputs(here, asking, "refund-2") == ["cup: kept"]
 
 
@@ -292,7 +292,7 @@ def office(storage: Any) -> Workflow:
 def test_an_agent_that_asks_for_a_tool_gets_its_answer(here: Place) -> None:
     begun(here, office, "ada wants her 300", "ada")
     with Terminal("--store", here.address, "respond", "ada", "--yes") as terminal:
-        terminal.answer("answer (one of these):", "edit\n")
+        terminal.answer("response (one of these):", "edit\n")
         terminal.answer('arguments.to (JSON, or text; Enter: "ada"):', "\n")
         terminal.answer("arguments.amount (JSON, or text; Enter: 300):", "250\n")
         assert terminal.end() == 0

@@ -75,7 +75,7 @@ def test_every_form() -> None:
     assert ran("viz", "shop:workflow", "--format", "dot").stdout.startswith("digraph workflow {")
     assert ran("viz", "shop:workflow", "--format", "text").stdout.splitlines()[0] == "start: first"
     found = json.loads(ran("viz", "shop:workflow", "--json", "--format", "text").stdout)
-    assert (found["schema"], found["workflow"], found["format"]) == (1, "shop", "text")
+    assert (found["schema"], found["workflow"], found["format"]) == (2, "shop", "text")
     assert found["picture"].startswith("start: first\n")
 
 
@@ -85,11 +85,11 @@ def test_every_form() -> None:
         ("shop", 2, "not of the form MODULE:WORKFLOW"),
         ("shop:", 2, "not of the form MODULE:WORKFLOW"),
         ("shop:nothing", 5, "module 'shop' has no 'nothing'"),
-        ("shop:number", 5, "is no workflow but of class int"),
+        ("shop:number", 5, "is not a workflow, but an instance of int"),
         ("shop:needs", 5, "calling shop:needs raised TypeError"),
         ("shop:breaks", 5, "calling shop:breaks raised ValueError: no tea"),
-        ("./shop.py:workflow", 2, "named as in an import"),
-        ("shop.py:workflow", 2, "named as in an import"),
+        ("./shop.py:workflow", 2, "as in an import"),
+        ("shop.py:workflow", 2, "as in an import"),
         ("nowhere:workflow", 5, "there is no module 'nowhere'"),
         ("shop.inner:workflow", 5, "there is no module 'shop.inner'"),
         ("broken:workflow", 5, "importing 'broken' raised RuntimeError: the kettle is cold"),

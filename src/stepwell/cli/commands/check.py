@@ -34,6 +34,7 @@ def command(workflow: str, stored_as: str | None, every: bool, json: bool) -> No
 
     Exits with 0 if every run can be continued, 5 if one cannot.
     """
+    # Before the store is opened: importing may run an event loop of its own, and may fail.
     code = load_code(workflow)
 
     async def work(storage: BuiltInStorage) -> admin.Checked:

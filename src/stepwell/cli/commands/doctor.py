@@ -43,6 +43,7 @@ def command(workflows: tuple[str, ...], json: bool) -> None:
     """
     codes = [load_code(name) for name in workflows]
     location = find_location(click.get_current_context().ensure_object(Settings))
+    # Before the store is opened, which may upgrade it.
     location.check(make=False)
     store_format = location.read_format()
     report = _Findings(json)
@@ -50,10 +51,12 @@ def command(workflows: tuple[str, ...], json: bool) -> None:
         report.add("warning", _describe_older(location, store_format))
 
     async def work(storage: BuiltInStorage) -> None:
+        # Without its keys every record of a store would be a finding.
         await _check_readable(storage)
         line = _StatusLine()
         targets = [await code.build_workflow() for code in codes]
         async for item in admin.examine(storage, workflows=targets, progress=line.show):
+            # A finding goes to stdout: the progress line must not be in its way.
             line.clear()
             if isinstance(item, admin.Examined):
                 report.summary = item
@@ -92,6 +95,7 @@ class _StatusLine:
     """A progress line on a terminal, rewritten in place. Does nothing elsewhere."""
 
     def __init__(self) -> None:
+        # A dumb terminal cannot return to the start of the line.
         self._is_shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._next, self._width = 0.0, 0
 
@@ -130,6 +134,7 @@ class _Findings:
         print_lines([printable(f"{severity}: {place}{what}")])
 
     def finish(self, store_format: Format | None) -> None:
+        # A store of an older format that cannot be read has no summary, but it has a finding.
         code = FAILED if self._count else OK
         if self._json:
             formats = None if store_format is None else {"found": store_format.stored, "known": store_format.supported}

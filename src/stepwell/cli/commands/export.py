@@ -96,6 +96,7 @@ async def _write_file(
 ) -> dict[str, object]:
     if target == STDOUT:
         data = await admin.export_run(storage, run_id, without=without, unsealed=True)
+        # Bytes, past the text layer: the file is compressed.
         sys.stdout.buffer.write(data)
         return {}
     exported = await admin.export_to(target, storage, run_id, without=without, unsealed=True)
@@ -126,6 +127,7 @@ async def _redact(storage: BuiltInStorage, run_id: str, without: tuple[str, ...]
 
 def _file_name(run_id: str) -> str:
     """Return a file name for any run id: never hidden, never a path."""
+    # Long ids are cut, because file systems limit the length of a name.
     return re.sub(r"[^\w.-]+|^\.", "_", run_id)[:100]
 
 

@@ -28,6 +28,7 @@ _TYPE_NAMES = {str: "text", bool: "boolean", int: "number", float: "number", lis
 def _parse_pairs(context: click.Context, option: click.Parameter, arguments: tuple[str, ...]) -> dict[str, str]:
     """Callback of a repeatable option NAME=VALUE."""
     pairs: dict[str, str] = {}
+    # A dict would silently keep the last of two values for one name, so that is checked.
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if not equals or not name:
@@ -98,6 +99,7 @@ def command(
 
                 await check_answers(storage, checkpoint, answers)
             result = await (admin.preview_fork if dry_run else admin.fork)(storage, checkpoint, run_id=run_id, **wanted)
+        # After the fork, so that a refused one prints nothing but its error.
         _note_values({**set_, **add}, answers)
         if isinstance(result, stepwell.CheckpointInfo):
             _report(result, json)

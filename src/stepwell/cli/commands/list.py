@@ -80,6 +80,7 @@ def command(
         if more:
             print_note(f"more runs: --after {quote(page[-1].run_id)}")
 
+    # A list reads rows only, so SQLite can answer it without an event loop. A search awaits more.
     run_on_store(work, waits_for_nothing_else=holds is None)
 
 

@@ -40,7 +40,7 @@ _HOW = "--dry-run shows what would be deleted, --yes deletes it"
     metavar="STATUS",
     help="Only runs with this status. Repeatable.",
 )
-@click.option("--all", "whole", is_flag=True, help="Delete each RUN entirely, even if it is waiting or damaged.")
+@click.option("--all", "entirely", is_flag=True, help="Delete each RUN entirely, even if it is waiting or damaged.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @click.option("--no-compact", is_flag=True, help="Do not return disk space: the store reuses it.")
 @json_option
@@ -50,7 +50,7 @@ def command(
     keep_last: int | None,
     keep_for: timedelta | None,
     statuses: tuple[str, ...],
-    whole: bool,
+    entirely: bool,
     dry_run: bool,
     no_compact: bool,
     json: bool,
@@ -63,14 +63,17 @@ def command(
 
     With --all, each RUN is deleted entirely, even if it is waiting, failed or damaged.
     """
-    policy = _policy(runs, keep_last, keep_for, statuses, whole)
+    policy = _policy(runs, keep_last, keep_for, statuses, entirely)
     asks_first = not dry_run and needs_confirmation("nothing was deleted, because nobody can confirm it", _HOW)
 
+    # With a dry run first, a person confirms exactly what the second visit to the store deletes,
+    # apart from what other processes committed in between.
     async def look(storage: BuiltInStorage) -> admin.PruneReport:
         return await _prune(storage, policy, runs, dry_run=True)
 
     async def act(storage: BuiltInStorage) -> tuple[admin.PruneReport, int]:
         report = await _prune(storage, policy, runs, dry_run=False)
+        # Compacting rewrites a whole SQLite file: not for nothing.
         wanted = (report.runs or report.checkpoints) and not no_compact
         return report, await _compact(storage) if wanted else 0
 
@@ -92,10 +95,10 @@ def command(
 
 
 def _policy(
-    runs: Sequence[str], last: int | None, age: timedelta | None, statuses: Sequence[str], whole: bool
+    runs: Sequence[str], last: int | None, age: timedelta | None, statuses: Sequence[str], entirely: bool
 ) -> admin.Keep | None:
     """Return what to keep; None to delete the named runs entirely."""
-    if whole:
+    if entirely:
         if not runs or last is not None or age is not None or statuses:
             raise CommandFailed(
                 "--all needs at least one RUN, and no other option that selects runs or checkpoints", code=USAGE
@@ -124,6 +127,7 @@ async def _prune(
 
 
 async def _compact(storage: BuiltInStorage) -> int:
+    # The deletion is committed: a failure from here on must not look as if nothing was deleted.
     try:
         return await storage.compact()
     except DurabilityError as error:
@@ -132,6 +136,7 @@ async def _compact(storage: BuiltInStorage) -> int:
 
 
 def _describe(report: admin.PruneReport) -> Iterator[str]:
+    # Runs that are deleted entirely first, then those that only lose checkpoints.
     fewer = Counter(checkpoint.run_id for checkpoint in report.checkpoints)
     what = _join(pluralise(len(report.runs), "run") if report.runs else "", _describe_checkpoints(fewer))
     yield f"{'would delete' if report.dry_run else 'deleted'}: {what}, {report.bytes:,} bytes"
@@ -152,6 +157,7 @@ def _join(first: str, second: str) -> str:
 
 def _explain_kept(report: admin.PruneReport) -> Iterator[str]:
     """Yield why runs are kept, those with the same reason together."""
+    # By reason, because thousands of runs usually share one.
     reasons: dict[str, list[str]] = {}
     for id, why in {**report.stays, **report.skipped}.items():
         reasons.setdefault(why, []).append(id)

@@ -59,6 +59,7 @@ def command(
         requests = await storage.pending_requests(
             workflow_name=workflow,
             run_id=None if run is None else (await admin.find_run(storage, run)).run_id,
+            # Both filters are points in time, computed from one `now`, so that the page and the ages agree.
             asked_by=None if older_than is None else now - older_than,
             due_by=now if overdue else None if due_within is None else now + due_within,
             after=None if after is None else await _find_last(storage, after),
@@ -83,6 +84,7 @@ def command(
 
 async def _find_answered(storage: BuiltInStorage, page: list[PendingRequest]) -> set[tuple[str, str]]:
     """Return the requests whose response has arrived and is not applied yet."""
+    # Whether a run has any pending signal is one cheap query; which request they answer needs the codec.
     runs = list({request.run_id for request in page})
     if not runs or not await asyncio.to_thread(storage._store.runs_with_signals, runs):
         return set()

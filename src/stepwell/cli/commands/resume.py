@@ -55,6 +55,7 @@ def command(
     ) -> RunStream[WorkflowRunResult]:
         built = get_workflow(runnable)
         head = await _find_head(storage, built, run)
+        # Before the run is opened, which would commit a migration and take the lease.
         await _check_code(runnable, head, storage, workflow)
         changed = "recall" if recall_changed_steps else "refuse"
         return built.run_streaming(
@@ -90,6 +91,7 @@ async def _check_code(
     if status_word(head.status) == "completed":
         return
     why = await find_incompatibilities(storage._store, head.run_id, get_workflow(runnable))
+    # A workflow of agents by name has its definition stored with the run, and that must match as well.
     if not why and not isinstance(runnable, stepwell.Workflow):
         try:
             runnable.check(head)

@@ -54,6 +54,7 @@ def command(
     async def open_run(
         runnable: Workflow | AgentWorkflowInstance, storage: BuiltInStorage
     ) -> RunStream[WorkflowRunResult]:
+        # Chosen here and not by the engine, because the first message may depend on it.
         name = run_id if run_id is not None else new_run_id()
         message = await make_message(runnable, storage, text, name)
         options: dict[str, Any] = {"run_id": name, "tags": tags or None, "durability": durability}

@@ -51,6 +51,7 @@ def command(run: str, count: int, follow: bool, wait: bool, json: bool) -> None:
         await show_latest(storage, info, count, json=json)
         return None
 
+    # A follower outlives restarts of the server; a single look should fail soon.
     stopped = run_on_store(work, patient=follow)
     if stopped is not None:
         _exit(*stopped)

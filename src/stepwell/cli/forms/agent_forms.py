@@ -36,6 +36,7 @@ def _find_schema_builder(question: Any, response_type: str) -> Callable[[Mapping
 def _approval(question: Mapping[str, Any]) -> dict[str, Any]:
     text = {"type": "string", "default": "", "description": "Passed on to the agent."}
     result = {"description": "Passed on to the agent as the result of the tool."}
+    # `edit` is an approval with arguments. As a choice of its own it need not ask for them when nothing is edited.
     return {
         "oneOf": [
             _object("approve", {"decision": {"const": "approve"}}),
@@ -60,6 +61,7 @@ def _outcome(question: Mapping[str, Any]) -> dict[str, Any]:
 
 def _budget(question: Mapping[str, Any]) -> dict[str, Any]:
     spent = question.get("spent")
+    # A limit that is not above what is spent would stop the agent at once, with the same request.
     limit = {"type": "number", "exclusiveMinimum": spent, "description": "The new limit."}
     return _object("BudgetResponse", {"limit": limit}, "limit")
 
@@ -90,6 +92,7 @@ def _review(question: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _user(question: Mapping[str, Any]) -> dict[str, Any]:
+    # An empty list of messages ends the conversation, which nobody would guess: so it has a label.
     return {"oneOf": [{"title": "say", **_MESSAGES}, {"title": "end the conversation", "type": "array", "maxItems": 0}]}
 
 
@@ -107,17 +110,20 @@ _SCHEMA_BUILDERS: dict[tuple[str, str], Callable[[Mapping[str, Any]], dict[str, 
 
 
 def _object(title: str, fields: dict[str, Any], *needed: str) -> dict[str, Any]:
+    # Constants are required: they tell the members of a union apart.
     fixed = [name for name, schema in fields.items() if "const" in schema]
     return {"title": title, "type": "object", "properties": fields, "required": [*fixed, *needed]}
 
 
 def _arguments(question: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of a tool's arguments, with the proposed ones as defaults."""
+    # Both come from a stored request, written by a model and a tool of unknown origin: they may be anything.
     arguments, parameters = question.get("arguments"), question.get("parameters")
     arguments = dict(arguments) if isinstance(arguments, Mapping) else {}
     parameters = dict(parameters) if isinstance(parameters, Mapping) else {}
     declared = fields_of(parameters)
     fields = {name: {**_as_dict(declared.get(name)), "default": value} for name, value in arguments.items()}
+    # Every proposed argument is required, so that Enter keeps it instead of leaving it out.
     needed = [*arguments, *(name for name in needed_in(parameters) if name not in arguments)]
     return {**parameters, "type": "object", "properties": {**declared, **fields}, "required": needed}
 
@@ -137,4 +143,5 @@ def _message_schema() -> dict[str, Any]:
     return _object("Message", {"role": {"const": "user"}, "text": text}, "text")
 
 
+# A list of messages, of which a person types one. A fixed length: the form does not ask for another.
 _MESSAGES = {"type": "array", "prefixItems": [_message_schema()], "items": False, "minItems": 1, "maxItems": 1}

@@ -35,6 +35,7 @@ def read_json(text: str, what: str) -> Any:
 
 def check_answer(question: Question, value: Any) -> None:
     """Raise CommandFailed if a value cannot be stored, or does not match the schema of the request."""
+    # NaN, huge integers and deep nesting pass a schema, but cannot be stored.
     with refusals():
         check_plain(value, f"the response to {question.request_id!r}")
     flaws = list(islice(problems(question.response_schema, value), _SHOWN))
@@ -60,6 +61,7 @@ def match_questions(prefix: str, questions: Sequence[Question]) -> list[Question
 
 
 def has_prefix(id: str, prefix: str) -> bool:
+    # Shorter prefixes match by accident, and a response cannot be taken back.
     return len(prefix) >= SHORTEST and id.startswith(prefix)
 
 

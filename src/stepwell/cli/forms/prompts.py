@@ -26,6 +26,7 @@ def is_interactive() -> bool:
 
 def fill_in(form: Form[T]) -> T:
     """Ask a person for each field, and return the value of the form. Raises Abort on Ctrl-C and Ctrl-D."""
+    # The form is a generator that decides; this loop only prints and reads. See `schema_form`.
     try:
         prompt = next(form)
         while True:
@@ -48,6 +49,7 @@ def _read_answer(prompt: Prompt) -> str:
 def _introduce(prompt: Prompt) -> list[str]:
     """Return the lines to show above the prompt."""
     lines = [f"  ! {prompt.problem}"] if prompt.problem else []
+    # Description and choices are shown once, not again after each mistake.
     if prompt.about and not prompt.problem:
         lines += [f"  {line}" for line in prompt.about.splitlines()]
     if prompt.choices and not prompt.problem:

@@ -88,6 +88,7 @@ async def _read_inbox(storage: BuiltInStorage, prefix: str) -> list[Question]:
 
 async def _find_asking_runs(storage: BuiltInStorage, prefix: str) -> AsyncIterator[str]:
     """Yield the runs of requests whose ids start with `prefix`, up to the limit; always those of exactly that id."""
+    # A complete id must be found even if many others share its prefix, so with a prefix all pages are read.
     last, room = None, _CHOICES
     while page := await storage.pending_requests(after=last, limit=_PAGE if prefix else _CHOICES):
         for request in page:
@@ -101,6 +102,7 @@ async def _find_asking_runs(storage: BuiltInStorage, prefix: str) -> AsyncIterat
 
 async def _explain_gone(storage: BuiltInStorage, run_id: str, request: str, questions: list[Question]) -> CommandFailed:
     """Return the error for a request that is not open: who closed it, if the last commits show that."""
+    # A closed request is in no list any more; only the commit that closed it still names it.
     there = ", ".join(repr(question.request_id) for question in questions) or "none"
     problem = f"run {run_id!r} has no open request {request!r}; open requests: {there}"
     head = await storage._store.head(run_id)
@@ -115,6 +117,7 @@ async def _explain_gone(storage: BuiltInStorage, run_id: str, request: str, ques
 
 def _choose(questions: list[Question]) -> Question:
     """Return the request that is meant; if several match, ask a person, or raise CommandFailed if none is there."""
+    # A request that has its response already is not what a person means, if there is another.
     waiting = [question for question in questions if not question.answered] or questions
     if len(waiting) == 1:
         return waiting[0]
@@ -136,6 +139,7 @@ def _fill_in(question: Question) -> Any:
         print_note("response")
         for line in tree(value, full=True):
             print_note(f"  {line}")
+        # Typing is error-prone: the whole response is shown once more before it becomes final.
         if _settings().yes or fill_in(ask_yes_or_no("send", enter=True)):
             return value
     except Unfillable as error:

@@ -67,7 +67,7 @@ LEFT_OUT, END = Nothing(), Nothing()  # omit the field; end the list
 class Enter:
     """What an empty line means: for people, and as a value."""
 
-    words: str
+    text: str
     value: Any
 
 
@@ -77,6 +77,7 @@ def build_form(schema: Any) -> Form[Any]:
     while True:
         questions_before = filler.questions
         value = yield from filler.fill(schema, (), None)
+        # Each field was checked by itself. This finds what only shows in the whole: dependent fields, unions.
         flaw = next(problems(schema, value), None)
         if flaw is None:
             return value
@@ -88,8 +89,8 @@ def build_form(schema: Any) -> Form[Any]:
 
 def ask_yes_or_no(question: str, *, enter: bool) -> Form[bool]:
     """Build a form of one yes-or-no question."""
-    words = Enter("yes" if enter else "no", enter)
-    return bool((yield from _Filler({}).ask(Prompt((question,), "yes or no"), read_yes, words)))
+    default = Enter("yes" if enter else "no", enter)
+    return bool((yield from _Filler({}).ask(Prompt((question,), "yes or no"), read_yes, default)))
 
 
 def ask_choice(question: str, labels: Sequence[str]) -> Form[int]:
@@ -110,6 +111,7 @@ class _Filler:
         schema = resolved(self._root, schema)
         members = members_of(self._root, schema)
         real = [member for member in members if kinds_of(member) != ["null"]]
+        # `null` is not offered as a member of its own: Enter, or typing null, stands for it.
         nullable = len(real) < len(members)
         if not members:
             return (yield from self._fill_single(schema, path, enter, nullable=False))
@@ -118,16 +120,19 @@ class _Filler:
         if nullable and enter is None:
             enter = Enter("nothing", None)
         if len(real) == 1:
+            # `X | None`, by far the commonest union: ask for X directly. The title stands on the union.
             return (yield from self._fill_single({**real[0], **_annotations(schema)}, path, enter, nullable=nullable))
         return (yield from self._ask_whether("one of several", lambda: self._member(real, path), path, enter, nullable))
 
     def _fill_single(self, schema: dict[str, Any], path: Path, enter: Enter | None, *, nullable: bool) -> Form[Any]:
         """Ask for the value of a schema that is not a union itself, but may have one inside."""
+        # `inside` builds the form of the value: only if the person wants to give it, see `_ask_whether`.
         inside: Callable[[], Form[Any]]
         choices, kind = choices_of(schema), _kind(schema)
         if members_of(self._root, schema):
             what, inside = "one of several", lambda: self.fill(schema, path, None)
         elif choices is not None and len(choices) > 1:
+            # null gets a label of its own, unless it is one of the choices anyway.
             labels = make_labels([*choices, None] if nullable and None not in choices else choices)
             return (yield from self.pick(path, labels, [*choices, None], enter, _about(schema)))
         elif choices is not None or kind == "null":
@@ -149,6 +154,7 @@ class _Filler:
         def parse(text: str) -> Any:
             if nullable and text.strip() == "null":
                 return None
+            # First the type, then the limits: a message about limits would confuse somebody who typed a word.
             value = READERS[kind](text)
             flaw = next(problems(self._root, value, schema), None)
             if flaw is not None:
@@ -161,6 +167,7 @@ class _Filler:
         self, what: str, inside: Callable[[], Form[Any]], path: Path, enter: Enter | None, nullable: bool
     ) -> Form[Any]:
         """Ask whether to give an optional value first, if it has several parts or none that is asked for."""
+        # Required: there is nothing to decide.
         if enter is None:
             return (yield from inside())
         omitted = enter.value
@@ -171,7 +178,7 @@ class _Filler:
             return read_yes(text), omitted
 
         choice = yield from self.ask(
-            Prompt(path, f"{what}: give it? yes or no", "whether"), parse, Enter(enter.words, (False, omitted))
+            Prompt(path, f"{what}: give it? yes or no", "whether"), parse, Enter(enter.text, (False, omitted))
         )
         return (yield from inside()) if choice[0] else choice[1]
 
@@ -189,6 +196,7 @@ class _Filler:
             )
             if value is not LEFT_OUT:
                 fields[name] = value
+        # Free names are asked for only if the schema describes them, or describes nothing else.
         more = schema.get("additionalProperties")
         if isinstance(more, Mapping) or (not declared and not closed(schema)):
             yield from self._ask_named_fields(fields, more, path)
@@ -215,6 +223,7 @@ class _Filler:
         least, most = _size(schema, "minItems", 0), _size(schema, "maxItems", None)
         while most is None or len(items) < most:
             at, questions_before = len(items), self.questions
+            # `items: false` ends a list after its prefix: a tuple.
             if at >= len(first) and rest is False:
                 break
             enter = None if at < least else Enter("no more", END)
@@ -223,6 +232,7 @@ class _Filler:
                 break
             if schema.get("uniqueItems") is True and any(same(item, other) for other in items):
                 self.complaint = f"{_brief(item)} is already in the list"
+                # Constant items cannot differ: without this check the loop would never end.
                 if self.questions == questions_before:
                     raise Unfillable("the items of the list must differ, and only one value is possible")
             else:
@@ -244,7 +254,7 @@ class _Filler:
     def ask(self, prompt: Prompt, parse: Callable[[str], Any], enter: Enter | None) -> Form[Any]:
         """Ask one question until the text is accepted."""
         self.questions += 1
-        prompt = replace(prompt, enter=None if enter is None else enter.words, problem=self.complaint)
+        prompt = replace(prompt, enter=None if enter is None else enter.text, problem=self.complaint)
         self.complaint = ""
         while True:
             text = yield prompt
@@ -268,6 +278,7 @@ def _enter_for_field(schema: Mapping[str, Any], needed: bool) -> Enter | None:
     if "default" not in schema:
         return None if needed else Enter("leave it out", LEFT_OUT)
     default = schema["default"]
+    # A field that is not required is left out rather than filled in: the program may have another default by now.
     return Enter(_brief(default), default if needed else LEFT_OUT)
 
 
@@ -279,6 +290,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
     """Return the type of a schema that is not a union; empty if it accepts anything."""
     if kinds := kinds_of(schema):
         return kinds[0]
+    # Many schemas leave out `type` where the other keywords imply it.
     if fields_of(schema):
         return "object"
     return "array" if "items" in schema or first_items(schema) else ""
@@ -304,6 +316,7 @@ def _size(schema: Mapping[str, Any], keyword: str, otherwise: Any) -> Any:
 
 
 def _distinct(labels: list[str]) -> list[str]:
+    # Unions of classes with the same name: a number tells them apart.
     return [label if labels.count(label) == 1 else f"{label} ({at})" for at, label in enumerate(labels, 1)]
 
 

@@ -22,6 +22,7 @@ def read_yes(text: str) -> bool:
 
 
 def read_number(text: str) -> int | float:
+    # JSON in Python accepts NaN and Infinity, which cannot be stored. A boolean is an int in Python.
     value = _json(text)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise Unfit(f"{text.strip()!r} is not a number")
@@ -63,11 +64,13 @@ def are_numbered(labels: Sequence[str]) -> bool:
 def read_choice(text: str, labels: Sequence[str]) -> int:
     """Return the index of a choice, picked by its label, its position, or a unique prefix of its label."""
     word = text.strip()
+    # An exact label wins over a position, and a position over a prefix.
     if word in labels:
         return labels.index(word)
     if are_numbered(labels) and word.isascii() and word.isdigit() and 1 <= int(word) <= len(labels):
         return int(word) - 1
     starting = [at for at, label in enumerate(labels) if label.lower().startswith(word.lower())]
+    # A label that differs only in case also wins over labels that it is a prefix of.
     exact = [at for at in starting if len(labels[at]) == len(word)]
     if word and len(exact or starting) == 1:
         return (exact or starting)[0]

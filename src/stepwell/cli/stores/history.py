@@ -65,6 +65,7 @@ async def follow_commits(storage: BuiltInStorage, run_id: str, after: int) -> As
         for commit in page:
             after = commit.number
             yield commit
+        # Only a look that finds nothing waits: a reader that is behind catches up at full speed.
         if not page:
             yield None
             await asyncio.sleep(LOOK_EVERY[min(quiet, len(LOOK_EVERY) - 1)])

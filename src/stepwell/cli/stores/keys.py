@@ -38,6 +38,7 @@ def load_seal() -> Seal | None:
 def parse_keys(text: str, where: str) -> dict[str, bytes]:
     """Parse the keys in a text, in order. Errors never quote any part of a key."""
     keys: dict[str, bytes] = {}
+    # Keys may be separated by lines, spaces or commas, as suits an environment variable or a file.
     lines = (line.partition("#")[0] for line in text.splitlines())
     for number, word in enumerate((word for line in lines for word in line.replace(",", " ").split()), 1):
         name, key = _read_key(word, f"key {number} in {where}")

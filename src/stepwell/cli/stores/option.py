@@ -28,6 +28,7 @@ async def open_store(
     location: StoreLocation, *, make: bool = False, patient: bool = False
 ) -> AsyncIterator[BuiltInStorage]:
     """Open a store. Raises CommandFailed if it does not exist, unless `make` allows to create it."""
+    # Opened before it is checked: that only builds the object, and reports a bad address or missing keys first.
     storage = location.open_storage(patient=patient)
     location.check(make=make)
     try:
@@ -95,6 +96,7 @@ def _split_schema(address: str) -> tuple[str, str]:
     """Split an address into what the driver accepts and the schema: `?schema=NAME` is our own parameter."""
     plain, _, query = address.partition("?")
     parameters = [part for part in query.split("&") if part]
+    # libpq refuses parameters that it does not know.
     ours = [part for part in parameters if part.startswith("schema=")]
     rest = "&".join(part for part in parameters if part not in ours)
     return f"{plain}?{rest}" if rest else plain, unquote(ours[-1].partition("=")[2]) if ours else "stepwell"

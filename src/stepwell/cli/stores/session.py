@@ -44,6 +44,7 @@ def run_on_store(
 
 def _run_without_loop(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends."""
+    # One `send` runs a coroutine to its end, unless it awaits something that is not ready.
     try:
         work.send(None)
     except StopIteration as done:

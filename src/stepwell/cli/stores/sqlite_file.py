@@ -47,6 +47,7 @@ class SQLiteFile(msgspec.Struct, frozen=True):
     def read_format(self) -> Format | None:
         if not self.path.exists() or self._query("SELECT count(*) FROM sqlite_schema") == 0:
             return Format(0, schema.FORMAT)
+        # Somebody else's database: opening it raises the error that explains this.
         if self._query("PRAGMA application_id") != schema.APPLICATION:
             return None
         stored = self._query("PRAGMA user_version")

@@ -26,6 +26,7 @@ RECENT = 500  # commits in which calls are counted: `show` must not get slower a
 async def find_inside(storage: BuiltInStorage, run: str, checkpoint: str) -> str:
     """Return the name of a checkpoint of this run. Raises NotFound if it belongs to another run."""
     run_id = (await find_run(storage, run)).run_id
+    # A number counts from the start of the run, or from its end if it is negative.
     if checkpoint.lstrip("-").isdigit():
         return f"{run_id}@{checkpoint}"
     info = await find_checkpoint(storage, checkpoint)
@@ -47,6 +48,7 @@ async def print_checkpoint(storage: BuiltInStorage, name: str, *, full: bool, js
     print_lines(["", *progress.describe()])
     print_lines(_separate(format_requests(at.requests.values(), full=full)))
     print_lines(_format_section("state", document["state"], full))
+    # Most executors keep no state of their own.
     executors = {id: state for id, state in document["executors"].items() if state != {}}
     print_lines(_format_section("executors", executors, full))
 
@@ -56,6 +58,7 @@ async def _read_checkpoint(
 ) -> tuple[Checkpoint, Commit, list[Commit]]:
     """Return the checkpoint, its commit, and the stored commits up to it: all, or the `recent` last ones."""
     entry = await entry_of(storage._store, await find_checkpoint(storage, name))
+    # Payloads stay in their stored form until somebody opens them: no class of the program is needed.
     at, commit = await StoreArchive(storage._store, DEFAULT_CODEC).at(entry)
     after = -1 if recent is None else max(entry.number - recent, -1)
     records = await storage._store.history(entry.run_id, after=after, upto=entry.number)

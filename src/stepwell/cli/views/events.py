@@ -26,6 +26,7 @@ class TimedEvent:
     def as_dict(self) -> dict[str, Any]:
         """Return the event as JSON."""
         event = self.event
+        # Fields that most events lack are left out; the five below are always there.
         optional = {
             "executor": event.executor_id,
             "path": list(event.path) or None,
@@ -48,6 +49,7 @@ class TimedEvent:
 
     def format_line(self) -> str:
         """Return the event as one line for a person."""
+        # Live progress has no commit, and shows that by a dash.
         number = "-" if self.event.commit is None else self.event.commit
         return f"{number:>4}  {self.at[:19].replace('T', ' ')}  {self.describe()}"
 

@@ -67,11 +67,13 @@ def print_value(output: Any) -> None:
 
 def print_note(text: str) -> None:
     """Print a note for people, without secrets."""
+    # Notes quote errors and addresses, which data does not.
     click.echo(without_secrets(printable(text)), err=True)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows under the names of their columns. Control characters in cells are escaped, and nothing is cut."""
+    # Stored texts may hold escape sequences, which a terminal would obey.
     cells = [[printable(cell) for cell in row] for row in rows]
     if not (sys.stdout.isatty() and _draw(columns, cells)):
         print_lines(_align([[column.upper() for column in columns], *cells]))

@@ -48,6 +48,7 @@ class Result:
 
 def to_plain(output: Any) -> Any:
     """Return what a person wants to read of a stored output: of an agent's response, its text."""
+    # Anything else is printed as JSON: only these two classes have an obvious text.
     tag = output.get("$") if isinstance(output, dict) else None
     fields = output.get("v") if tag in (*_RESPONSES, *_OUTCOMES) else None
     if not isinstance(fields, dict):

@@ -59,6 +59,7 @@ def tree(value: Any, *, full: bool = False) -> Iterator[str]:
 
 def leaf(value: Any, *, full: bool = False) -> str:
     """Format a value on one line: texts as they are, everything else as JSON."""
+    # An empty text is shown as "", which can be seen.
     value = _remove_tags(value)
     text = value if isinstance(value, str) and value else msgspec.json.encode(value).decode()
     if full or len(text) <= TEXT:
@@ -67,6 +68,7 @@ def leaf(value: Any, *, full: bool = False) -> str:
 
 
 def _under(name: str, value: Any, full: bool) -> Iterator[str]:
+    # The class of a value stands beside its name: `order: (shop:Order)`.
     plain = _remove_tag(value)
     colon = "" if name == "-" else ":"
     kind = f" ({printable(value['$'])})" if plain is not value else ""
