@@ -30,7 +30,7 @@ from stepwell.errors import DefinitionError
 
 SCHEMA_KEY = "$schema"  # editors find the schema by it; the reader ignores it
 # A few lines of YAML can name millions of routes. These limits bound the time of all later checks.
-LIMITS = {"nodes": 500, "routes": 2000, "conditions": 2000}
+LIMITS: Mapping[str, int] = {"nodes": 500, "routes": 2000, "conditions": 2000}
 GROUPS: Mapping[str, tuple[str, Callable[[Any], Condition]]] = {
     "all_of": ("conditions", lambda inner: AllOf(tuple(inner))),
     "any_of": ("conditions", lambda inner: AnyOf(tuple(inner))),
