@@ -107,17 +107,17 @@ def lines_of(changes: Iterable[Change], *, full: bool = False) -> list[str]:
     return [_line(change, None if full else _SHOWN) for change in changes]
 
 
-def same(one: Any, other: Any) -> bool:
+def same(left: Any, right: Any) -> bool:
     """Return whether two JSON values are written the same, apart from the order of keys."""
     # The types first: Python says 1 == 1.0 == True.
-    if type(one) is not type(other):
+    if type(left) is not type(right):
         return False
-    if isinstance(one, dict):
-        return len(one) == len(other) and all(key in other and same(value, other[key]) for key, value in one.items())
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(left, dict):
+        return len(left) == len(right) and all(key in right and same(value, right[key]) for key, value in left.items())
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
     # Floats as text: NaN differs from itself, and 0.0 == -0.0.
-    return _encode(one) == _encode(other) if isinstance(one, float) else bool(one == other)
+    return _encode(left) == _encode(right) if isinstance(left, float) else bool(left == right)
 
 
 def _compare(path: Path, before: Any, after: Any) -> Iterator[Change]:

@@ -33,7 +33,7 @@ class Tree:
             yield '<i class="soft">… left out: too much to show</i>'
             return
         self._left -= 1
-        # One character more than fits tells a value that was cut from one that just fits.
+        # One character more than fits distinguishes a value that was cut from one that just fits.
         text = format_brief(value, _BRIEF + 1)
         if value == REMOVED:
             yield '<i class="soft">removed when it was exported</i>'
