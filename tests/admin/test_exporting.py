@@ -450,7 +450,7 @@ async def test_a_file_that_contradicts_itself_is_refused_before_anything_is_writ
 
 async def test_runs_that_are_not_there_or_work_for_others_are_refused(tmp_path: Path) -> None:
     storage = InMemoryCheckpointStorage()
-    with pytest.raises(CheckpointMissing, match="there is no run 'r' in this storage"):
+    with pytest.raises(CheckpointMissing, match="no run 'r' is stored here"):
         await export_to(tmp_path / "x", storage, "r")
     await build_nested(storage, Book()).run("x", run_id="r")
     inside = next(run.run_id for run in await storage.store.runs(inner=True) if run.metadata.caller == "r")
