@@ -26,7 +26,7 @@ STORES: dict[str, Callable[[Path], Store]] = {
 BEGIN = """
 import asyncio, json, sys, time
 from stepwell.errors import CommitConflict
-from stepwell.storage.port import Along
+from stepwell.storage.port import CommitEffects
 from stepwell.stores.files.store import FileStore
 from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing.store_rules.samples import question, record
@@ -37,7 +37,7 @@ store = {kind}({path!r})
 RACE = """
 async def main():
     while time.time() < {start}: pass
-    won = [n for n in range(40) if await store.post("r", str(n), b'"{name}"')]
+    won = [n for n in range(40) if await store.send("r", str(n), b'"{name}"')]
     await store.close()
     print(*won)
 
@@ -47,7 +47,7 @@ asyncio.run(main())
 POST = """
 async def main():
     for n in range(10**9):
-        assert await store.post("r", f"{name}-{{n}}", b"1")
+        assert await store.send("r", f"{name}-{{n}}", b"1")
         print(f"{name}-{{n}}", flush=True)
 
 asyncio.run(main())
@@ -58,10 +58,10 @@ async def main():
     head = await store.head("r")
     number = head.entry.number + 1 if head else 0
     while True:
-        keys = [key for key, _ in await store.mail("r")]
+        keys = [key for key, _ in await store.pending_signals("r")]
         asked, closed = (question("r", str(number)),), (str(number - 1),)
-        along = Along(consumed=tuple(keys), asked=asked, closed=closed, wake=str(number))
-        await store.append(record("r", number, body=keys), along)
+        effects = CommitEffects(consumed=tuple(keys), asked=asked, closed=closed, wake=str(number))
+        await store.append(record("r", number, body=keys), effects)
         print(number, flush=True)
         number += 1
 

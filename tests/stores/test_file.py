@@ -49,7 +49,7 @@ asyncio.run(main())
 
 ENDLESS = """
 import asyncio, sys
-from stepwell.storage.port import Along
+from stepwell.storage.port import CommitEffects
 from stepwell.stores.files.store import FileStore
 from stepwell.testing.store_rules.samples import record
 
@@ -57,8 +57,8 @@ async def main():
     store = FileStore({path!r})
     number = 0
     while True:
-        await store.remember("r", number, "k", b"1")
-        await store.append(record("r", number, body="x" * 50000), Along(settled=number))
+        await store.write_log("r", number, "k", b"1")
+        await store.append(record("r", number, body="x" * 50000), CommitEffects(settled=number))
         print(number, flush=True)
         number += 1
 

@@ -34,10 +34,10 @@ def watch(frame, event, argument):
 threading.setprofile(watch)
 
 async def read(store, runs):
-    read = [store.recall, store.mail, store.head]
-    found = await asyncio.gather(*(do(run) if do != store.recall else do(run, 1) for do in read for run in runs))
+    read = [store.read_log, store.pending_signals, store.head]
+    found = await asyncio.gather(*(do(run) if do != store.read_log else do(run, 1) for do in read for run in runs))
     questions = await asyncio.gather(*(store.pending(run_id=run) for run in runs))
-    await asyncio.gather(*(store.claim(run, this_process("d"), seconds=1) for run in runs))
+    await asyncio.gather(*(store.acquire(run, this_process("d"), seconds=1) for run in runs))
     print(sum(map(len, found[:2 * len(runs)])), sum(map(len, questions)), len(await store.entries()), sorted(late))
 
 asyncio.run(read(FileStore(sys.argv[1]), sys.argv[2:]))

@@ -178,7 +178,8 @@ from stepwell.errors import StoreUnavailable
 
 @atexit.register
 def too_late():
-    for use in (lambda: asyncio.run(store.head("r")), lambda: asyncio.run(store.wakes()), lambda: store.mailed(["r"])):
+    calls = (lambda: asyncio.run(store.head("r")), lambda: asyncio.run(store.wakes()))
+    for use in (*calls, lambda: store.runs_with_signals(["r"])):
         try:
             use()
         except StoreUnavailable as error:
@@ -190,7 +191,7 @@ def too_late():
 @atexit.register
 def late():
     try:
-        store.mailed(["r"])
+        store.runs_with_signals(["r"])
     except StoreUnavailable as error:
         assert "the program is exiting" in str(error)
         print("refused")

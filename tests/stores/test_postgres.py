@@ -48,7 +48,7 @@ PATIENT = 600.0  # seconds; a test must not fail because the machine is busy
 BEGIN = """
 import asyncio, sys
 from stepwell.errors import CommitConflict
-from stepwell.storage.port import Along
+from stepwell.storage.port import CommitEffects
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.store_rules.samples import record
 
@@ -76,8 +76,8 @@ ENDLESS = """
 async def main():
     number = 0
     while True:
-        await store.remember("r", number, "k", b"1")
-        await store.append(record("r", number, body="x" * 5000), Along(settled=number))
+        await store.write_log("r", number, "k", b"1")
+        await store.append(record("r", number, body="x" * 5000), CommitEffects(settled=number))
         print(number, flush=True)
         number += 1
 

@@ -242,7 +242,7 @@ def test_a_wrong_store_is_an_error(say: Say, tmp_path: Path, command: list[str],
 
 
 def test_missing_keys_are_an_error_and_no_findings(place: Place, say: Say) -> None:
-    place.storage._store._sealing = Seal({"first": bytes(32)}, "first")
+    place.storage._store._cipher = Seal({"first": bytes(32)}, "first")
     place.fill()
     done = say("--store", place.address, "doctor")
     assert (done.exit_code, done.stdout) == (5, "")

@@ -114,7 +114,7 @@ def test_a_run_that_is_not_there_is_not_found(sqlite: Place, say: Say) -> None:
 
 
 def test_a_sealed_store_is_pruned_with_its_key_and_stays_sealed(place: Place, say: Say) -> None:
-    place.storage._store._sealing = Seal({"first": bytes(32)}, "first")
+    place.storage._store._cipher = Seal({"first": bytes(32)}, "first")
     place.fill()
     prune = ["--store", place.address, "prune", "--keep-last", "1", "--yes"]
     for refused in (say(*prune), say("--store", place.address, "prune", "count-1", "--all", "--yes")):

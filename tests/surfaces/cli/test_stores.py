@@ -160,7 +160,7 @@ def written(key: bytes) -> str:
 @pytest.fixture
 def sealed(place: Place) -> Place:
     """A store with one run, sealed with the key called `first`."""
-    place.storage._store._sealing = Seal({"first": KEY}, "first")
+    place.storage._store._cipher = Seal({"first": KEY}, "first")
 
     async def made() -> None:
         await counting(place.storage).run(1, run_id="count-1")
