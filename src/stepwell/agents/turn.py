@@ -154,7 +154,7 @@ class Turn:
         approvals are requested together. Raises Interrupted, which the agent must let through, if a
         person is asked or another agent takes over.
 
-        Calls are told apart by the branch that makes them (a task of the turn, by the order in which
+        Calls are identified by the branch that makes them (a task of the turn, by the order in which
         tasks were created), and within it by their order. `within` names the part of the turn
         instead, for a library that creates tasks in no fixed order.
         """

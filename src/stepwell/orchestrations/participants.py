@@ -45,6 +45,7 @@ def collect_participants(candidates: Any) -> tuple[dict[str, Executor], list[str
     objects: set[int] = set()
     participants = list(candidates)
     for participant in participants:
+        # By identity: the same object twice is another mistake than two agents with one name.
         if id(participant) in objects:
             problems.append(f"{participant!r:.80} is listed twice among the participants")
             continue
@@ -68,6 +69,7 @@ def executor_of(participant: Participant) -> Executor:
         return participant
     if isinstance(participant, WorkflowAgent):
         return WorkflowAgentExecutor(participant)
+    # In a team a bare async function can only be meant as an agent.
     if is_agent(participant) or inspect.iscoroutinefunction(participant):
         return AgentExecutor(participant)
     raise DefinitionError(
@@ -165,6 +167,7 @@ class TeamBuilder(ABC):
         members, problems = collect_participants(self._participants)
         problems += [*self._find_invalid_options(), *self._find_repeats(), *self._find_problems(members)]
         if problems:
+            # Several checks may find the same problem: report it once.
             raise DefinitionError(list(dict.fromkeys(problems)))
         return self._wire(members).build()
 
@@ -180,6 +183,7 @@ class TeamBuilder(ABC):
         """Return a workflow builder with this start; `outputs` names the executors that yield outputs by default."""
         intermediate_from = self._ids_of(self._intermediate_from)
         output_from = self._ids_of(self._output_from)
+        # An executor cannot yield both kinds, and naming it as intermediate overrides the default.
         if output_from is None and intermediate_from != "all":
             output_from = [id for id in outputs if id not in (intermediate_from or ())] or None
         return WorkflowBuilder(
@@ -196,6 +200,7 @@ class TeamBuilder(ABC):
         """Return the id that a reference to a participant means, whether or not there is such a participant."""
         if isinstance(mention, str):
             return mention
+        # The participant itself, not an equal one: agents of libraries may define equality.
         for participant in self._participants:
             if participant is mention:
                 return executor_of(participant).id

@@ -119,6 +119,8 @@ class ReviewingTeamBuilder(TeamBuilder):
         }
 
     def _to_review(self, members: Mapping[str, Executor]) -> list[str]:
+        # A workflow as an agent cannot be reviewed. It counts among "all" so that `build` reports it,
+        # instead of leaving it out silently.
         if self._reviewed is None:
             return [id for id, member in members.items() if isinstance(member, (AgentExecutor, WorkflowAgentExecutor))]
         return [self._id_of(mention) for mention in self._reviewed]

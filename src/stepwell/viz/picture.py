@@ -62,6 +62,7 @@ class _Diagram:
         # Nodes are numbered: an executor id may contain quotes or spaces, or be a keyword of the format.
         self._names: dict[str | FanIn, str] = {id: f"{prefix}n{n}" for n, id in enumerate(workflow.executors)}
         self._names |= {edge: f"{prefix}j{number}" for number, edge in enumerate(self._joins)}
+        # Names in a sub-workflow start with the name of its executor: they are unique in the drawing.
         self.nested = {
             id: _Diagram(executor.workflow, f"{self._names[id]}_")
             for id, executor in workflow.executors.items()
@@ -146,6 +147,7 @@ def escape_mermaid(text: str) -> str:
 
 
 def _quote(text: str) -> str:
+    # Control characters could break out of the label, or hide text from the reader.
     clean = visible(text, keep=f"\n{JOINERS}")
     escaped = clean.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

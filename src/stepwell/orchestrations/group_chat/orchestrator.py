@@ -111,6 +111,7 @@ class GroupChatOrchestrator(TeamEntry):
         source = ctx.get_source_executor_id()
         chat = Chat(self.id, ctx)
         chat.add(messages, source)
+        # A message from outside that finds the chat at rest starts it again, with all its rounds.
         if source is None and chat.progress.waiting_for is None:
             chat.update(round=0)
         elif source is None or source != chat.progress.waiting_for:
@@ -133,6 +134,7 @@ class GroupChatOrchestrator(TeamEntry):
 
     async def _choose_next(self, chat: Chat) -> None:
         state = GroupChatState(chat.progress.round, dict(self.participants), list(chat.conversation))
+        # Checked here too, because a subclass's `choose` need not check.
         chosen = self._check_participant(await self.choose(state, chat.ctx))
         if chosen is None:
             await self._end("The chat is over: no next speaker was chosen.", chat)
@@ -140,6 +142,7 @@ class GroupChatOrchestrator(TeamEntry):
             await self._ask_to_speak(chosen, chat)
 
     async def _ask_to_speak(self, name: str, chat: Chat) -> None:
+        # Before the speaker is asked, so that everybody has the same messages when it answers.
         for id in self.listeners:
             if news := chat.take_news_for(id):
                 await chat.ctx.send_message(GroupChatParticipantMessage(news), target_id=id)
@@ -202,6 +205,7 @@ class AgentGroupChatOrchestrator(GroupChatOrchestrator):
             await self._ask_to_speak(decision.next_speaker, chat)
 
     async def _choose_next(self, chat: Chat) -> None:
+        # The rules are sent once; from then on they are in the agent's own conversation.
         first = self.agent_id not in chat.progress.heard
         question = _briefing(self.participants) if first else _REMINDER
         await self._ask([*chat.take_news_for(self.agent_id), Message("user", question)], chat)

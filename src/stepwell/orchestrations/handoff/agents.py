@@ -100,6 +100,7 @@ class HandoffAgentExecutor(AgentExecutor):
             return
         else:
             await ctx.request_info(HandoffAgentUserRequest(response.agent_response), list[Message])
+        # The user or another agent is next: the row of autonomous turns ends here.
         if turns:
             ctx.delete_state(self._turns_key)
 
@@ -107,6 +108,7 @@ class HandoffAgentExecutor(AgentExecutor):
     async def receive_user_messages(
         self, request: HandoffAgentUserRequest, messages: list[Message], ctx: _Context
     ) -> None:
+        # No messages: the user ended the conversation with `terminate()`.
         if not messages:
             return
         self.hear(messages, ctx)
@@ -143,6 +145,7 @@ class HandoffAgentExecutor(AgentExecutor):
         condition = self.routes.is_over
         if condition is None:
             return False
+        # A step, because a condition may ask a model, or not be deterministic.
         over: bool = await ctx.step("is it over?", _asked, condition, conversation_of(self.id, ctx))
         return over
 

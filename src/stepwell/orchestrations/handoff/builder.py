@@ -105,6 +105,8 @@ class HandoffBuilder(TeamBuilder):
         agents = {id: self._make_agent(member, handoffs[id], limits.get(id, 0)) for id, member in members.items()}
         builder = self._start_builder(agents[start], list(members))
         for id, agent in agents.items():
+            # Besides its handoffs: the user's replies go to the start agent, and an autonomous agent
+            # prompts itself.
             others = [*handoffs[id], *(() if self._return_to_previous else (start,))]
             targets = dict.fromkeys(other for other in others if other != id)
             for other in [*targets, *((id,) if id in limits else ())]:
@@ -142,6 +144,7 @@ class HandoffBuilder(TeamBuilder):
         chosen = list(members) if self._autonomous is None else list(map(self._id_of, self._autonomous))
         stated = {self._id_of(mention): limit for mention, limit in self._turn_limits.items()}
         limits = {id: stated.get(id, DEFAULT_TURN_LIMIT) for id in chosen}
+        # A limit of 0 turns autonomous mode off for an agent.
         return {id: limit for id, limit in limits.items() if limit}
 
     def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:

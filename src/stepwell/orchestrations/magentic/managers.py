@@ -93,6 +93,7 @@ class MagenticManagerBase(ABC):
 
     def clone(self) -> Self:
         """Return a manager for another run: plain data is copied, agents and clients are shared."""
+        # Not deepcopy: clients and locks of agents cannot be copied.
         twin = copy.copy(self)
         vars(twin).update(plain_copy(vars(self)))
         return twin

@@ -65,6 +65,7 @@ class MagenticOrchestrator(AgentExecutor):
 
     def clone(self) -> Self:
         twin: Any = super().clone()
+        # A manager may keep state, which belongs to one run.
         twin.manager = self.manager.clone()
         return twin  # type: ignore[no-any-return]
 
@@ -88,8 +89,10 @@ class MagenticOrchestrator(AgentExecutor):
         texts = [message for message in messages if message.text.strip()]
         if not texts:
             raise ValueError(f"run {ctx.run_id!r} has no task: its input contains no text: {list(messages)!r:.200}")
+        # A message from outside may consist of several; the manager sees one task.
         task = texts[0] if len(texts) == 1 else Message("user", "\n\n".join(message.text for message in texts))
         self._store("task", task, ctx)
+        # A run may get a second task when the first is done; the conversation before it does not count.
         self._set_progress(MagenticProgress("plan", since=length_of(self.id, ctx)), ctx)
 
     @handler
@@ -100,6 +103,7 @@ class MagenticOrchestrator(AgentExecutor):
     @handler
     async def handle_executor_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
         """Receive a participant's contribution, or a task from an agent outside the team."""
+        # A message from outside the run has no source.
         if ctx.source_executor_ids:
             await self._receive_work(response, ctx)
         else:
@@ -118,6 +122,7 @@ class MagenticOrchestrator(AgentExecutor):
         if not response.review:
             await self._begin_round(self._adopt_plan(progress, request.plan, ctx), ctx)
         else:
+            # The review joins the conversation, where the manager finds it when it replans.
             hear(self.id, response.review, ctx)
             self._set_progress(replace(progress, phase="replan"), ctx)
         if self._require_progress(ctx).phase != "over":
@@ -184,6 +189,7 @@ class MagenticOrchestrator(AgentExecutor):
         """Put a plan into effect. After a stall the conversation before it no longer counts."""
         if progress.is_stalled:
             progress = replace(progress, since=length_of(self.id, ctx), heard={}, is_stalled=False)
+        # Without the ledger as data, which is stored under its own key: the text says it all.
         hear(self.id, [replace(plan, data=None)], ctx)
         return progress
 
@@ -198,6 +204,7 @@ class MagenticOrchestrator(AgentExecutor):
         self, progress: MagenticProgress, ledger: MagenticProgressLedger | None, ctx: _Context
     ) -> None:
         """Decide what happens next by the manager's assessment of the progress."""
+        # A manager that cannot assess the progress is no help with this plan: try another one.
         if ledger is None:
             await self._reset(progress, ctx)
             return
