@@ -74,7 +74,7 @@ class Terminal:
                 self._more(0.1)
 
     def _waits_at(self, prompt: str) -> bool:
-        return re.sub(r"(\^C)+$", "", self.seen.rstrip()).endswith(prompt) and self._process.poll() is None
+        return re.sub(r"(\^C)+$", "", self.seen.rstrip()).rstrip().endswith(prompt) and self._process.poll() is None
 
     def end(self) -> int:
         """Wait until the program ends; the code it ends with."""
