@@ -32,7 +32,7 @@ ENGINE = (
         "engine/superstep.py",
         "if (recalled := self._recalled.get(delivery.id)) is not None:",
         "if (recalled := self._recalled.get(delivery.id)) is not None and False:",
-        ("engine/test_running.py", DIES),
+        ("engine/test_running.py", "engine/test_runs.py", DIES),
     ),
     Bug(
         "outcomes are not remembered before the commit",
@@ -49,14 +49,17 @@ ENGINE = (
         "                    for event in self._broadcast.emit_commit(decided.commit, early):\n"
         "                        yield event\n"
         "                    at = await self._commit(step, at, decided)\n",
-        ("engine/test_running.py",),
+        (
+            "engine/test_running.py",
+            "engine/test_runs.py",
+        ),
     ),
     Bug(
         "outcomes are merged in the order they finished",
         "kernel/merge.py",
         "[outcomes[delivery.id] for delivery in current.deliveries]",
         "list(outcomes.values())",
-        ("kernel", "engine/test_supersteps.py"),
+        ("kernel", "engine/test_supersteps.py", "engine/test_superstep_handlers.py"),
     ),
     Bug(
         "conditions are asked again after a crash",
@@ -80,21 +83,27 @@ ENGINE = (
         "engine/commit.py",
         "    except StepwellError:\n        raise\n    except Exception as error:",
         "    except StepwellError:\n        return\n    except Exception as error:",
-        ("engine/test_running.py",),
+        (
+            "engine/test_running.py",
+            "engine/test_runs.py",
+        ),
     ),
     Bug(
         "a run may go on with another input",
         "engine/open_run.py",
         "    if head.header.input_digest != digest:\n",
         "    if False:\n",
-        ("engine/test_position.py", "engine/test_running.py"),
+        ("engine/test_position.py", "engine/test_running.py", "engine/test_runs.py"),
     ),
     Bug(
         "a run may go on with a graph that has not what it needs",
         "engine/compatibility.py",
         "    if missing:\n        raise _incompatible_error(at, missing)",
         "    if missing and False:\n        raise _incompatible_error(at, missing)",
-        ("engine/test_running.py",),
+        (
+            "engine/test_running.py",
+            "engine/test_runs.py",
+        ),
     ),
 )
 
@@ -128,7 +137,7 @@ TIME = (
         "engine/superstep_log.py",
         "        self._entries = dict(recalled)\n",
         "        self._entries = {k: v for k, v in recalled.items() if '/timer/' not in k}\n",
-        ("engine/test_timers.py", WAITING),
+        ("engine/test_timers.py", "engine/test_timers_and_others.py", WAITING),
     ),
     Bug(
         "attempts are counted anew after a crash",
@@ -236,7 +245,7 @@ RUNS = (
         "storage/lease.py",
         "        return self.left < 0 or self.owner.is_dead()\n",
         "        return True\n",
-        (RULES, "engine/test_running.py"),
+        (RULES, "engine/test_running.py", "engine/test_runs.py"),
     ),
     Bug(
         "the numbers of claims are not looked at",
@@ -462,7 +471,10 @@ EDGES = (
         "codec/classes.py",
         "    return cls.__basicsize__ - base.__basicsize__ <= _POINTER * len(visible)\n",
         "    return True\n",
-        ("codec/test_codec.py",),
+        (
+            "codec/test_codec.py",
+            "codec/test_classes.py",
+        ),
     ),
     Bug(
         "a stream keeps all it has told",
