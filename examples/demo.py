@@ -201,9 +201,8 @@ def main() -> int:
     say("5", "How often each executor ran, as recorded by the executors themselves:")
     good = report(run_id, killed=child.pid)
     say("6", f"The data is in {HOME / 'runs.db'} (the run) and {ledger(run_id)} (what ran where).")
-    print(
-        f"     Inspect it: sqlite3 {HOME / 'runs.db'} \"select number, status, body from commits where run_id = '{run_id}'\""
-    )
+    query = f"select number, status, body from commits where run_id = '{run_id}'"
+    print(f'     Inspect it: sqlite3 {HOME / "runs.db"} "{query}"')
     return 0 if good else 1
 
 
