@@ -39,7 +39,7 @@ soak: $(READY)
 # Measures this package and its peers side by side; `make bench BENCH_ARGS="--quick --cases chain"` for less.
 bench: $(BENCH_READY)
 	@$(BENCH)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation --force-reinstall .
-	@$(BENCH)/bin/python benchmarks/run.py $(BENCH_ARGS) --write docs/performance.md
+	@$(BENCH)/bin/python benchmarks/run.py $(BENCH_ARGS) --write docs/performance-figures.md
 
 # Resolves requirements/dev.in and bench.in anew; needs pip-tools.
 lock:
