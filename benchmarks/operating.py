@@ -124,7 +124,10 @@ async def deeds(bench: Bench) -> list[Deed]:
         ("`requests`", ["requests", "--json"], lambda: storage.pending_requests(limit=51)),
     ]
     often = bench.repeats
-    return [*(Deed(what, bench, [said] * often, [call] * often) for what, said, call in reading), await answers(bench)]
+    return [
+        *(Deed(what, bench, [command] * often, [call] * often) for what, command, call in reading),
+        await answers(bench),
+    ]
 
 
 async def answers(bench: Bench) -> Deed:

@@ -87,8 +87,8 @@ def _timed(part: Callable[[argparse.Namespace], Iterator[Row]], asked: argparse.
 def _table(rows: list[Row], asked: argparse.Namespace) -> str:
     heads = ["| test | amount | lost | repeated | seconds | to run it alone |", "|---|---|---|---|---|---|"]
     options = f"--kills {asked.kills} --restarts {asked.restarts} --minutes {asked.minutes:g}{' --long' * asked.long}"
-    said = f"Last long run: {datetime.now(UTC).date()}, `python -m tests.reliability {options}`."
-    return "\n".join([said, "", *heads, *map(str, rows)])
+    opening = f"Last long run: {datetime.now(UTC).date()}, `python -m tests.reliability {options}`."
+    return "\n".join([opening, "", *heads, *map(str, rows)])
 
 
 # ------------------------------------------------------------------------------------------- the parts
@@ -150,9 +150,9 @@ def worlds(asked: argparse.Namespace) -> Iterator[Row]:
     """Run the whole engine in a simulation: random graphs, faults and crashes."""
     began = time.monotonic()
     options = ["--soak", "--minutes", str(asked.minutes), "--begin", str(int(time.time()))]
-    said = _run(["simulation", *options])
-    found = re.search(r"in all: (\d+) worlds in .*, (\d+) broke a promise", said)
-    assert found is not None, said
+    printed = _run(["simulation", *options])
+    found = re.search(r"in all: (\d+) worlds in .*, (\d+) broke a promise", printed)
+    assert found is not None, printed
     broken = int(found[2])
     seconds = time.monotonic() - began
     yield Row("simulations", f"{found[1]} seeds", broken, broken, seconds, "make soak")
@@ -191,9 +191,9 @@ ONLY_LONG = {"long"}  # needs a program that `make test` does not need
 def bugs(asked: argparse.Namespace) -> Iterator[Row]:
     """Run the deliberate bugs: a test must detect each."""
     began = time.monotonic()
-    said = _run(["mutants"])
-    found = re.search(r"(\d+) bugs, (\d+) noticed, (\d+) not noticed", said)
-    assert found is not None, said
+    printed = _run(["mutants"])
+    found = re.search(r"(\d+) bugs, (\d+) noticed, (\d+) not noticed", printed)
+    assert found is not None, printed
     words = "all noticed" if found[1] == found[2] else f"{found[3]} not noticed"
     yield Row("deliberate bugs", words, int(found[3]), int(found[3]), time.monotonic() - began, "make mutants")
 

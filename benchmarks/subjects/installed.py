@@ -37,8 +37,8 @@ MAKES_RUNS = """
 import asyncio, sys
 from stepwell import SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
 @executor(id="echo")
-async def echo(said: str, ctx: WorkflowContext[None, str]) -> None:
-    await ctx.yield_output(said)
+async def echo(text: str, ctx: WorkflowContext[None, str]) -> None:
+    await ctx.yield_output(text)
 async def main(path, runs):
     async with SQLiteCheckpointStorage(path) as storage:
         workflow = WorkflowBuilder(name="echo", start_executor=echo, checkpoint_storage=storage).build()
@@ -67,19 +67,19 @@ def _used_by(arguments: list[str]) -> float:
     return _used_by_children() - used
 
 
-def time_import(job: Job, said: str) -> None:
+def time_import(job: Job, code: str) -> None:
     """Note how much longer a process with the import takes. The first one warms the caches and does not count."""
     bare = [_started("pass") for _ in range(job["starts"] + 1)][1:]
-    importing = [_started(said) for _ in range(job["starts"] + 1)][1:]
+    importing = [_started(code) for _ in range(job["starts"] + 1)][1:]
     for what, number in (("import_ms", 0), ("import_cpu_ms", 1)):
         before, after = (statistics.median(one[number] for one in found) for found in (bare, importing))
         job.notes[what] = (after - before) * 1000
 
 
-def _started(said: str) -> tuple[float, float]:
+def _started(code: str) -> tuple[float, float]:
     """Return the elapsed time and the CPU time of a process."""
     began, used = time.perf_counter(), _used_by_children()
-    subprocess.run([sys.executable, "-I", "-c", said], check=True)
+    subprocess.run([sys.executable, "-I", "-c", code], check=True)
     return time.perf_counter() - began, _used_by_children() - used
 
 
@@ -114,8 +114,8 @@ def _can_list() -> bool:
 
 SUBJECTS = [
     *(
-        Subject("import", name, "none", partial(time_import, said=said))
-        for name, (needed, said) in IMPORTS.items()
+        Subject("import", name, "none", partial(time_import, code=code))
+        for name, (needed, code) in IMPORTS.items()
         if find_spec(needed) is not None
     ),
     *([Subject("command", "stepwell-sqlite", "sync", time_command)] if _can_list() else []),
