@@ -17,9 +17,9 @@ demo: $(READY)
 test: $(READY)
 	@$(BIN)/python tests/check.py
 
-# `fast` is what takes seconds: lint, types, contracts, and the tests that need no process and no server.
-# `matrix` runs all tests on Python 3.11, 3.12 and 3.13, and fails if one of them is not found; name those that are
-# neither on the PATH nor pyenv's: `make matrix PYTHONS="/path/to/python3.12 /path/to/python3.13"`.
+# `fast` takes about a minute: lint, types, contracts, and the tests that need no process and no server.
+# `matrix` runs all tests on Python 3.11, 3.12 and 3.13, and fails if one of them is not found. Name interpreters that
+# are neither on the PATH nor in pyenv: `make matrix PYTHONS="/path/to/python3.12 /path/to/python3.13"`.
 export PYTHONS
 fast matrix lint types contracts unit: $(READY)
 	@$(BIN)/python tests/check.py $@
@@ -32,16 +32,16 @@ reliability: $(READY)
 mutants: $(READY)
 	@$(BIN)/python -m tests.mutants --only "$(ONLY)"
 
-# Worlds made from numbers, in each of which something goes wrong, until stopped; `SOAK_MINUTES=30` for so long.
+# Random simulations with faults, until stopped; `SOAK_MINUTES=30` sets a limit.
 soak: $(READY)
 	@$(BIN)/python -m tests.simulation --soak
 
-# Measures this package and its peers side by side; `make bench BENCH_ARGS="--quick --cases chain"` for less.
+# Measures this package and its peers side by side; `make bench BENCH_ARGS="--quick --cases chain"` for a shorter run.
 bench: $(BENCH_READY)
 	@$(BENCH)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation --force-reinstall .
-	@$(BENCH)/bin/python benchmarks/run.py $(BENCH_ARGS) --write docs/performance.md
+	@$(BENCH)/bin/python benchmarks/run.py $(BENCH_ARGS) --write docs/performance-figures.md
 
-# Resolves requirements/dev.in and bench.in anew; needs pip-tools.
+# Resolves requirements/dev.in and bench.in again; needs pip-tools.
 lock:
 	for name in dev bench; do \
 	  pip-compile --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \

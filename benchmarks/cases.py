@@ -1,4 +1,4 @@
-"""The cases: what is measured, how big, in which unit, and what is to be reached."""
+"""The cases: what is measured, at which size, in which unit, and the goals."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ KIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A ratio that is to be reached."""
+    """A ratio, and the target it has to reach."""
 
     words: str
     ratio: Ratio
@@ -32,16 +32,16 @@ class Goal:
 class Case:
     name: str
     words: str
-    unit: str  # what is counted
+    unit: str  # of the rates
     full: Mapping[str, int]
     quick: Mapping[str, int]
     tiny: Mapping[str, int]
     count: Callable[[Mapping[str, int]], int] = lambda sizes: 1
-    columns: tuple[str, ...] = ()  # of what was noted
+    columns: tuple[str, ...] = ()  # names of notes that are shown as columns
     timed: bool = True
     disk: bool = True
     most_repeats: int = 1000
-    slower: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # sizes of subjects that would take too long
+    slower: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # smaller sizes for slow subjects
     goals: tuple[Goal, ...] = ()
 
     def sizes(self, size: Size, subject: str) -> dict[str, int]:
@@ -52,7 +52,7 @@ class Case:
 
 
 def best(figures: Figures, start: str, what: str = "rate", *, without: str = "\0") -> float:
-    """The highest rate of all subjects whose names begin so."""
+    """Return the highest figure among the subjects whose names start with `start`."""
     return max(found[what] for name, found in figures.items() if name.startswith(start) and without not in name)
 
 
@@ -77,7 +77,7 @@ def _left(subject: str) -> Ratio:
 
 
 def _added(subject: str) -> Ratio:
-    """What came to an empty store, over what was said."""
+    """Bytes added to an empty store, relative to the size of the conversation."""
     return lambda figures: (figures[subject]["left"] - figures[subject]["empty"]) / (figures[subject]["turns"] * KIB)
 
 
@@ -131,32 +131,34 @@ def _figure(subject: str, what: str) -> Ratio:
 
 
 def _below(peer: str, what: str) -> Goal:
-    return Goal(f"over {peer}", lambda figures: figures["stepwell"][what] / figures[peer][what], most=1)
+    return Goal(f"vs {peer}", lambda figures: figures["stepwell"][what] / figures[peer][what], most=1)
 
 
 CHAIN = Case(
     name="chain",
-    words="1 executor looping on itself for {supersteps:,} supersteps, tiny state",
+    words="one executor that sends to itself for {supersteps:,} supersteps, with a tiny state",
     unit="superstep",
     full={"supersteps": 1000},
     quick={"supersteps": 200},
     tiny={"supersteps": 20},
     count=lambda sizes: sizes["supersteps"],
     goals=(
-        Goal("SQLite, times raw SQLite commits", rate_over("stepwell-sqlite", "raw-sqlite"), least=0.75),
+        Goal("SQLite, speed vs raw SQLite commits", rate_over("stepwell-sqlite", "raw-sqlite"), least=0.75),
         Goal("SQLite, KiB written per superstep", _kib_written("stepwell-sqlite"), most=14),
-        Goal("SQLite, times LangGraph SQLite", rate_over("stepwell-sqlite", "langgraph-sqlite"), least=2),
-        Goal("PostgreSQL, times raw insert and commit", rate_over("stepwell-postgres", "raw-postgres"), least=0.65),
-        Goal("PostgreSQL, times LangGraph PostgreSQL", rate_over("stepwell-postgres", "langgraph-postgres"), least=2),
-        Goal("files, synced, times MAF files, not synced", rate_over("stepwell-files", "maf-files"), least=1.2),
-        Goal("no storage, times MAF", lambda f: f["stepwell"]["rate"] / f["maf"]["rate"], least=4),
-        Goal("memory, times MAF", lambda f: f["stepwell-memory"]["rate"] / f["maf-memory"]["rate"], least=4.5),
+        Goal("SQLite, speed vs LangGraph SQLite", rate_over("stepwell-sqlite", "langgraph-sqlite"), least=2),
+        Goal("PostgreSQL, speed vs raw insert and commit", rate_over("stepwell-postgres", "raw-postgres"), least=0.65),
+        Goal(
+            "PostgreSQL, speed vs LangGraph PostgreSQL", rate_over("stepwell-postgres", "langgraph-postgres"), least=2
+        ),
+        Goal("files (synced), speed vs MAF files (not synced)", rate_over("stepwell-files", "maf-files"), least=1.2),
+        Goal("no storage, speed vs MAF", lambda f: f["stepwell"]["rate"] / f["maf"]["rate"], least=4),
+        Goal("memory, speed vs MAF", lambda f: f["stepwell-memory"]["rate"] / f["maf-memory"]["rate"], least=4.5),
     ),
 )
 
 GROWTH = Case(
     name="growth",
-    words="a conversation that grows by 1 KiB at each of {turns:,} supersteps, all of it kept",
+    words="a conversation that grows by 1 KiB in each of {turns:,} supersteps; all of it is stored",
     unit="superstep",
     full={"turns": 300, "window": 128},
     quick={"turns": 100, "window": 128},
@@ -164,20 +166,20 @@ GROWTH = Case(
     count=lambda sizes: sizes["turns"],
     columns=("empty",),
     goals=(
-        Goal("SQLite, times LangGraph SQLite with delta channels", _times_delta("sqlite"), least=2.2),
-        Goal("PostgreSQL, times LangGraph PostgreSQL with delta channels", _times_delta("postgres"), least=3.2),
-        Goal("by save hooks, no storage, times MAF", rate_over("stepwell-hook", "maf", without="maf-"), least=1.5),
-        Goal("SQLite, disk left over the conversation", _left("stepwell-sqlite"), most=3),
-        Goal("files, disk left over the conversation", _left("stepwell-files"), most=3),
-        Goal("PostgreSQL, disk left over the conversation", _left("stepwell-postgres"), most=3),
-        Goal("SQLite, the same without the empty store", _added("stepwell-sqlite"), most=3),
-        Goal("PostgreSQL, the same without the empty store", _added("stepwell-postgres"), most=3),
+        Goal("SQLite, speed vs LangGraph SQLite with delta channels", _times_delta("sqlite"), least=2.2),
+        Goal("PostgreSQL, speed vs LangGraph PostgreSQL with delta channels", _times_delta("postgres"), least=3.2),
+        Goal("save hooks, no storage, speed vs MAF", rate_over("stepwell-hook", "maf", without="maf-"), least=1.5),
+        Goal("SQLite, disk size vs the conversation", _left("stepwell-sqlite"), most=3),
+        Goal("files, disk size vs the conversation", _left("stepwell-files"), most=3),
+        Goal("PostgreSQL, disk size vs the conversation", _left("stepwell-postgres"), most=3),
+        Goal("SQLite, the same without the size of an empty store", _added("stepwell-sqlite"), most=3),
+        Goal("PostgreSQL, the same without the size of an empty store", _added("stepwell-postgres"), most=3),
     ),
 )
 
 LONG = Case(
     name="long",
-    words="the same for {turns:,} supersteps: what one costs on the way, as the mean of the {window} before that turn",
+    words="the same for {turns:,} supersteps; the cost at a turn is the mean of the {window} supersteps before it",
     unit="superstep",
     full={"turns": 3000, "window": 128},
     quick={"turns": 1000, "window": 128},
@@ -185,7 +187,7 @@ LONG = Case(
     count=lambda sizes: sizes["turns"],
     columns=("ms_at_10", "ms_at_100", "ms_at_1000", "ms_at_3000"),
     goals=tuple(
-        Goal(f"{place}, cost at turn 3,000 over cost at turn 100", _later("ms_at_3000", "ms_at_100", place), most=most)
+        Goal(f"{place}, cost at turn 3,000 vs turn 100", _later("ms_at_3000", "ms_at_100", place), most=most)
         for place, most in {
             "stepwell-sqlite": 1.5,
             "stepwell-files": 1.5,
@@ -198,7 +200,7 @@ LONG = Case(
 
 BIG = Case(
     name="big",
-    words="{kib:,} KiB of documents that are set once, and a counter that changes at each superstep after that",
+    words="{kib:,} KiB of documents that are set once, and a counter that changes in each superstep after that",
     unit="superstep",
     full={"kib": 10240, "supersteps": 200},
     quick={"kib": 1024, "supersteps": 50},
@@ -206,17 +208,17 @@ BIG = Case(
     count=lambda sizes: sizes["supersteps"],
     slower={"maf": {"supersteps": 20}, "langgraph-sqlite": {"supersteps": 50}},
     goals=(
-        Goal("SQLite, cost over that without the documents", _cost("stepwell-sqlite", "stepwell-sqlite-small"), most=4),
-        Goal("SQLite, bytes over those without the documents", _bytes("stepwell-sqlite"), most=1.2),
-        Goal("by hook, times LangGraph SQLite", rate_over("stepwell-sqlite-hook", "langgraph-sqlite"), least=3),
-        Goal("by hook, bytes over those without the documents", _bytes("stepwell-sqlite-hook"), most=1.2),
-        Goal("PostgreSQL, cost over that without", _cost("stepwell-postgres", "stepwell-postgres-small"), most=4),
+        Goal("SQLite, cost vs no documents", _cost("stepwell-sqlite", "stepwell-sqlite-small"), most=4),
+        Goal("SQLite, bytes written vs no documents", _bytes("stepwell-sqlite"), most=1.2),
+        Goal("save hook, speed vs LangGraph SQLite", rate_over("stepwell-sqlite-hook", "langgraph-sqlite"), least=3),
+        Goal("save hook, bytes written vs no documents", _bytes("stepwell-sqlite-hook"), most=1.2),
+        Goal("PostgreSQL, cost vs no documents", _cost("stepwell-postgres", "stepwell-postgres-small"), most=4),
     ),
 )
 
 HISTORY = Case(
     name="history",
-    words="reading the newest checkpoint, going on by a superstep, listing a page of {page} after 100, 1,000, 5,000",
+    words="read the newest checkpoint, resume for a superstep, list a page of {page}: after 100 to 5,000 supersteps",
     unit="checkpoint",
     full={"checkpoints": 5000, "page": 20, "looks": 5},
     quick={"checkpoints": 1000, "page": 20, "looks": 5},
@@ -226,7 +228,7 @@ HISTORY = Case(
     goals=(
         *(
             Goal(
-                f"{place}, reading the newest after 5,000, LangGraph = 1",
+                f"{place}, reading the newest checkpoint after 5,000, vs LangGraph",
                 _time_over(f"stepwell-{place}", f"langgraph-{place}", "latest_ms_5000"),
                 most=0.8,
             )
@@ -240,7 +242,7 @@ HISTORY = Case(
         ),
         *(
             Goal(
-                f"{place}, {what} after 5,000 over after 100",
+                f"{place}, {what} after 5,000 checkpoints vs after 100",
                 _later(f"{what}_ms_5000", f"{what}_ms_100", place),
                 most=1.5,
             )
@@ -264,7 +266,7 @@ FRESH = Case(
     goals=(
         *(
             Goal(
-                f"{place}, LangGraph = 1",
+                f"{place}, vs LangGraph",
                 _time_over(f"stepwell-{place}", f"langgraph-{place}", "next_handler_ms"),
                 most=1,
             )
@@ -276,33 +278,33 @@ FRESH = Case(
 
 HEAVY = Case(
     name="heavy",
-    words="{kib:,} KiB of state of which every superstep changes a little: the event loop's own processor time",
+    words="{kib:,} KiB of state, of which every superstep changes a little: CPU time of the event loop's thread",
     unit="superstep",
     full={"kib": 20480, "supersteps": 20},
     quick={"kib": 4096, "supersteps": 10},
     tiny={"kib": 16, "supersteps": 3},
     count=lambda sizes: sizes["supersteps"],
     columns=("read_ms", "hand_over_ms", "between_ms"),
-    goals=(Goal("SQLite, ms of the loop's thread between turns", _figure("stepwell-sqlite", "between_ms"), most=30),),
+    goals=(Goal("SQLite, ms of event loop CPU time between turns", _figure("stepwell-sqlite", "between_ms"), most=30),),
 )
 
 FANOUT = Case(
     name="fanout",
-    words="1 executor to {width} to 1, {rounds} rounds",
+    words="one executor fans out to {width}, which fan in to it again; {rounds} rounds",
     unit="message",
     full={"width": 100, "rounds": 20},
     quick={"width": 100, "rounds": 4},
     tiny={"width": 10, "rounds": 2},
     count=lambda sizes: 2 * sizes["width"] * sizes["rounds"],
     goals=(
-        Goal("SQLite, times the best durable peer", _times_best_durable("stepwell-sqlite"), least=5),
-        Goal("PostgreSQL, times the best durable peer", _times_best_durable("stepwell-postgres"), least=5),
+        Goal("SQLite, speed vs the best durable peer", _times_best_durable("stepwell-sqlite"), least=5),
+        Goal("PostgreSQL, speed vs the best durable peer", _times_best_durable("stepwell-postgres"), least=5),
     ),
 )
 
 MANY = Case(
     name="many",
-    words="{runs} runs of {supersteps} supersteps at once in one process",
+    words="{runs} concurrent runs of {supersteps} supersteps in one process",
     unit="superstep",
     full={"runs": 500, "supersteps": 20},
     quick={"runs": 100, "supersteps": 10},
@@ -314,11 +316,11 @@ MANY = Case(
             goal
             for place, least in {"sqlite": 15, "postgres": 13}.items()
             for goal in (
-                Goal(f"{place}, times LangGraph", rate_over(f"stepwell-{place}", f"langgraph-{place}"), least=least),
-                Goal(f"{place}, p99 over LangGraph's", _p99(place), most=0.25),
+                Goal(f"{place}, speed vs LangGraph", rate_over(f"stepwell-{place}", f"langgraph-{place}"), least=least),
+                Goal(f"{place}, p99 vs LangGraph", _p99(place), most=0.25),
             )
         ),
-        Goal("files, synced, times MAF files, not synced", rate_over("stepwell-files", "maf-files"), least=2),
+        Goal("files (synced), speed vs MAF files (not synced)", rate_over("stepwell-files", "maf-files"), least=2),
     ),
 )
 
@@ -339,14 +341,14 @@ def _crash(name: str, late: int, words: str) -> Case:
 
 
 CRASH_WORDS = {
-    "crash": "killed the moment nine of ten parallel handlers said that they return: how many are called again",
+    "crash": "killed the moment nine of ten parallel handlers are about to return: how many are called again",
     "crash-soon": "the same, killed {late_ms} ms later",
     "crash-late": "the same, killed {late_ms:,} ms later",
 }
 
 IMPORT = Case(
     name="import",
-    words="a fresh process that imports what a stored workflow needs, less one that imports nothing",
+    words="a new process that imports what a stored workflow needs, minus one that imports nothing",
     unit="import",
     full={"starts": 5},
     quick={"starts": 3},
@@ -359,7 +361,7 @@ IMPORT = Case(
 
 COMMAND = Case(
     name="command",
-    words="`stepwell list --json` on a store of {runs} runs, from start to end, beside a process that does nothing",
+    words="`stepwell list --json` on a store of {runs} runs, from start to exit, beside a process that does nothing",
     unit="command",
     full={"starts": 20, "runs": 20},
     quick={"starts": 5, "runs": 20},
@@ -367,12 +369,12 @@ COMMAND = Case(
     timed=False,
     disk=False,
     columns=("command_cpu_ms", "bare_cpu_ms"),
-    goals=(Goal("milliseconds of processor", lambda figures: figures["stepwell-sqlite"]["command_cpu_ms"], most=150),),
+    goals=(Goal("ms of CPU time", lambda figures: figures["stepwell-sqlite"]["command_cpu_ms"], most=150),),
 )
 
 INSTALLED = Case(
     name="installed",
-    words="installed into an empty folder, with all it needs, without compiled files",
+    words="installed into an empty folder, with all dependencies, without compiled files",
     unit="install",
     full={},
     quick={},

@@ -1,4 +1,4 @@
-"""One measurement: what a subject is given, and what it gives back."""
+"""One measurement: the input of a subject, and the figures it returns."""
 
 import json
 import statistics
@@ -16,12 +16,12 @@ import machine
 import postgres
 
 Keeps = Literal["none", "mem", "page", "sync"]
-"""What a finished superstep survives: nothing kept, this process, SIGKILL but not power loss, power loss."""
+"""What a finished superstep survives: nothing, as long as the process lives, SIGKILL, a power failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One system, set up one way, in one case."""
+    """One system, in one configuration, in one case."""
 
     case: str
     name: str
@@ -32,12 +32,12 @@ class Subject:
 
 @dataclass(slots=True)
 class Job:
-    """Hands a subject its sizes and places; the subject says when it begins and ends what counts."""
+    """Passes sizes and locations to a subject; the subject marks the start and end of what is measured."""
 
     sizes: Mapping[str, int]
     folder: Path
     dsn: str | None = None
-    again: bool = False  # the same once more, after a crash
+    again: bool = False  # the second process, after a crash
     notes: dict[str, float] = field(default_factory=dict)
     _laps: dict[str, list[float]] = field(default_factory=dict)
     _gauge: postgres.Gauge | None = None
@@ -55,12 +55,12 @@ class Job:
         return self.sizes[size]
 
     def start(self) -> None:
-        """What counts begins here."""
+        """Start measuring."""
         self._read_server()
         self._began = machine.read()
 
     def stop(self) -> None:
-        """What counts ends here, and everything it did is as durable as it will be."""
+        """Stop measuring. Everything done so far must be durable by now."""
         self._ended = machine.read()
         self._read_server()
 
@@ -71,12 +71,12 @@ class Job:
         self.stop()
 
     def note_empty(self) -> None:
-        """What is there now is the store itself, which is the same however much is kept in it."""
+        """Note the size of a store that holds no runs yet."""
         self.notes["empty"] = self._size()
 
     @contextmanager
     def lap(self, note: str) -> Iterator[None]:
-        """Notes how many milliseconds something took: the median, if it is done several times."""
+        """Note how many milliseconds the block took; the median if it runs several times."""
         began = time.perf_counter()
         yield
         self.note_lap(note, time.perf_counter() - began)
@@ -94,7 +94,7 @@ class Job:
         self.notes |= {name: statistics.median(one[name] for one in notes) for name in notes[0]}
 
     def figures(self) -> dict[str, Any]:
-        """After the subject has closed what it opened."""
+        """Return the figures. Call it after the subject has closed what it opened."""
         found: dict[str, Any] = {"left": self._size(), "rss": machine.most_memory(), "notes": self.notes}
         if self._began is not None and self._ended is not None:
             found |= self._between(self._began, self._ended)
@@ -117,7 +117,7 @@ class Job:
 
 
 class Laps:
-    """When each superstep of each run began."""
+    """When each superstep of each run started."""
 
     def __init__(self) -> None:
         self._times: dict[object, list[float]] = {}
@@ -126,17 +126,17 @@ class Laps:
         self._times.setdefault(run, []).append(time.perf_counter())
 
     def forget(self) -> None:
-        """What came before was for warming up."""
+        """Drop the times of the warm-up."""
         self._times.clear()
 
     def note_latencies(self, job: Job) -> None:
-        """How long a run waits from one superstep to the next."""
+        """Note the percentiles of the time from one superstep of a run to its next."""
         waits = [after - before for times in self._times.values() for before, after in pairwise(times)]
         percentiles = statistics.quantiles(waits, n=100)
         job.notes |= {"p50_ms": percentiles[49] * 1000, "p99_ms": percentiles[98] * 1000}
 
     def note_costs(self, job: Job, turns: list[int], window: int) -> None:
-        """The mean cost of the supersteps before certain ones of the only run."""
+        """Note the mean cost of the `window` supersteps before each of these turns. There must be one run."""
         (times,) = self._times.values()
         for turn in turns:
             first, last = max(0, turn - window), min(turn, len(times)) - 1

@@ -1,4 +1,4 @@
-"""Kills a subject the moment nine of ten parallel handlers have returned, and counts who runs again."""
+"""Kill a subject when nine of ten parallel handlers return, and count how many handlers are called again."""
 
 import os
 import signal
@@ -12,14 +12,14 @@ from pathlib import Path
 from job import Job
 
 CRASHES = {"crash": 0, "crash-soon": 20, "crash-late": 1000}
-"""How many milliseconds after the ninth handler has returned the process is killed."""
+"""Milliseconds from the return of the ninth handler to the kill."""
 HANDLERS = 10
 LAST = HANDLERS - 1
 PIPE = "STEPWELL_BENCH_RETURNED"
 
 
 class Marks:
-    """What the handlers leave behind: a line when they are called, and a sign when they are about to return."""
+    """Records that handlers write: a line when they are called, and a byte when they are about to return."""
 
     def __init__(self, job: Job) -> None:
         self._called = os.open(called_in(job.folder), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -38,7 +38,7 @@ def called_in(folder: Path) -> Path:
 
 
 def measure(job: Job, part: list[str]) -> None:
-    """Runs the subject twice, each time in a process of its own: `part` is the command for one of them."""
+    """Run the subject twice, each time in its own process. `part` is the command line of such a process."""
     called_in(job.folder).touch()
     with _signs() as (read, write):
         environment = os.environ | {PIPE: str(write)}

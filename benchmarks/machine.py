@@ -1,4 +1,4 @@
-"""What the machine says about one process: time, processor time, bytes written, memory, and who else was busy."""
+"""Counters of one process (time, CPU time, bytes written, memory), and the load of the whole machine."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The counters of this process and of the whole machine, all in seconds or bytes, at one moment."""
+    """The counters of this process and of the machine at one moment, in seconds or bytes."""
 
     wall: float
     cpu: float
@@ -25,7 +25,7 @@ def read() -> Reading:
 
 
 def bytes_written() -> int:
-    """What this process has caused to be written to disks; 0 where the kernel does not count it."""
+    """Return the bytes that this process wrote to disks; 0 if the kernel does not count them."""
     try:
         counted = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     except OSError:
@@ -34,7 +34,7 @@ def bytes_written() -> int:
 
 
 def machine_busy() -> float:
-    """Seconds all processors together were busy since the machine started; 0 where nobody says."""
+    """Return the seconds that all cores were busy since the machine started; 0 if that is not known."""
     try:
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     except OSError:
@@ -44,7 +44,7 @@ def machine_busy() -> float:
 
 
 def children_cpu(parent: int) -> float:
-    """Seconds of a process, of those it started, and of those it started that have ended."""
+    """Return the CPU seconds of a process and of its children, including those that have exited."""
     total = 0
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -52,7 +52,7 @@ def children_cpu(parent: int) -> float:
         try:
             fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # it has exited meanwhile
         own, of_ended = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
         if entry.name == str(parent):
             total += own + of_ended
@@ -70,7 +70,7 @@ def bytes_in(folder: Path) -> int:
 
 
 def most_memory() -> int:
-    """The most memory this process ever held, in bytes."""
+    """Return the peak memory of this process, in bytes."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -79,7 +79,7 @@ def most_memory() -> int:
 
 
 def words() -> str:
-    """The machine in general words."""
+    """Return a short description of the machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     python = f"{platform.python_implementation()} {platform.python_version()}"
     return f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, {platform.system()}, {python}"

@@ -1,4 +1,4 @@
-"""One measurement in this process: prints what was found as one line of JSON."""
+"""Take one measurement in this process, and print the figures as one line of JSON."""
 
 import argparse
 import asyncio
@@ -23,8 +23,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("folder", type=Path)
     parser.add_argument("sizes", type=json.loads)
     parser.add_argument("--dsn")
-    parser.add_argument("--part", action="store_true", help="of a case that is killed: the part that is killed")
-    parser.add_argument("--again", action="store_true", help="and the one after it")
+    parser.add_argument("--part", action="store_true", help="run the process that a crash case kills")
+    parser.add_argument("--again", action="store_true", help="run the process that resumes after the kill")
     return parser.parse_args()
 
 

@@ -1,6 +1,6 @@
-"""Measures what it takes to look at runs, to answer and to clean up, in stores of a thousand to a million checkpoints.
+"""Measure listing, showing, answering and pruning in stores of a thousand to a million checkpoints.
 
-Each command is a process of its own; beside it the same is done through the API, in a process that has the store open.
+Each command runs in its own process. The same operation is also measured through the API, on an open store.
 """
 
 import argparse
@@ -28,12 +28,12 @@ from stepwell.admin import Keep, answer, examine, find_checkpoint, prune
 from stepwell.storage.built_in_storage import BuiltInStorage
 
 BEGIN, END = "<!-- operating: begin -->", "<!-- operating: end -->"
-KEPT = 10  # checkpoints of each run that pruning leaves
+KEPT = 10  # checkpoints that pruning keeps per run
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One thing that was done, in one store. Milliseconds, or checkpoints for each second."""
+    """One operation in one store, in milliseconds or checkpoints per second."""
 
     store: str
     checkpoints: int
@@ -49,7 +49,7 @@ Call = Callable[[], Awaitable[object]]
 
 @dataclass(slots=True)
 class Bench:
-    """A store that is filled."""
+    """A store filled with runs."""
 
     store: str
     address: str
@@ -58,14 +58,14 @@ class Bench:
     repeats: int
 
     async def all(self, what: str, call: Call) -> Measured:
-        """Something that has to do with every checkpoint, once."""
+        """Measure once an operation that visits every checkpoint."""
         took = await _took(call)
         return Measured(self.store, self.made.checkpoints, what, called=took, rate=self.made.checkpoints / took * 1000)
 
 
 @dataclass(slots=True)
 class Deed:
-    """Something that reads or writes a little: as commands, and as calls of the API."""
+    """An operation that reads or writes little: as commands, and as calls of the API."""
 
     what: str
     bench: Bench
@@ -88,7 +88,7 @@ class Deed:
 
 
 def _ran(arguments: Sequence[str]) -> tuple[float, float]:
-    """Milliseconds that a command took, and those of the processor."""
+    """Return the elapsed time and the CPU time of a command, in milliseconds."""
     began = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "stepwell.cli", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -96,7 +96,7 @@ def _ran(arguments: Sequence[str]) -> tuple[float, float]:
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        raise RuntimeError(f"stepwell {' '.join(arguments)} ended with {process.returncode}")
+        raise RuntimeError(f"stepwell {' '.join(arguments)} exited with {process.returncode}")
     return (time.perf_counter() - began) * 1000, (used.ru_utime + used.ru_stime) * 1000
 
 
@@ -107,7 +107,7 @@ async def _took(call: Callable[[], Awaitable[object]]) -> float:
 
 
 async def deeds(bench: Bench) -> list[Deed]:
-    """What reads or writes a little of a store."""
+    """Return the operations that read or write little."""
     storage, some, long = bench.storage, bench.made.waiting[len(bench.made.waiting) // 2][:8], bench.made.long
 
     async def shown(name: str) -> None:
@@ -118,17 +118,20 @@ async def deeds(bench: Bench) -> list[Deed]:
     reading: list[tuple[str, list[str], Call]] = [
         ("`list`", ["list", "--json"], lambda: storage.list_runs(limit=51)),
         ("`list --status --tag`", asked, lambda: storage.list_runs(**waiting, limit=51)),
-        ("`list --text`, found nowhere", ["list", "--json", "--text", "xyz"], lambda: storage.list_runs(text="xyz")),
-        ("`show`, by 8 characters", ["show", some, "--json"], lambda: shown(some)),
-        ("`show`, a run with a tenth of them", ["show", long, "--json"], lambda: shown(long)),
+        ("`list --text`, no match", ["list", "--json", "--text", "xyz"], lambda: storage.list_runs(text="xyz")),
+        ("`show`, by an 8-character prefix", ["show", some, "--json"], lambda: shown(some)),
+        ("`show`, a run with a tenth of all checkpoints", ["show", long, "--json"], lambda: shown(long)),
         ("`requests`", ["requests", "--json"], lambda: storage.pending_requests(limit=51)),
     ]
     often = bench.repeats
-    return [*(Deed(what, bench, [said] * often, [call] * often) for what, said, call in reading), await answers(bench)]
+    return [
+        *(Deed(what, bench, [command] * often, [call] * often) for what, command, call in reading),
+        await answers(bench),
+    ]
 
 
 async def answers(bench: Bench) -> Deed:
-    """Answers, each to another question."""
+    """Return responses, each to another request."""
     storage = bench.storage
     runs = bench.made.waiting[: 2 * bench.repeats]
     ids = [(await storage.pending_requests(run_id=run))[0].request_id for run in runs]
@@ -139,7 +142,7 @@ async def answers(bench: Bench) -> Deed:
 
 
 async def looked(benches: Sequence[Bench]) -> AsyncIterator[Measured]:
-    """The same in each of the stores, in turns: a busy minute hits all of them alike."""
+    """Measure each operation in all stores in turn, so that a busy minute affects all of them."""
     for same in zip(*[await deeds(bench) for bench in benches], strict=True):
         for turn in range(benches[0].repeats):
             for deed in same:
@@ -154,12 +157,12 @@ async def examined(storage: BuiltInStorage) -> None:
 
 
 async def passed_through(bench: Bench) -> AsyncIterator[Measured]:
-    """What has to do with every checkpoint."""
+    """Measure the operations that visit every checkpoint."""
     storage = bench.storage
     yield await bench.all("`doctor`", lambda: examined(storage))
     policy = Keep(last=KEPT)
-    yield await bench.all(f"`prune --dry-run`, {KEPT} kept of each run", lambda: prune(storage, policy, dry_run=True))
-    yield await bench.all(f"`prune`, {KEPT} kept of each run", lambda: prune(storage, policy))
+    yield await bench.all(f"`prune --dry-run`, keep {KEPT} per run", lambda: prune(storage, policy, dry_run=True))
+    yield await bench.all(f"`prune`, keep {KEPT} per run", lambda: prune(storage, policy))
     yield await bench.all("`compact`", storage.compact)
 
 
@@ -186,7 +189,7 @@ async def _made(kind: str, storage: BuiltInStorage, size: int) -> Stock:
     began = time.perf_counter()
     made = await stock(storage, size)
     took = time.perf_counter() - began
-    say(f"{kind} {made.checkpoints:,} checkpoints of {made.runs:,} runs: made in {took:.0f} s")
+    say(f"{kind} {made.checkpoints:,} checkpoints of {made.runs:,} runs: created in {took:.0f} s")
     return made
 
 
@@ -227,7 +230,7 @@ async def measure_all(asked: argparse.Namespace, server: str | None) -> list[Mea
 
 
 def markdown(found: Sequence[Mapping[str, Any]]) -> str:
-    """A table for each store: what was done, and what it took in each size."""
+    """Return a table for each store: operations by size."""
     parts = [f"Machine: {machine.words()}.", ""]
     for store in dict.fromkeys(one["store"] for one in found):
         mine = [one for one in found if one["store"] == store]
@@ -257,7 +260,7 @@ def _cell(one: Mapping[str, Any]) -> str:
 
 
 def rewrite(page: Path, shown: str) -> None:
-    """Puts the tables between the two marks of a page."""
+    """Replace the text between the two marks of a page."""
     before, _, rest = page.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     page.write_text(f"{before}{BEGIN}\n\n{shown}\n{END}{after}")
@@ -266,16 +269,22 @@ def rewrite(page: Path, shown: str) -> None:
 def arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--sizes", type=int, nargs="+", default=[1_000, 100_000], help="checkpoints; a million is slow to make"
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=[1_000, 100_000],
+        help="numbers of checkpoints; a million takes long to create",
     )
     parser.add_argument("--stores", nargs="+", default=["SQLite", "PostgreSQL"], choices=["SQLite", "PostgreSQL"])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--folder", type=Path, help="where files are made; a disk, not memory")
-    parser.add_argument("--kept-stores", type=Path, help="a folder in which SQLite stores are kept for the next time")
-    parser.add_argument("--looking-only", action="store_true", help="without what has to do with every checkpoint")
-    parser.add_argument("--json", type=Path, help="keep every measurement there")
-    parser.add_argument("--from", dest="kept", type=Path, nargs="+", help="measure nothing: show what --json kept")
-    parser.add_argument("--write", type=Path, help="a page whose measured part is replaced")
+    parser.add_argument("--folder", type=Path, help="where to create files; must be a disk, not memory")
+    parser.add_argument("--kept-stores", type=Path, help="a folder that caches SQLite stores for later runs")
+    parser.add_argument("--looking-only", action="store_true", help="skip operations that visit every checkpoint")
+    parser.add_argument("--json", type=Path, help="save every measurement to this file")
+    parser.add_argument(
+        "--from", dest="kept", type=Path, nargs="+", help="show measurements saved by --json instead of measuring"
+    )
+    parser.add_argument("--write", type=Path, help="a page in which to replace the measured part")
     return parser.parse_args(given)
 
 

@@ -1,4 +1,4 @@
-"""A server that keeps its promises, a database of its own for each measurement, and what the server says about it."""
+"""A PostgreSQL server with durable settings, an empty database for each measurement, and its counters."""
 
 import importlib.util
 import os
@@ -13,25 +13,25 @@ from uuid import uuid4
 import machine
 
 VARIABLE = "STEPWELL_BENCH_DSN"
-"""Names a server the benchmarks may make databases on; without it one is started."""
+"""The address of a server on which the benchmarks may create databases; if it is not set, one is started."""
 ROOT = Path(__file__).resolve().parent.parent
 STARTER = ROOT / "tests" / "support" / "postgres_server.py"
 PROMISES = {"fsync": "on", "full_page_writes": "on", "autovacuum": "on", "shared_buffers": "128MB"}
-"""What the server of the tests does without, and is on by default."""
+"""Defaults of PostgreSQL that the server of the tests turns off."""
 
 
 def why_not() -> str | None:
-    """Why there is no PostgreSQL to measure with; None if there is."""
+    """Return why PostgreSQL cannot be measured; None if it can."""
     if importlib.util.find_spec("psycopg") is None:
         return "psycopg is not installed"
     if VARIABLE not in os.environ and not STARTER.exists():
-        return f"no PostgreSQL: {VARIABLE} names none"
+        return f"no PostgreSQL server: {VARIABLE} is not set"
     return None
 
 
 @contextmanager
 def server() -> Iterator[str]:
-    """The dsn of the server that was named, or of one that lives as long as this block."""
+    """Yield the address of the configured server, or of one that runs as long as this block."""
     if VARIABLE in os.environ:
         yield os.environ[VARIABLE]
         return
@@ -48,7 +48,7 @@ def _starter() -> Any:
 
 @contextmanager
 def fresh_database(server: str) -> Iterator[str]:
-    """The address of a new empty database, which is dropped at the end."""
+    """Yield the address of a new empty database. It is dropped at the end."""
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
@@ -63,7 +63,7 @@ def fresh_database(server: str) -> Iterator[str]:
 
 
 def _address(parts: Mapping[str, object]) -> str:
-    """As a URL: every peer reads that."""
+    """Return the address as a URL, which every peer accepts."""
     named = [quote(str(parts[part]), safe="") for part in ("user", "password") if part in parts]
     place = {"host": str(parts.get("host", "localhost")), "port": str(parts.get("port", 5432))}
     query = "&".join(f"{name}={quote(value, safe='')}" for name, value in place.items())
@@ -71,7 +71,7 @@ def _address(parts: Mapping[str, object]) -> str:
 
 
 class Gauge:
-    """Reads what the server has done, over a connection of its own."""
+    """Reads the counters of the server over its own connection."""
 
     def __init__(self, dsn: str) -> None:
         import psycopg
@@ -80,7 +80,7 @@ class Gauge:
         self._server = machine.parent_of(self._one("SELECT pg_backend_pid()"))
 
     def log_written(self) -> int:
-        """Bytes of write-ahead log, all databases of the server together: nobody else should be using it."""
+        """Return the bytes of write-ahead log of the whole server. No other program should use it meanwhile."""
         return self._one("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint")
 
     def size(self) -> int:

@@ -1,15 +1,17 @@
-"""From measurements to medians, tables and goals."""
+"""Turn measurements into medians, tables and goals."""
 
 import statistics
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cases import CASES, Case, Figures, Goal
 
 QUIET = 0.25
-"""How many processors may have been busy with something else for a measurement to count as a quiet one."""
+"""How many cores other programs may use while a measurement still counts as quiet."""
 ENOUGH = 3
 NOT_MEASURED = "-"
+COLUMNS = 100  # of the lines of prose in a page
 
 
 def quiet(figures: Mapping[str, Any]) -> bool:
@@ -17,13 +19,13 @@ def quiet(figures: Mapping[str, Any]) -> bool:
 
 
 def counted(repeats: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """The quiet repeats, if there are enough of them to have a median; else all."""
+    """Return the quiet repeats if there are enough of them for a median, else all."""
     calm = [one for one in repeats if quiet(one)]
     return calm if len(calm) >= min(ENOUGH, len(repeats)) else repeats
 
 
 def summary(case: Case, repeats: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The medians of one subject in one case, per unit."""
+    """Return the medians of one subject in one case, per unit."""
     chosen = counted(repeats)
     flat = [_per_unit(case, one) for one in chosen]
     found = {key: statistics.median(one[key] for one in flat) for key in flat[0]}
@@ -51,7 +53,7 @@ def by_case(measurements: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, li
 
 
 def markdown(result: Mapping[str, Any], *, tables: bool = True) -> str:
-    """The whole of it, or without the tables only the ratios that are to be reached."""
+    """Return the report in Markdown; without the tables, only the goals."""
     parts = [opening(result)]
     for name, subjects in by_case(result["measurements"]).items():
         case = CASES[name]
@@ -60,7 +62,7 @@ def markdown(result: Mapping[str, Any], *, tables: bool = True) -> str:
         sizes = next(iter(subjects.values()))[0]["sizes"]
         shown = [table(case, figures, keeps)] if tables else []
         parts += [heading(case, sizes), *shown, goals(case, figures)]
-    parts += [f"- left out: {line}" for line in result["left_out"]]
+    parts += [f"- skipped: {line}" for line in result["left_out"]]
     parts += [f"- failed: {line}" for line in result["failed"]]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -70,7 +72,7 @@ def opening(result: Mapping[str, Any]) -> str:
     lines = [
         f"Machine: {result['machine']}. Sizes: {result['size']}. Repeats: {result['repeats']}.",
         "",
-        f"Versions: {versions}.",
+        wrapped(f"Versions: {versions}."),
         "",
     ]
     return "\n".join(lines)
@@ -78,12 +80,16 @@ def opening(result: Mapping[str, Any]) -> str:
 
 def heading(case: Case, sizes: Mapping[str, int]) -> str:
     words = case.words.format(**sizes)
-    return f"### {case.name}\n\n{words[0].upper()}{words[1:]}.\n"
+    return f"### {case.name}\n\n{wrapped(f'{words[0].upper()}{words[1:]}.')}\n"
+
+
+def wrapped(words: str) -> str:
+    return textwrap.fill(words, COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
 def table(case: Case, figures: Figures, keeps: Mapping[str, str]) -> str:
     columns = columns_of(case, figures)
-    rows = [["subject", "class", *(words for words, _ in columns)], ["---"] * (len(columns) + 2)]
+    rows = [["subject", "durability", *(words for words, _ in columns)], ["---"] * (len(columns) + 2)]
     for subject, found in sorted(figures.items(), key=lambda item: place_of(item[0])):
         rows.append([subject, keeps[subject], *(_shown(found, key) for _, key in columns)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
@@ -102,7 +108,7 @@ def columns_of(case: Case, figures: Figures) -> list[tuple[str, str]]:
         (f"cpu µs per {case.unit}", "cpu_us"),
         (f"written per {case.unit}", "written_each"),
     ]
-    always = [("left", "left"), ("most memory", "rss")]
+    always = [("on disk", "left"), ("peak memory", "rss")]
     noted = [(column.replace("_", " "), column) for column in case.columns]
     wanted = [*(timed if case.timed else []), *noted, *(always if case.disk else [])]
     wanted += [("quiet", "quiet")] if case.timed else []
@@ -138,14 +144,14 @@ def goals(case: Case, figures: Figures) -> str:
     rows = [row for goal in case.goals if (row := _goal(goal, figures)) is not None]
     if not rows:
         return ""
-    head = ["| to reach | wanted | found | |", "|---|---|---|---|"]
+    head = ["| goal | target | measured | |", "|---|---|---|---|"]
     return "\n".join([*head, *rows]) + "\n"
 
 
 def _goal(goal: Goal, figures: Figures) -> str | None:
     try:
         ratio = goal.ratio(figures)
-    except (KeyError, ValueError, ZeroDivisionError):  # one was not measured, or is nothing: no disk was used
+    except (KeyError, ValueError, ZeroDivisionError):  # a figure is missing, or zero because no disk was used
         return None
     wanted = f"at least {goal.least:g}" if goal.least is not None else f"at most {goal.most:g}"
     verdict = "reached" if goal.reached(ratio) else "**not reached**"

@@ -1,6 +1,6 @@
-"""Measures Stepwell, its peers and the bare limits side by side, and prints how they compare.
+"""Measure Stepwell, its peers and raw baselines side by side, and print how they compare.
 
-Every measurement is a process of its own; the repeats of all of them are interleaved in shuffled order.
+Every measurement runs in its own process. The repeats of all subjects are interleaved in shuffled order.
 """
 
 import argparse
@@ -47,25 +47,31 @@ class Planned:
 
 def arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", help=f"some of {','.join(CASES)}; all if left out")
-    parser.add_argument("--subjects", help="beginnings of names, such as stepwell,langgraph-sqlite; all if left out")
+    parser.add_argument("--cases", help=f"some of {','.join(CASES)}; default: all")
+    parser.add_argument("--subjects", help="prefixes of names, such as stepwell,langgraph-sqlite; default: all")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--quick", dest="size", action="store_const", const="quick", default="full", help="small sizes")
     parser.add_argument(
-        "--tiny", dest="size", action="store_const", const="tiny", help="only to see that all of it runs"
+        "--quick", dest="size", action="store_const", const="quick", default="full", help="use smaller sizes"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the order")
-    parser.add_argument("--folder", type=Path, help="where files are made; a disk, not memory")
-    parser.add_argument("--json", type=Path, help="keep every measurement there")
-    parser.add_argument("--from", dest="kept", type=Path, help="measure nothing: show what --json kept")
-    parser.add_argument("--table", action="store_true", help="print all tables, in Markdown; else only the ratios")
-    parser.add_argument("--write", type=Path, help="a page whose measured part is replaced")
-    parser.add_argument("--part", default="measured", help="which part of the page that is: the word in its marks")
+    parser.add_argument(
+        "--tiny",
+        dest="size",
+        action="store_const",
+        const="tiny",
+        help="use the smallest sizes, to check that everything runs",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random order")
+    parser.add_argument("--folder", type=Path, help="where to create files; must be a disk, not memory")
+    parser.add_argument("--json", type=Path, help="save every measurement to this file")
+    parser.add_argument("--from", dest="kept", type=Path, help="show measurements saved by --json instead of measuring")
+    parser.add_argument("--table", action="store_true", help="print all tables in Markdown; default: only the goals")
+    parser.add_argument("--write", type=Path, help="a page in which to replace the measured part")
+    parser.add_argument("--part", default="measured", help="the part of the page to replace, as named in its marks")
     return parser.parse_args(given)
 
 
 def planned(asked: argparse.Namespace) -> tuple[list[Planned], list[str]]:
-    """What is to be measured, and what cannot be and why."""
+    """Return what to measure, and what has to be skipped and why."""
     wanted: list[Planned] = []
     left_out = [f"{system}: not installed" for system in subjects.SYSTEMS if system not in subjects.installed()]
     without_postgres = postgres.why_not()
@@ -87,7 +93,7 @@ def _asked_for(subject: Subject, asked: argparse.Namespace) -> bool:
 
 
 def measure_all(wanted: list[Planned], left_out: list[str], asked: argparse.Namespace) -> dict[str, Any]:
-    """Everything that was found. It is kept after each measurement: what is stopped in between is not lost."""
+    """Return all measurements. With --json they are saved after each one, so an interrupted run loses none."""
     result: dict[str, Any] = {
         "machine": machine.words(),
         "versions": versions(),
@@ -164,11 +170,11 @@ def _is_installed(name: str) -> bool:
 
 
 def rewrite(page: Path, part: str, shown: str) -> None:
-    """Puts the tables between the two marks of a part of a page."""
+    """Replace the text between the two marks of a part of a page."""
     begin, end = BEGIN.format(part=part), END.format(part=part)
     before, there, rest = page.read_text().partition(begin)
     if not there:
-        raise SystemExit(f"{page} has no {begin}")
+        raise SystemExit(f"{page} does not contain {begin}")
     _, _, after = rest.partition(end)
     page.write_text(f"{before}{begin}\n\n{shown}\n{end}{after}")
 
@@ -180,7 +186,7 @@ def main(given: list[str] | None = None) -> int:
     else:
         wanted, left_out = planned(asked)
         for line in left_out:
-            say(f"left out: {line}")
+            say(f"skipped: {line}")
         result = measure_all(wanted, left_out, asked)
     if asked.write:
         rewrite(asked.write, asked.part, report.markdown(result))

@@ -1,7 +1,7 @@
-"""Stores that hold many checkpoints, as real runs leave them.
+"""Fill stores with many checkpoints of real runs.
 
-A few runs are really made, in memory. All others are copies of their records under other ids, written through the port
-of the store, many at a time. One in four waits for an answer; one run has a tenth of all checkpoints.
+A few runs are executed, in memory. All others are copies of their records under other ids, appended to the store in
+batches. One run in four waits for a response; one run has a tenth of all checkpoints.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import checkpoint_id
 from stepwell.storage.port import CommitEffects, Record, RunMetadata
 
-COMMITS = 100  # of each run but the long one
-WAITING = 4  # one in so many runs waits
-AT_ONCE = 1000  # records that are handed to the store together
+COMMITS = 100  # per run, except the long one
+WAITING = 4  # one run in four waits for a response
+AT_ONCE = 1000  # records per batch
 TEAMS = ("north", "south", "east", "west")
 
 
 class Clerk(Executor):
-    """Works through a pile of orders, one superstep each, and then asks if that was all."""
+    """Processes orders, one per superstep, and then asks whether that was all."""
 
     @handler
     async def work(self, left: int, ctx: WorkflowContext[int, str]) -> None:
@@ -48,7 +48,7 @@ class Clerk(Executor):
 
 @dataclass(frozen=True)
 class Template:
-    """A run that was really made."""
+    """A run that was executed."""
 
     run_id: str
     records: list[Record]
@@ -57,16 +57,16 @@ class Template:
 
 @dataclass(frozen=True)
 class Stock:
-    """What a store was filled with."""
+    """What a store contains."""
 
     checkpoints: int
     runs: int
-    waiting: list[str]  # runs that wait, in the order they were made
+    waiting: list[str]  # runs that wait, oldest first
     long: str  # the run with a tenth of all checkpoints
 
 
 async def template(run_id: str, given: int | str) -> Template:
-    """A run of so many orders, as it is stored."""
+    """Run a workflow for this number of orders, and return what it stored."""
     storage = InMemoryCheckpointStorage()
     clerk = Clerk("clerk")
     workflow = WorkflowBuilder(name="orders", start_executor=clerk, checkpoint_storage=storage, max_iterations=2**62)
@@ -78,7 +78,7 @@ async def template(run_id: str, given: int | str) -> Template:
 
 
 def copied(made: Template, run_id: str, team: str) -> Iterator[tuple[Record, CommitEffects]]:
-    """The records of a run under another id."""
+    """Yield the records of a run under another id."""
     old, new = f'"run_id":"{made.run_id}"'.encode(), f'"run_id":"{run_id}"'.encode()
     for record, effects in zip(made.records, made.effects, strict=True):
         entry = record.entry
@@ -91,7 +91,7 @@ def copied(made: Template, run_id: str, team: str) -> Iterator[tuple[Record, Com
 
 
 async def stock(storage: BuiltInStorage, checkpoints: int) -> Stock:
-    """Fill an empty storage with about so many checkpoints."""
+    """Fill an empty storage with about this many checkpoints."""
     length = max(checkpoints // 10, COMMITS)
     count = max((checkpoints - length) // COMMITS, 2)
     ids = [f"{n * 2654435761 % 2**32:08x}-{n}" for n in range(count)]

@@ -1,7 +1,7 @@
-"""Measures an earlier commit and this version side by side: `python benchmarks/versions.py --before COMMIT`.
+"""Measure an earlier commit and this version side by side: `python benchmarks/versions.py --before COMMIT`.
 
-Each measurement is a process of its own, with the benchmarks and the source of its version; the repeats are
-interleaved in shuffled order. The package may have had another name then.
+Each measurement runs in its own process, with the benchmarks and the source of its version. The repeats are
+interleaved in shuffled order. The package may have another name in the earlier commit.
 """
 
 import argparse
@@ -36,7 +36,7 @@ class Version:
         return found
 
     def measure(self, subject: Subject, size: str, folder: Path | None, server: str | None) -> float:
-        """The seconds that a subject takes."""
+        """Return the seconds that a subject takes."""
         name = subject.name.replace("stepwell", self.package, 1)
         sizes = json.dumps(dict(CASES[subject.case].sizes(size, subject.name)))
         database = postgres.fresh_database(server or "") if subject.postgres else nullcontext(None)
@@ -57,12 +57,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--stores", default="none,memory,files,sqlite,postgres")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--size", choices=["tiny", "quick", "full"], default="quick")
-    parser.add_argument("--folder", type=Path, help="where files are made; a disk, not memory")
+    parser.add_argument("--folder", type=Path, help="where to create files; must be a disk, not memory")
     return parser.parse_args()
 
 
 def checked_out(before: str, folder: str) -> Path:
-    """Where the source of a version is: a folder as it is, or a commit, unpacked."""
+    """Return the source tree of a version: the given folder, or the commit unpacked."""
     if Path(before).is_dir():
         return Path(before).resolve()
     archive = subprocess.run(["git", "archive", before], cwd=ROOT, capture_output=True, check=True).stdout

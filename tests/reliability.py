@@ -1,8 +1,8 @@
-"""The long run behind docs/reliability.md: everything that tries to break a promise, for as long as there is time.
+"""The long run behind docs/reliability.md: every test that tries to break a promise, at full length.
 
     python -m tests.reliability --kills 300 --minutes 10 --write docs/reliability.md
 
-Ends with 1 if anything was lost or repeated; the figures are written all the same.
+The exit code is 1 if anything was lost or repeated. The figures are written in either case.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table."""
+    """One row of the table."""
 
     what: str
     tried: str
@@ -67,11 +67,11 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=300, help="on each kind of store")
-    parser.add_argument("--restarts", type=int, default=10, help="of the PostgreSQL server")
-    parser.add_argument("--minutes", type=float, default=10, help="of simulated worlds")
-    parser.add_argument("--long", action="store_true", help="every failure of the power, not a part of them")
-    parser.add_argument("--write", type=Path, help="the page whose figures are replaced")
+    parser.add_argument("--kills", type=int, default=300, help="number of kills on each kind of store")
+    parser.add_argument("--restarts", type=int, default=10, help="number of restarts of the PostgreSQL server")
+    parser.add_argument("--minutes", type=float, default=10, help="minutes of simulation")
+    parser.add_argument("--long", action="store_true", help="try every power failure instead of a sample")
+    parser.add_argument("--write", type=Path, help="a page in which to replace the figures")
     return parser.parse_args()
 
 
@@ -85,17 +85,17 @@ def _timed(part: Callable[[argparse.Namespace], Iterator[Row]], asked: argparse.
 
 
 def _table(rows: list[Row], asked: argparse.Namespace) -> str:
-    heads = ["| tried | how much | lost | repeated | seconds | alone |", "|---|---|---|---|---|---|"]
+    heads = ["| test | amount | lost | repeated | seconds | to run it alone |", "|---|---|---|---|---|---|"]
     options = f"--kills {asked.kills} --restarts {asked.restarts} --minutes {asked.minutes:g}{' --long' * asked.long}"
-    said = f"Last long run: {datetime.now(UTC).date()}, by `python -m tests.reliability {options}`."
-    return "\n".join([said, "", *heads, *map(str, rows)])
+    opening = f"Last long run: {datetime.now(UTC).date()}, `python -m tests.reliability {options}`."
+    return "\n".join([opening, "", *heads, *map(str, rows)])
 
 
 # ------------------------------------------------------------------------------------------- the parts
 
 
 def crash_points(asked: argparse.Namespace) -> Iterator[Row]:
-    """A workflow with everything in it, dead before and after each of its writes."""
+    """Crash a workflow that uses every feature before and after each of its writes."""
     for kind in ("memory", "sqlite", "file", "postgres"):
         began, crashes, broken = time.monotonic(), 0, 0
         with _stores(kind) as make:
@@ -109,13 +109,13 @@ def crash_points(asked: argparse.Namespace) -> Iterator[Row]:
                 except NotTheSame as error:
                     print(error)
                     broken += 1
-        words = f"{crashes} deaths before and after a write"
+        words = f"{crashes} crashes before and after a write"
         yield Row(f"crash points, {kind}", words, broken, broken, time.monotonic() - began, "pytest tests/testing")
 
 
 @contextmanager
 def _stores(kind: str) -> Iterator[Callable[[], Any]]:
-    """Makes empty stores of a kind."""
+    """Yield a function that creates empty stores of a kind."""
     numbers = count()
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
@@ -132,7 +132,7 @@ def _stores(kind: str) -> Iterator[Callable[[], Any]]:
 
 
 def kills(asked: argparse.Namespace) -> Iterator[Row]:
-    """Real processes, killed at random moments, paused, and their server restarted."""
+    """Kill and pause real processes at random moments, and restart their server."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "figures.json"
         options = ["--kills", str(asked.kills), "--restarts", str(asked.restarts)]
@@ -147,19 +147,19 @@ def kills(asked: argparse.Namespace) -> Iterator[Row]:
 
 
 def worlds(asked: argparse.Namespace) -> Iterator[Row]:
-    """The whole engine in a simulation: random graphs, faults and deaths."""
+    """Run the whole engine in a simulation: random graphs, faults and crashes."""
     began = time.monotonic()
     options = ["--soak", "--minutes", str(asked.minutes), "--begin", str(int(time.time()))]
-    said = _run(["simulation", *options])
-    found = re.search(r"in all: (\d+) worlds in .*, (\d+) broke a promise", said)
-    assert found is not None, said
+    printed = _run(["simulation", *options])
+    found = re.search(r"in all: (\d+) worlds in .*, (\d+) broke a promise", printed)
+    assert found is not None, printed
     broken = int(found[2])
     seconds = time.monotonic() - began
-    yield Row("simulated worlds", f"{found[1]} seeds", broken, broken, seconds, "make soak")
+    yield Row("simulations", f"{found[1]} seeds", broken, broken, seconds, "make soak")
 
 
 def tested(asked: argparse.Namespace) -> Iterator[Row]:
-    """Suites that say how much they tried."""
+    """Run the suites that report how much they tried."""
     for suite, what in SUITES.items():
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
@@ -180,26 +180,26 @@ def tested(asked: argparse.Namespace) -> Iterator[Row]:
 
 
 SUITES = {
-    "power": "failures of the power",
-    "testing": "faults of stores",
+    "power": "power failures",
+    "testing": "store faults",
     "hostile": "bad input",
     "long": "behind PgBouncer",
 }
-ONLY_LONG = {"long"}  # needs a program that `make test` does without
+ONLY_LONG = {"long"}  # needs a program that `make test` does not need
 
 
 def bugs(asked: argparse.Namespace) -> Iterator[Row]:
-    """Bugs put in on purpose: a test must notice each."""
+    """Run the deliberate bugs: a test must detect each."""
     began = time.monotonic()
-    said = _run(["mutants"])
-    found = re.search(r"(\d+) bugs, (\d+) noticed, (\d+) not noticed", said)
-    assert found is not None, said
+    printed = _run(["mutants"])
+    found = re.search(r"(\d+) bugs, (\d+) noticed, (\d+) not noticed", printed)
+    assert found is not None, printed
     words = "all noticed" if found[1] == found[2] else f"{found[3]} not noticed"
     yield Row("deliberate bugs", words, int(found[3]), int(found[3]), time.monotonic() - began, "make mutants")
 
 
 def _run(command: list[str]) -> str:
-    """What a program of the tests says; its exit code is told by its figures."""
+    """Return what a program of the tests prints. Its figures, not its exit code, say whether it failed."""
     ended = subprocess.run(
         [sys.executable, "-m", f"tests.{command[0]}", *command[1:]], cwd=HERE.parent, capture_output=True, text=True
     )

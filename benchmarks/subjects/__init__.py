@@ -1,4 +1,4 @@
-"""What is measured: one module per system. A process that measures loads only the module of its own."""
+"""The systems that are measured, one module each. A measurement loads only the module of its system."""
 
 from importlib import import_module, metadata
 
@@ -12,7 +12,7 @@ SYSTEMS = {
     "raw": None,
     "installed": None,
 }
-"""The module of a system, and the package that must be installed for it."""
+"""Modules, and the package that each needs."""
 
 
 def installed() -> list[str]:

@@ -1,4 +1,4 @@
-"""DBOS: a workflow function whose steps are kept. A superstep is a step, or steps side by side."""
+"""DBOS: a workflow function with recorded steps. A superstep is a step, or several steps in parallel."""
 
 import asyncio
 import sqlite3
@@ -18,7 +18,7 @@ ID = "one"
 
 
 def configure(job: Job, place: str) -> None:
-    """Comes before workflows and steps are declared."""
+    """Configure DBOS. Call it before workflows and steps are declared."""
     options: Any = {"name": "bench", "log_level": "ERROR", "application_version": "1", "executor_id": "bench"}
     DBOS(config=options | {"system_database_url": database(job, place)})
 
@@ -81,7 +81,7 @@ async def growth(job: Job, place: str) -> None:
 
 
 async def big(job: Job, place: str) -> None:
-    """The documents are the input of the workflow, which is kept once."""
+    """The documents are the input of the workflow, which is stored once."""
     configure(job, place)
 
     @DBOS.step()
@@ -160,7 +160,7 @@ async def crash(job: Job, place: str) -> None:
     async def ten() -> list[int]:
         return await asyncio.gather(*(work(number) for number in range(HANDLERS)))
 
-    async with launched():  # which recovers what was under way
+    async with launched():  # launching recovers interrupted workflows
         if job.again:
             handle: Any = await DBOS.retrieve_workflow_async(ID)
             assert len(await handle.get_result()) == HANDLERS

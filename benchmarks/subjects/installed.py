@@ -1,4 +1,4 @@
-"""What it costs to have a system there at all: the time its import takes, and the room it takes when installed."""
+"""What a system costs before it does anything: the time of its import, and its size when installed."""
 
 import resource
 import statistics
@@ -23,7 +23,7 @@ IMPORTS = {
     ),
     "dbos": ("dbos", "from dbos import DBOS"),
 }
-"""What must be there, and what a program says to define a workflow that is kept."""
+"""The package that is needed, and the imports of a program that defines a stored workflow."""
 PACKAGES = {
     "stepwell": ("stepwell",),
     "maf": ("agent-framework-core",),
@@ -37,8 +37,8 @@ MAKES_RUNS = """
 import asyncio, sys
 from stepwell import SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
 @executor(id="echo")
-async def echo(said: str, ctx: WorkflowContext[None, str]) -> None:
-    await ctx.yield_output(said)
+async def echo(text: str, ctx: WorkflowContext[None, str]) -> None:
+    await ctx.yield_output(text)
 async def main(path, runs):
     async with SQLiteCheckpointStorage(path) as storage:
         workflow = WorkflowBuilder(name="echo", start_executor=echo, checkpoint_storage=storage).build()
@@ -48,11 +48,11 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """
 
 
-SCRIPT = "from stepwell.cli.main import main; main()"  # as the script that is installed does
+SCRIPT = "from stepwell.cli.main import main; main()"  # the same as the installed script
 
 
 def time_command(job: Job) -> None:
-    """How much of a processor the command line takes, from its start to its end. The first is for the caches."""
+    """Note the CPU time of a command from start to exit. The first call warms the caches and does not count."""
     store = job.folder / "runs.db"
     subprocess.run([sys.executable, "-I", "-c", MAKES_RUNS, str(store), str(job["runs"])], check=True)
     listing = ["-I", "-c", SCRIPT, "list", "--json", "--store", f"sqlite:///{store}"]
@@ -67,19 +67,19 @@ def _used_by(arguments: list[str]) -> float:
     return _used_by_children() - used
 
 
-def time_import(job: Job, said: str) -> None:
-    """How much longer a process takes that says it. The first one is for the caches, and does not count."""
+def time_import(job: Job, code: str) -> None:
+    """Note how much longer a process with the import takes. The first one warms the caches and does not count."""
     bare = [_started("pass") for _ in range(job["starts"] + 1)][1:]
-    importing = [_started(said) for _ in range(job["starts"] + 1)][1:]
+    importing = [_started(code) for _ in range(job["starts"] + 1)][1:]
     for what, number in (("import_ms", 0), ("import_cpu_ms", 1)):
         before, after = (statistics.median(one[number] for one in found) for found in (bare, importing))
         job.notes[what] = (after - before) * 1000
 
 
-def _started(said: str) -> tuple[float, float]:
-    """How long a process took, and how much of a processor."""
+def _started(code: str) -> tuple[float, float]:
+    """Return the elapsed time and the CPU time of a process."""
     began, used = time.perf_counter(), _used_by_children()
-    subprocess.run([sys.executable, "-I", "-c", said], check=True)
+    subprocess.run([sys.executable, "-I", "-c", code], check=True)
     return time.perf_counter() - began, _used_by_children() - used
 
 
@@ -89,7 +89,7 @@ def _used_by_children() -> float:
 
 
 def weigh(job: Job, packages: tuple[str, ...]) -> None:
-    """Installs packages and all they need into an empty folder; the versions are those that are measured."""
+    """Install packages and their dependencies, in the measured versions, into an empty folder."""
     target, versions = job.folder / "target", job.folder / "versions.txt"
     others = [one for one in metadata.distributions() if one.name != "stepwell"]
     versions.write_text("".join(f"{one.name}=={one.version}\n" for one in others))
@@ -114,8 +114,8 @@ def _can_list() -> bool:
 
 SUBJECTS = [
     *(
-        Subject("import", name, "none", partial(time_import, said=said))
-        for name, (needed, said) in IMPORTS.items()
+        Subject("import", name, "none", partial(time_import, code=code))
+        for name, (needed, code) in IMPORTS.items()
         if find_spec(needed) is not None
     ),
     *([Subject("command", "stepwell-sqlite", "sync", time_command)] if _can_list() else []),

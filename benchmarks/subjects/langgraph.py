@@ -1,4 +1,4 @@
-"""LangGraph with durability="sync", both ways it has: async nodes on async savers, plain nodes on blocking ones."""
+"""LangGraph with durability="sync": async nodes with async savers, and plain nodes with blocking savers."""
 
 import asyncio
 import operator
@@ -20,7 +20,7 @@ from langgraph.types import Command, Send
 from material import conversation, documents
 
 WARM = 10
-MARGIN = 10  # supersteps the engine counts beside ours
+MARGIN = 10  # supersteps that the engine adds to ours
 CONNECTIONS = 20
 KEEPS: Mapping[str, Keeps] = {
     "none": "none",
@@ -82,7 +82,7 @@ async def postgres_saver(job: Job, pooled: bool) -> AsyncIterator[Any]:
 
 
 def node(act: Callable[[Any], Any], place: str) -> Callable[[Any], Any]:
-    """The function as it is, or as a coroutine function."""
+    """Return the function itself, or a coroutine function that calls it."""
     if is_blocking(place):
         return act
 
@@ -93,7 +93,7 @@ def node(act: Callable[[Any], Any], place: str) -> Callable[[Any], Any]:
 
 
 def looping(shape: type, act: Callable[[Any], Any], place: str, kept: Any) -> Any:
-    """One node that says itself whether it is called again."""
+    """Build a graph of one node that decides whether it is called again."""
     graph = StateGraph(shape)
     graph.add_node("turn", node(act, place), destinations=("turn", END))
     graph.add_edge(START, "turn")
@@ -233,13 +233,13 @@ async def fresh(job: Job, place: str) -> None:
 
 
 async def leave_after(graph: Any, given: Any, config: Any) -> None:
-    with suppress(GraphRecursionError):  # the run is left where the limit stopped it
+    with suppress(GraphRecursionError):  # the limit stops the run there
         await graph.ainvoke(given, config, durability="sync")
 
 
 @asynccontextmanager
 async def reopened(place: str, job: Job, kept: Any) -> AsyncIterator[Any]:
-    """As another process would find it."""
+    """Open the saver as another process would."""
     if place == "memory":
         yield kept
         return

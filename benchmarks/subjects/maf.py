@@ -1,4 +1,4 @@
-"""Microsoft Agent Framework: one workflow object per run, since an object runs one at a time."""
+"""Microsoft Agent Framework: one workflow object per run, because an object executes one run at a time."""
 
 import asyncio
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ async def chain(job: Job, place: str) -> None:
 
 
 class Listener(Executor):
-    """Keeps a conversation as its own, and hands it over whole at every checkpoint."""
+    """Holds a conversation, and saves all of it at every checkpoint."""
 
     def __init__(self, messages: list[dict[str, str]], laps: Laps) -> None:
         super().__init__("turn")
@@ -92,7 +92,7 @@ async def growth(job: Job, place: str) -> None:
 
 
 class Librarian(Executor):
-    """Sets documents once, in the shared state or as its own, and a counter at each turn."""
+    """Sets documents once, in the shared state or in its own, and a counter at each turn."""
 
     def __init__(self, job: Job, texts: list[str], how: str) -> None:
         super().__init__("turn")
@@ -120,11 +120,11 @@ async def big(job: Job, place: str, how: str) -> None:
 
 
 class Stopped(Exception):
-    """The process went no further."""
+    """Stops the run, as a crash would."""
 
 
 class Stopping(Executor):
-    """Counts until it is told to stop, with a tiny state."""
+    """Counts up to a limit with a tiny state, then raises `Stopped`."""
 
     def __init__(self, upto: int) -> None:
         super().__init__("turn")
@@ -139,7 +139,7 @@ class Stopping(Executor):
 
 
 async def history(job: Job, place: str) -> None:
-    """Left by an error, gone on with from the newest checkpoint."""
+    """Stop the run with an error, then resume it from the newest checkpoint."""
     kept, limit = storage(place, job), 2 * job["checkpoints"]
     await stopped(looping(Stopping(upto=1), kept, limit=limit), 0)
     for stop in (stop for stop in (100, 1000, 5000) if stop <= job["checkpoints"]):
@@ -166,7 +166,7 @@ async def stopped(workflow: Workflow, begin: int | str) -> None:
 
 
 class Hub(Executor):
-    """Sends to all workers, waits for all of them, and does it again."""
+    """Sends to all workers, waits for all of them, and repeats."""
 
     @handler
     async def begin(self, rounds: int, ctx: WorkflowContext[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""The least a Python program must do for the same promise: what no engine can be faster than by much."""
+"""Raw baselines: the least that a Python program must do for the same durability."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ PLACES: dict[str, Keeps] = {"loop": "none", "log": "sync", "sqlite": "sync", "po
 
 @contextmanager
 def writer(place: str, job: Job) -> Iterator[Write]:
-    """Makes one record durable per call."""
+    """Yield a function that makes one record durable per call."""
     match place:
         case "log":
             with log(job) as write:
@@ -52,7 +52,7 @@ def sqlite(job: Job) -> Iterator[Write]:
     database.execute("PRAGMA synchronous = FULL")
     database.execute("CREATE TABLE commits (number INTEGER PRIMARY KEY, body BLOB NOT NULL)")
 
-    def write(record: bytes) -> None:  # outside a transaction each statement is one
+    def write(record: bytes) -> None:  # in autocommit mode each statement is a transaction
         database.execute("INSERT INTO commits (body) VALUES (?)", (record,))
 
     yield write
@@ -78,7 +78,7 @@ async def handle(state: dict[str, Any], change: Any) -> Any:
 
 
 async def loop(supersteps: int, change: Callable[[int], Any], write: Write, laps: Laps | None = None) -> None:
-    """A superstep: await a handler, write down what it changed."""
+    """Run a superstep: await a handler, and write its change."""
     state: dict[str, Any] = {}
     for number in range(supersteps):
         if laps is not None:
@@ -113,12 +113,12 @@ async def growth(job: Job, place: str) -> None:
 
 
 async def big(job: Job, place: str) -> None:
-    """What never changes costs nothing: only the counter is written."""
+    """Write only the counter: the documents do not change."""
     await chain(job, place)
 
 
 async def fanout(job: Job, place: str) -> None:
-    """A round is two supersteps: all workers side by side, then the hub."""
+    """Run rounds of two supersteps: all workers in parallel, then the hub."""
 
     async def work(number: int) -> int:
         return number

@@ -49,7 +49,7 @@ async def close(kept: Any) -> None:
 
 
 async def note_empty(place: str, job: Job) -> None:
-    """A store in which nothing is kept, closed again."""
+    """Open and close an empty store, and note its size."""
     kept = storage(place, job)
     await kept.get_latest(run_id="nobody")
     await kept.close()
@@ -57,7 +57,7 @@ async def note_empty(place: str, job: Job) -> None:
 
 
 def looping(start: Any, kept: Any, *, limit: int) -> Workflow:
-    """One executor that sends to itself."""
+    """Build a workflow of one executor that sends to itself."""
     builder = WorkflowBuilder(limit + WARM, name="loop", start_executor=start, checkpoint_storage=kept)
     return builder.add_edge(start, start).build()
 
@@ -77,7 +77,7 @@ async def chain(job: Job, place: str) -> None:
 
 
 class Listener(Executor):
-    """Keeps a conversation as its own, and hands it over whole at every checkpoint."""
+    """Holds a conversation, and saves all of it at every checkpoint."""
 
     def __init__(self, messages: list[dict[str, str]], laps: Laps) -> None:
         super().__init__("turn")
@@ -101,7 +101,7 @@ class Listener(Executor):
 
 
 def talking(how: str, messages: list[dict[str, str]], laps: Laps) -> Any:
-    """An executor that adds one message to a conversation at each turn, kept one way or another."""
+    """Return an executor that adds a message to a conversation at each turn; `how` is the way it is stored."""
     if how == "hook":
         return Listener(messages, laps)
 
@@ -136,7 +136,7 @@ async def growth(job: Job, place: str, how: str = "append") -> None:
 
 
 class Librarian(Executor):
-    """Keeps documents as its own, and hands them over whole at every checkpoint."""
+    """Holds documents, and saves all of them at every checkpoint."""
 
     def __init__(self, job: Job, texts: list[str]) -> None:
         super().__init__("turn")
@@ -154,7 +154,7 @@ class Librarian(Executor):
 
 
 def counting(job: Job, texts: list[str]) -> Any:
-    """An executor that sets documents once and a counter at each turn."""
+    """Return an executor that sets documents once and a counter at each turn."""
 
     @executor(id="turn")
     async def turn(left: int, ctx: WorkflowContext[int, int]) -> None:
@@ -180,7 +180,7 @@ async def big(job: Job, place: str, how: str = "state") -> None:
 
 
 async def heavy(job: Job, place: str) -> None:
-    """Processor time of the event loop's thread: to read the state, to hand it over, and from a return to a call."""
+    """Note the CPU time of the event loop's thread: to read the state, to set it, and between two handler calls."""
     spent: dict[str, list[float]] = {"read_ms": [], "hand_over_ms": [], "between_ms": []}
     returned_at: float | None = None
 
@@ -247,7 +247,7 @@ async def history(job: Job, place: str) -> None:
     await move(workflow.run(0, run_id="one", stream=True), upto=1)
     for stop in (stop for stop in (100, 1000, 5000) if stop <= job["checkpoints"]):
         await move(workflow.run(run_id="one", stream=True), upto=stop)
-        fresh = kept if place == "memory" else storage(place, job)  # as another process would find it
+        fresh = kept if place == "memory" else storage(place, job)  # as another process would open it
         again = looping(turn, fresh, limit=limit)
         await fresh.get_latest(run_id="nobody")  # opens it
         for look in range(job["looks"]):
@@ -265,7 +265,7 @@ async def history(job: Job, place: str) -> None:
 
 
 async def move(stream: Any, *, upto: int) -> None:
-    """Moves a run on until that superstep is committed, and leaves it there."""
+    """Drive a run until this superstep is committed, and stop."""
     async with stream:
         async for event in stream:
             if event.type == "superstep_completed" and event.iteration >= upto:
@@ -273,12 +273,12 @@ async def move(stream: Any, *, upto: int) -> None:
 
 
 async def page(kept: Any) -> None:
-    """The newest twenty checkpoints."""
+    """List the newest twenty checkpoints."""
     await kept.list_checkpoint_ids(run_id="one", limit=20)
 
 
 class Hub(Executor):
-    """Sends to all workers, waits for all of them, and does it again."""
+    """Sends to all workers, waits for all of them, and repeats."""
 
     @handler
     async def begin(self, rounds: int, ctx: WorkflowContext[int, int]) -> None:

@@ -187,7 +187,7 @@ async def _moments() -> tuple[Moment, ...]:
 
 async def only_typed(what: str, work: Awaitable[Any], errors: tuple[type[Exception], ...] = (StepwellError,)) -> bool:
     """Whether it was done. It may raise our errors, in words, and must not take for ever."""
-    figures.note("bad inputs met")
+    figures.note("bad inputs")
     try:
         await asyncio.wait_for(work, FOR_EVER)
         done = True

@@ -68,7 +68,7 @@ def test_each_transaction_may_have_another_session(pooler: PgBouncer) -> None:
 @pytest.mark.parametrize("rule", [rule for rule in STORE_RULES if rule.manner == "plain"], ids=str)
 async def test_rules_are_true_behind_it(rule: StoreRule, pooler: PgBouncer, schema: str) -> None:
     await rule.check(lambda: PostgresStore(pooler.dsn, schema=schema, patience=PATIENT))
-    figures.note("rules of stores", 1)
+    figures.note("store rules", 1)
 
 
 async def test_the_server_has_nothing_to_complain_of(server: Server, pooler: PgBouncer, schema: str) -> None:

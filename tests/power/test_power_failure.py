@@ -28,7 +28,7 @@ async def survive(recorded: Recording, failures: Failures, home: Path) -> Trial:
     while some := list(islice(left, AT_ONCE)):
         await trial.check(some)
     figures.note("states opened", trial.opened)
-    figures.note("of them gone on with", trial.gone_on)
+    figures.note("of them resumed", trial.gone_on)
     return trial
 
 
