@@ -53,7 +53,7 @@ def test_what_is_the_same_has_no_changes(one: Any) -> None:
 @given(st.lists(atoms, max_size=12), st.lists(atoms, max_size=12))
 def test_lists_too_long_to_be_laid_side_by_side_are_still_exact(one: list[Any], other: list[Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_diff, "_WORTH_LOOKING", 4)
+        patch.setattr(json_diff, "_MOST_PAIRS", 4)
         changes = compare(one, other)
     assert same(apply_patch(one, patch_of(changes)), other)
     assert same(apply_patch(other, patch_of(reverse_changes(changes))), one)

@@ -73,7 +73,7 @@ async def test_what_fits_several_is_named_and_not_guessed(everywhere: Any) -> No
 )
 async def test_what_is_not_there_is_an_error_that_says_what_is(text: str, everywhere: Any) -> None:
     async with everywhere() as storage:
-        with pytest.raises(NotFound, match="no run is stored here"):
+        with pytest.raises(NotFound, match="it holds no runs"):
             await find_checkpoint(storage, text)
         await counting(storage).run(1, run_id="order-1")
         for find in (find_run, find_checkpoint):
