@@ -66,7 +66,7 @@ class Program(click.Group):
             silence_stdout()
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run the command line, report errors on stderr, and exit the process with the matching code."""
+        """Run the command line, report errors on stderr, and exit with the matching code."""
         # Created here, because errors are reported after click has dropped its context.
         settings = Settings()
         make_writable()
@@ -87,6 +87,6 @@ class Program(click.Group):
 def stepwell() -> None:
     """Inspect, drive and repair the runs of agent workflows.
 
-    Data goes to stdout, everything else to stderr. Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 not found,
-    4 waiting, 5 this code cannot continue the run, 130 interrupted.
+    Data goes to stdout, everything else to stderr. Exit codes: 0 completed, 1 failed, 2 wrong
+    usage, 3 not found, 4 waiting, 5 this code cannot continue the run, 130 interrupted.
     """

@@ -35,7 +35,7 @@ class Code:
         return get_workflow(await self.build())
 
     async def build(self) -> Workflow | AgentWorkflowInstance:
-        """Call the target if it is a function, build it if it is a builder. Raises CommandFailed."""
+        """Call a function, build a builder. Raises CommandFailed."""
         target = self.target
         # stdout is for our data: what the user's code prints while it is loaded goes to stderr.
         with redirect_stdout(sys.stderr):
@@ -45,7 +45,7 @@ class Code:
                 target = await self._call(build)
         if isinstance(target, stepwell.Workflow):
             return target
-        from stepwell.declarative.instance import AgentWorkflowInstance  # lazy: 90 ms, most workflows are not one
+        from stepwell.declarative.instance import AgentWorkflowInstance  # lazy: 200 ms, most workflows are not one
 
         if isinstance(target, AgentWorkflowInstance):
             return target
@@ -67,7 +67,7 @@ def get_workflow(runnable: Workflow | AgentWorkflowInstance) -> Workflow:
 
 
 def load_code(name: str) -> Code:
-    """Import what `MODULE:WORKFLOW` names. Importing the module runs its code. Raises CommandFailed.
+    """Import what `MODULE:WORKFLOW` names, which runs its code. Raises CommandFailed.
 
     Do not call this inside an event loop: the module may run one of its own when it is imported.
     """
@@ -84,19 +84,22 @@ def load_code(name: str) -> Code:
 def _is_function(target: Any) -> bool:
     """Return whether the target must be called to get a workflow.
 
-    A builder is not called, even if it is callable; a class always is, even if it has a method `build`.
+    A builder is not called, even if it is callable; a class always is, even if it has a method
+    `build`.
     """
     return callable(target) and (isinstance(target, type) or not hasattr(target, "build"))
 
 
 def _import(module: str) -> Any:
-    # As `python -m` does. The script `stepwell` is started with its own directory on the path instead.
+    # As `python -m` does. The script `stepwell` is started with its own directory on the path
+    # instead.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         return import_module(module)
     except ModuleNotFoundError as missing:
-        # The module itself and its parent packages are what the user misspelt; anything else is a dependency of theirs.
+        # The module itself and its parent packages are what the user misspelt; anything else is a
+        # dependency of theirs.
         if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
             problem = f"module {module!r} needs {missing.name!r}, which is not installed"
             raise CommandFailed(problem, _DEBUG, NOT_THIS_CODE) from missing

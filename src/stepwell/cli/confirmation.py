@@ -27,7 +27,8 @@ def needs_confirmation(problem: str, hint: str = "--yes confirms it") -> bool:
 def confirm(question: str, refused: str) -> None:
     """Ask the person at the terminal. Unless the answer is yes, print `refused` and raise Abort.
 
-    Do not call this inside an event loop: it would swallow the Ctrl-C of a person who is being asked.
+    Do not call this inside an event loop: it would swallow the Ctrl-C of a person who is being
+    asked.
     """
     if not click.confirm(question, err=True):
         print_note(refused)

@@ -1,4 +1,4 @@
-"""Drive a run from the command line: load its code, run it on the chosen store, show events, report the result.
+"""Drive a run from the command line: load its code, show its events, report its result.
 
 Used by `stepwell run` and `stepwell resume`, which differ only in how they open the run.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def drive(name: str, open_run: OpenRun, *, follow: bool, json: bool, make: bool = False) -> None:
-    """Drive the run that `open_run` opens until it stops, report its result, and exit with the code for it."""
+    """Drive the run that `open_run` opens until it stops; report its result, and exit."""
     session = _DriveSession(load_code(name), open_run, follow, json)
     try:
         with reserve_stdout():
@@ -55,7 +55,8 @@ def drive(name: str, open_run: OpenRun, *, follow: bool, json: bool, make: bool 
         hint = f"once the store is available again: {session.resume_command()}"
         raise CommandFailed(str(error), hint, FAILED) from error
     except SystemExit as left:
-        # Raised by a handler. Its code must not become ours: scripts would read it as one of our exit codes.
+        # Raised by a handler. Its code must not become ours: scripts would read it as one of our
+        # exit codes.
         problem = f"the code in {name} exited the process: SystemExit: {left}"
         raise CommandFailed(problem, session.resume_command() if session.run_id else "", FAILED) from left
     session.report(result)
@@ -110,7 +111,8 @@ class _DriveSession:
         return None
 
     def _record_event(self, event: WorkflowEvent, *, print_now: bool) -> None:
-        # An event with a path comes from a sub-workflow. Its effect on this run has an event of its own.
+        # An event with a path comes from a sub-workflow. Its effect on this run has an event of its
+        # own.
         if event.path:
             return
         if event.type == "failed":
@@ -130,7 +132,10 @@ class _DriveSession:
         return command_line("resume", self.run_id or "", self.code.name)
 
     def report(self, result: Result) -> None:
-        """Print the result for programs and people. Exits the command unless the run is completed."""
+        """Print the result for programs and people.
+
+        Exits the command unless the run is completed.
+        """
         if self.json and self.follow:
             print_json_line(type="result", **result.as_dict())
         elif self.json:

@@ -32,7 +32,10 @@ KEYS = "keys are read from $STEPWELL_KEYS, $STEPWELL_KEYS_FILE, or keys_file in 
 
 
 class CommandFailed(Exception):
-    """The command cannot be carried out. The message is one sentence; `hint` says what to do now."""
+    """The command cannot be carried out.
+
+    The message is one sentence; `hint` says what to do now.
+    """
 
     def __init__(self, message: str, hint: str = "", code: int = FAILED) -> None:
         self.hint, self.code = hint, code
@@ -64,7 +67,7 @@ def refusals() -> Iterator[None]:
 
 
 class Ending:
-    """A context manager that turns an error into a message on stderr, free of secrets, and an exit code."""
+    """A context manager that turns an error into a message without secrets and an exit code."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -77,7 +80,8 @@ class Ending:
             return
         if isinstance(error, (KeyboardInterrupt, click.Abort)):
             sys.exit(INTERRUPTED)
-        # Not Python's own traceback: it would print secrets, and control characters of stored texts.
+        # Not Python's own traceback: it would print secrets, and control characters of stored
+        # texts.
         if self._settings.debug:
             for line in "".join(traceback.format_exception(error)).rstrip().split("\n"):
                 _print_error(printable(line))
@@ -108,7 +112,8 @@ def silence_stdout() -> None:
 
 def _describe(error: BaseException, settings: Settings) -> tuple[str, str, int]:
     """Return the sentence, the hint and the exit code for an error."""
-    # `format_command` and not `command_line`: click has left its context when an error arrives here.
+    # `format_command` and not `command_line`: click has left its context when an error arrives
+    # here.
     match error:
         case CommandFailed():
             return str(error), error.hint, error.code
@@ -131,7 +136,8 @@ def _describe(error: BaseException, settings: Settings) -> tuple[str, str, int]:
             resume = format_command(settings, "resume", str(error.run_id), "MODULE:WORKFLOW")
             return str(error), f"{resume}, or give another --run-id", USAGE
         case StepwellError():
-            # By name: importing `Ambiguous` would load `admin.lookup`, which most commands do not need.
+            # By name: importing `Ambiguous` would load `admin.lookup`, which most commands do not
+            # need.
             return str(error), "", USAGE if type(error).__name__ == "Ambiguous" else FAILED
         case OSError():
             return str(error), "", FAILED

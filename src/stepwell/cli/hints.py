@@ -12,7 +12,7 @@ from stepwell.cli.settings import Settings
 
 
 def command_line(*words: str) -> str:
-    """Format a command that can be typed as it is, with the same --store unless its address holds a secret."""
+    """Format a command to type as it is; --store is left out if it holds a secret."""
     return format_command(click.get_current_context().ensure_object(Settings), *words)
 
 

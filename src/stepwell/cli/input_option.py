@@ -27,7 +27,10 @@ _GIVE = "--input TEXT, --input @FILE, or --input @- for stdin"
 
 
 def read_input(argument: str) -> str:
-    """Return the argument itself, or what `@FILE` or `@-` (stdin) holds. `@@` stands for a leading @."""
+    """Return the argument itself, or what `@FILE` or `@-` (stdin) holds.
+
+    `@@` stands for a leading @.
+    """
     if not is_text(argument):
         raise CommandFailed("the input is not valid UTF-8", _GIVE, USAGE)
     if not argument.startswith("@"):
@@ -49,7 +52,10 @@ def read_input(argument: str) -> str:
 async def make_message(
     runnable: Workflow | AgentWorkflowInstance, storage: BuiltInStorage, text: str | None, run_id: str
 ) -> Any:
-    """Build the message that a run starts with. Raises CommandFailed if the input does not match."""
+    """Build the message that a run starts with.
+
+    Raises CommandFailed if the input does not match.
+    """
     if isinstance(runnable, stepwell.Workflow):
         return parse_message(text, runnable.input_types, runnable._definition.codec)
     # The retention stands in the definition of such a workflow, not in the program.
@@ -60,9 +66,10 @@ async def make_message(
 def parse_message(text: str | None, types: Sequence[object], codec: Codec) -> Any:
     """Convert the input to one of the types that the start executor accepts.
 
-    If only `str` is accepted, this is the text. Otherwise the text is read as JSON and converted to the first type it
-    matches; if it matches none and `str` is accepted, too, it is the text. JSON in the stored form (`{"$": ..., "v":
-    ...}`) names its class. Raises CommandFailed that says where the input does not match.
+    If only `str` is accepted, this is the text. Otherwise the text is read as JSON and converted to
+    the first type it matches; if it matches none and `str` is accepted, too, it is the text. JSON
+    in the stored form (`{"$": ..., "v": ...}`) names its class. Raises CommandFailed that says
+    where the input does not match.
     """
     # A union stands for its members, in the order in which they are declared.
     members = [member for input_type in types for member in flatten(input_type)]
@@ -85,7 +92,7 @@ def parse_message(text: str | None, types: Sequence[object], codec: Codec) -> An
 
 
 def parse_any_message(text: str | None) -> Any:
-    """Convert the input for a workflow that accepts anything: JSON objects and lists are parsed, other text is kept."""
+    """Convert the input of a workflow that accepts anything: parse JSON objects and lists."""
     if text is None or not text.lstrip().startswith(("{", "[")):
         return text
     try:
@@ -95,7 +102,7 @@ def parse_any_message(text: str | None) -> Any:
 
 
 def _decode(text: str, codec: Codec) -> tuple[Any, str]:
-    """Return the JSON value of a text and why it cannot be used; with a reason, the value is the raw input."""
+    """Return the value of the input, and what is wrong with it as JSON."""
     try:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError as error:

@@ -1,4 +1,7 @@
-"""Entry point of the script `stepwell`. Imports nothing that may be missing before it can report that."""
+"""Entry point of the script `stepwell`.
+
+Imports nothing that may be missing before it can report that.
+"""
 
 from __future__ import annotations
 

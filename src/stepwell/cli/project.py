@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 from stepwell.cli.failures import USAGE, CommandFailed
@@ -10,7 +11,8 @@ from stepwell.cli.failures import USAGE, CommandFailed
 def find_project_setting(name: str) -> tuple[str, Path] | None:
     """Return a setting and the directory of the file it stands in; None if it is not set.
 
-    Only the nearest pyproject.toml counts, in the working directory or above, even if it lacks the setting.
+    Only the nearest pyproject.toml counts, in the working directory or above, even if it lacks the
+    setting.
     """
     folder = Path.cwd()
     for parent in (folder, *folder.parents):
@@ -22,8 +24,6 @@ def find_project_setting(name: str) -> tuple[str, Path] | None:
 
 
 def _read_setting(project: Path, name: str) -> str | None:
-    import tomllib  # lazy: 10 ms, and many working directories have no pyproject.toml
-
     try:
         value: object = tomllib.loads(project.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -29,7 +29,7 @@ async def show_latest(storage: BuiltInStorage, run: RunInfo, count: int, *, json
 
 
 async def follow_run(storage: BuiltInStorage, run: RunInfo, count: int, *, wait: bool, json: bool) -> str:
-    """Print the latest events of a run and those that follow until it stops; return the word for its status then.
+    """Print the latest events of a run and new ones until it stops; return its final status.
 
     With `wait`, a run that waits for a response has not stopped.
     """

@@ -13,7 +13,8 @@ SHORTEST = 4  # replacing a shorter secret everywhere would reveal it: every `a`
 _BEFORE_AT = re.compile(r"(:/+)[^\s'\"]*@|(\w:)[^\s'\"/]+@(?!-?\d+(?:['\"\s]|$))")
 _NAMED = re.compile(r"(?i)\b(password|sslpassword|passfile)=('(?:[^'\\]|\\.)*'|[^\s&'\"]*)")
 
-# Global on purpose: an error may quote a secret anywhere, long after the option that held it was parsed.
+# Global on purpose: an error may quote a secret anywhere, long after the option that held it was
+# parsed.
 _secrets: set[str] = set()
 
 
@@ -23,7 +24,8 @@ def hide_address(address: str) -> None:
     before, at, _ = re.sub(r"^\w+:/+", "", address).rpartition("@")
     if at:
         secrets.append(before.partition(":")[2])
-    # A driver may quote only a piece of it: it splits a password that is not escaped at @, /, ? or #.
+    # A driver may quote only a piece of it: it splits a password that is not escaped at @, /, ? or
+    # #.
     for secret in secrets:
         _secrets.update({secret, unquote(secret), *secret.split("@"), *re.split(r"[/?#]", secret)})
 

@@ -25,10 +25,12 @@ class Settings:
 
 
 def _set_option(context: click.Context, option: click.Parameter, value: Any) -> None:
-    # `--store "$UNSET"`: falling back to the default would silently use another store than the user meant.
+    # `--store "$UNSET"`: falling back to the default would silently use another store than the user
+    # meant.
     if value == "":
         raise click.BadParameter("the value is empty")
-    # Called for the group and for the command: a value that is not given must not overwrite one that is.
+    # Called for the group and for the command: a value that is not given must not overwrite one
+    # that is.
     if value not in (None, False) and option.name is not None:
         setattr(context.ensure_object(Settings), option.name, value)
 

@@ -1,4 +1,4 @@
-"""Parse durations and times as people type them: `30d`, `1h30min`, `2026-11-16`, `2026-11-16T10:00`."""
+"""Parse durations and times as people type them: `1h30min`, `2026-11-16T10:00`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def parse_span(text: str) -> timedelta | None:
 
 
 def parse_moment(text: str, now: datetime) -> datetime | None:
-    """Parse a time, or a duration that is subtracted from now. UTC unless it has an offset; None if it is neither."""
+    """Parse a time, or a duration that is subtracted from now.
+
+    UTC unless it has an offset; None if it is neither.
+    """
     if (span := parse_span(text)) is not None:
         # A duration may reach back beyond the year 1, which no datetime can hold.
         earliest = datetime.min.replace(tzinfo=UTC)

@@ -1,1 +1,4 @@
-"""The commands, one module each. A module is imported when its command is called, see `stepwell.cli.app`."""
+"""The commands, one module each.
+
+A module is imported when its command is called, see `stepwell.cli.app`.
+"""

@@ -28,8 +28,9 @@ def command(run: str, reason: str | None, json: bool) -> None:
 
     RUN stays at its last commit, and `stepwell resume` can resume it from there.
 
-    If a process drives the run, it is asked to stop, and this command waits until it has. If you interrupt the wait,
-    the process still stops. A run that is completed or already cancelled stays as it is, which is not an error.
+    If a process drives the run, it is asked to stop, and this command waits until it has. If you
+    interrupt the wait, the process still stops. A run that is completed or already cancelled stays
+    as it is, which is not an error.
     """
     # Arguments that are not UTF-8 arrive as lone surrogates, which cannot be stored.
     if reason is not None and not is_text(reason):

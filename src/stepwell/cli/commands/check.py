@@ -1,4 +1,4 @@
-"""`stepwell check`: find the runs that a new version of the code would strand, before it is deployed."""
+"""`stepwell check`: find the runs that a new version of the code would strand."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 def command(workflow: str, stored_as: str | None, every: bool, json: bool) -> None:
     """Check which runs this code can continue.
 
-    Checks the stored runs of the workflow that are running, waiting, sleeping or failed, and says why a run cannot
-    be continued. WORKFLOW is a workflow, a builder, or a function without arguments that returns one. MODULE is also
-    searched in the working directory. Importing it runs its code; nothing else is run, and nothing is changed.
+    Checks the stored runs of the workflow that are running, waiting, sleeping or failed, and says
+    why a run cannot be continued. WORKFLOW is a workflow, a builder, or a function without
+    arguments that returns one. MODULE is also searched in the working directory. Importing it runs
+    its code; nothing else is run, and nothing is changed.
 
     Exits with 0 if every run can be continued, 5 if one cannot.
     """

@@ -35,9 +35,9 @@ EVERY = 0.2  # seconds between two updates of the progress line
 def command(workflows: tuple[str, ...], json: bool) -> None:
     """Check a store for damage.
 
-    Reads everything in the store and reports damaged records, lists that do not match the runs, and runs that cannot
-    be resumed, with the reason. Nothing is changed. With MODULE:WORKFLOW, also checks whether that code can continue
-    its runs.
+    Reads everything in the store and reports damaged records, lists that do not match the runs, and
+    runs that cannot be resumed, with the reason. Nothing is changed. With MODULE:WORKFLOW, also
+    checks whether that code can continue its runs.
 
     Exits with 0 if nothing was found, 1 if something was.
     """
@@ -81,7 +81,7 @@ def _describe_older(location: StoreLocation, store_format: Format | None) -> str
 
 
 async def _check_readable(storage: BuiltInStorage) -> None:
-    """Raise CannotUnseal or NewerFormat if the keys are missing or the store is too new to be checked."""
+    """Raise CannotUnseal if the keys are missing, NewerFormat if the store is too new."""
     try:
         for run in await storage._store.runs(limit=1):
             await storage._store.head(run.run_id)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def command(run: str, json: bool) -> None:
     """Print the events of a run from its history.
 
-    Prints the durable events of RUN, oldest first, as far back as its commits are stored. With --json, prints JSON
-    Lines. `stepwell tail` prints the latest events and follows the run.
+    Prints the durable events of RUN, oldest first, as far back as its commits are stored. With
+    --json, prints JSON Lines. `stepwell tail` prints the latest events and follows the run.
     """
 
     async def work(storage: BuiltInStorage) -> None:

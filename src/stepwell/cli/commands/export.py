@@ -38,10 +38,12 @@ def command(
 ) -> None:
     """Export a run to a file.
 
-    The file holds everything that RUN needs to be resumed elsewhere: `stepwell import` puts it into another store.
+    The file holds everything that RUN needs to be resumed elsewhere: `stepwell import` puts it into
+    another store.
 
-    PATH starts with state, executors, messages, questions, outputs, failures, steps, metadata or tags, followed by
-    names separated by dots; * matches any name. A redacted run can be inspected, but not resumed.
+    PATH starts with state, executors, messages, questions, outputs, failures, steps, metadata or
+    tags, followed by names separated by dots; * matches any name. A redacted run can be inspected,
+    but not resumed.
     """
     if json and output == STDOUT:
         raise CommandFailed("stdout cannot hold both the file and --json", "give -o FILE", USAGE)
@@ -51,7 +53,8 @@ def command(
         _check_open(storage, unsealed)
         return await _find(storage, run, html)
 
-    # The store is opened twice: between the two, a person may be asked, which must not happen in an event loop.
+    # The store is opened twice: between the two, a person may be asked, which must not happen in an
+    # event loop.
     run_id, number = run_on_store(find)
     target = output or f"{_file_name(run_id)}.{'html' if html else 'stepwell'}"
     if target != STDOUT:

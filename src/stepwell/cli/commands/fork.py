@@ -84,18 +84,18 @@ def command(
 ) -> None:
     """Start a new run from a checkpoint of another.
 
-    Prints the id of the new run. The original run is not changed, and what led to the checkpoint is not executed again.
-    The new run is only stored: `stepwell resume` drives it.
+    Prints the id of the new run. The original run is not changed, and what led to the checkpoint is
+    not executed again. The new run is only stored: `stepwell resume` drives it.
 
-    A PATH leads into the state, such as order.price or lines.0, or /a.b/0 if a name contains dots. A VALUE is JSON, or
-    else text. The options that change something are repeatable.
+    A PATH leads into the state, such as order.price or lines.0, or /a.b/0 if a name contains dots.
+    A VALUE is JSON, or else text. The options that change something are repeatable.
     """
     wanted: dict[str, Any] = {"set": set_, "add": add, "delete": delete, "responses": answers, "tags": tags or None}
 
     async def work(storage: BuiltInStorage) -> None:
         with refusals():
             if answers:
-                from stepwell.cli.forms.answers import check_answers  # lazy: 100 ms, and few forks have an --answer
+                from stepwell.cli.forms.answers import check_answers  # lazy: 80 ms, and few forks have an --answer
 
                 await check_answers(storage, checkpoint, answers)
             result = await (admin.preview_fork if dry_run else admin.fork)(storage, checkpoint, run_id=run_id, **wanted)
@@ -125,6 +125,6 @@ def _report(forked: stepwell.CheckpointInfo, json: bool) -> None:
 
 
 def _note_values(state: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
-    """Print how each value was understood: `--set n=12` does not show whether 12 is a number or a text."""
+    """Print how each value was understood: 12 may be a number or a text."""
     for name, value in (*state.items(), *answers.items()):
         print_note(f"{name} = {leaf(value)} ({_TYPE_NAMES.get(type(value), 'null')})")

@@ -47,8 +47,9 @@ HINTS = {
 def command(file: str, name: str | None, to_look_at: bool, max_memory: int, json: bool) -> None:
     """Import an exported run into a store.
 
-    FILE was written by `stepwell export`; - reads from stdin. The run continues exactly where it was. The whole file is
-    checked before anything is written, and no stored run is overwritten. A missing store is created.
+    FILE was written by `stepwell export`; - reads from stdin. The run continues exactly where it
+    was. The whole file is checked before anything is written, and no stored run is overwritten. A
+    missing store is created.
     """
     # stdin is read before an event loop runs: reading would block it.
     data = _read_if_stdin(file)

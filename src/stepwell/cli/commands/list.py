@@ -89,7 +89,8 @@ async def _find_runs(
 ) -> list[RunInfo]:
     """Return at most `limit` runs, newest first."""
     runs: list[RunInfo] = []
-    # `running` stands for several stored statuses, and a store filters by one: ask for each, and merge.
+    # `running` stands for several stored statuses, and a store filters by one: ask for each, and
+    # merge.
     for stored in (None,) if status is None else STATUSES_BY_WORD[status.lower()]:
         if holds is None:
             runs += await storage.list_runs(**filters, status=stored, limit=limit)

@@ -21,14 +21,16 @@ from stepwell.cli.views.text import pluralise
 def command(dry_run: bool, json: bool) -> None:
     """Create a store, or upgrade its format.
 
-    The runs in the store are not changed. An older version of Stepwell cannot open the store afterwards.
+    The runs in the store are not changed. An older version of Stepwell cannot open the store
+    afterwards.
     """
     location = find_location(click.get_current_context().ensure_object(Settings))
     location.check(make=True)
     before = location.read_format()
     needed = before is not None and before.stored < before.supported
     records = location.count_records() if before is not None and needed and before.stored else 0
-    # Also if nothing is to be done: opening raises the right error for a store that is newer or not ours.
+    # Even if nothing is to be done: opening raises the right error for a store that is newer or not
+    # ours.
     if not (needed and dry_run):
         asyncio.run(location.upgrade())
     after = location.read_format()

@@ -57,9 +57,10 @@ def command(
 ) -> None:
     """Delete old checkpoints and runs.
 
-    Looks at all runs, or at each RUN. --keep-last, --keep-for or both say what to keep; a SPAN is 30d, 12h, 90min, 45s
-    or 1h30min. A completed or cancelled run of which nothing is kept is deleted entirely; a failed one only with
-    --status failed. A run that waits for a response is pruned only if it is named.
+    Looks at all runs, or at each RUN. --keep-last, --keep-for or both say what to keep; a SPAN is
+    30d, 12h, 90min, 45s or 1h30min. A completed or cancelled run of which nothing is kept is
+    deleted entirely; a failed one only with --status failed. A run that waits for a response is
+    pruned only if it is named.
 
     With --all, each RUN is deleted entirely, even if it is waiting, failed or damaged.
     """
@@ -77,7 +78,8 @@ def command(
         wanted = (report.runs or report.checkpoints) and not no_compact
         return report, await _compact(storage) if wanted else 0
 
-    # A person is shown what would be deleted and asked outside the event loop, then the store is opened again.
+    # A person is shown what would be deleted and asked outside the event loop, then the store is
+    # opened again.
     report, freed = (run_on_store(look), 0) if dry_run or asks_first else run_on_store(act)
     if asks_first and (report.runs or report.checkpoints):
         for line in _describe(report):

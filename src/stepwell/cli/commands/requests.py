@@ -49,7 +49,8 @@ def command(
 ) -> None:
     """List the requests that wait for a response.
 
-    Lists the open requests of all runs, the oldest first. A SPAN is 30d, 12h, 90min, 45s or 1h30min.
+    Lists the open requests of all runs, the oldest first. A SPAN is 30d, 12h, 90min, 45s or
+    1h30min.
     """
     if overdue and due_within is not None:
         raise click.UsageError("give --overdue or --due-within, not both: overdue requests are due within any span")
@@ -59,7 +60,8 @@ def command(
         requests = await storage.pending_requests(
             workflow_name=workflow,
             run_id=None if run is None else (await admin.find_run(storage, run)).run_id,
-            # Both filters are points in time, computed from one `now`, so that the page and the ages agree.
+            # Both filters are points in time, computed from one `now`, so that the page and the
+            # ages agree.
             asked_by=None if older_than is None else now - older_than,
             due_by=now if overdue else None if due_within is None else now + due_within,
             after=None if after is None else await _find_last(storage, after),
@@ -84,11 +86,12 @@ def command(
 
 async def _find_answered(storage: BuiltInStorage, page: list[PendingRequest]) -> set[tuple[str, str]]:
     """Return the requests whose response has arrived and is not applied yet."""
-    # Whether a run has any pending signal is one cheap query; which request they answer needs the codec.
+    # Whether a run has any pending signal is one cheap query; which request they answer needs the
+    # codec.
     runs = list({request.run_id for request in page})
     if not runs or not await asyncio.to_thread(storage._store.runs_with_signals, runs):
         return set()
-    from stepwell.admin.requests import find_pending_answers  # lazy: 100 ms, and few runs have pending signals
+    from stepwell.admin.requests import find_pending_answers  # lazy: 80 ms, and few runs have pending signals
 
     return await find_pending_answers(storage, page)
 

@@ -42,13 +42,15 @@ def command(
 ) -> None:
     """Resume a run.
 
-    Drives RUN with the code in WORKFLOW until it is completed, fails, sleeps or waits for a response. What was
-    committed is not executed again; its outputs are printed again. A failed or cancelled run is retried from its last
-    commit. RUN@N must be the newest checkpoint: `stepwell fork` starts from an older one.
+    Drives RUN with the code in WORKFLOW until it is completed, fails, sleeps or waits for a
+    response. What was committed is not executed again; its outputs are printed again. A failed or
+    cancelled run is retried from its last commit. RUN@N must be the newest checkpoint: `stepwell
+    fork` starts from an older one.
 
-    Exits with 0 if the run is completed, 1 if it failed, 4 if it waits or sleeps, 5 if this code cannot continue it.
+    Exits with 0 if the run is completed, 1 if it failed, 4 if it waits or sleeps, 5 if this code
+    cannot continue it.
     """
-    from stepwell.cli.drive import drive  # lazy: 60 ms
+    from stepwell.cli.drive import drive  # lazy: 40 ms
 
     async def open_run(
         runnable: Workflow | AgentWorkflowInstance, storage: BuiltInStorage
@@ -71,7 +73,8 @@ async def _find_head(storage: BuiltInStorage, workflow: Workflow, name: str) -> 
     head = await workflow._archive_on(storage).head(checkpoint.run_id)
     if head is None:
         raise admin.NotFound(f"run {checkpoint.run_id!r} was deleted in the meantime")
-    # A name without @N means the head, whichever it is now: another process may have moved it on since the lookup.
+    # A name without @N means the head, whichever it is now: another process may have moved it on
+    # since the lookup.
     if checkpoint.number != head.number and not checkpoint.run_id.startswith(name):
         problem = f"{name} is not the newest checkpoint of run {head.run_id!r}, which is {head.run_id}@{head.number}"
         raise CommandFailed(problem, command_line("fork", f"{head.run_id}@{checkpoint.number}"), USAGE)
@@ -85,13 +88,14 @@ async def _check_code(
     runnable: Workflow | AgentWorkflowInstance, head: Checkpoint, storage: BuiltInStorage, name: str
 ) -> None:
     """Raise CommandFailed if this code cannot continue the run."""
-    from stepwell.admin.deploy_check import find_incompatibilities  # lazy: 100 ms
+    from stepwell.admin.deploy_check import find_incompatibilities  # lazy: 120 ms
 
     # A completed run executes nothing more: any code can print its outputs.
     if status_word(head.status) == "completed":
         return
     why = await find_incompatibilities(storage._store, head.run_id, get_workflow(runnable))
-    # A workflow of agents by name has its definition stored with the run, and that must match as well.
+    # A workflow of agents by name has its definition stored with the run, and that must match as
+    # well.
     if not why and not isinstance(runnable, stepwell.Workflow):
         try:
             runnable.check(head)

@@ -40,14 +40,15 @@ def command(
 ) -> None:
     """Start a run and drive it until it stops.
 
-    A run stops when it is completed, fails, sleeps or waits for a response. WORKFLOW is a workflow, a builder, or a
-    function without arguments, async or not, that returns one. MODULE is also searched in the working directory. The
-    input is JSON, or plain text if the workflow starts with text. Outputs go to stdout. A missing store is created.
+    A run stops when it is completed, fails, sleeps or waits for a response. WORKFLOW is a workflow,
+    a builder, or a function without arguments, async or not, that returns one. MODULE is also
+    searched in the working directory. The input is JSON, or plain text if the workflow starts with
+    text. Outputs go to stdout. A missing store is created.
 
     Exits with 0 if the run is completed, 1 if it failed, 4 if it waits or sleeps.
     """
-    from stepwell.cli.drive import drive  # lazy: 60 ms
-    from stepwell.cli.input_option import make_message, read_input  # lazy: 60 ms
+    from stepwell.cli.drive import drive  # lazy: 40 ms
+    from stepwell.cli.input_option import make_message, read_input  # lazy: 25 ms
 
     text = None if argument is None else read_input(argument)
 

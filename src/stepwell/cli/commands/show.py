@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 def command(run: str, checkpoint: str | None, full: bool, json: bool) -> None:
     """Show where a run is and what it holds.
 
-    Shows the newest checkpoint of RUN, or checkpoint N. RUN@0 is the input, RUN@-1 the last stored checkpoint.
-    CHECKPOINT, a number or an id, may also be a second argument. RUN is the id of a run or of a checkpoint; it may be
-    shortened to 4 characters as long as it is unique.
+    Shows the newest checkpoint of RUN, or checkpoint N. RUN@0 is the input, RUN@-1 the last stored
+    checkpoint. CHECKPOINT, a number or an id, may also be a second argument. RUN is the id of a run
+    or of a checkpoint; it may be shortened to 4 characters as long as it is unique.
 
-    JSON always holds values in full. Without --full, calls are counted in the newest commits only, so that a long run
-    is shown as fast as a short one.
+    JSON always holds values in full. Without --full, calls are counted in the newest commits only,
+    so that a long run is shown as fast as a short one.
     """
 
     async def work(storage: BuiltInStorage) -> None:
-        from stepwell.cli.views.checkpoint import find_inside, print_checkpoint  # lazy: 80 ms
+        from stepwell.cli.views.checkpoint import find_inside, print_checkpoint  # lazy: 60 ms
 
         name = run if checkpoint is None else await find_inside(storage, run, checkpoint)
         await print_checkpoint(storage, name, full=full, json=json)

@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 def command(run: str, count: int, follow: bool, wait: bool, json: bool) -> None:
     """Print the latest events of a run, and follow it.
 
-    Reads the store and does not drive the run: another process does. With --json, prints JSON Lines.
+    Reads the store and does not drive the run: another process does. With --json, prints JSON
+    Lines.
 
-    With --follow, exits when the run stops: with 0 if it is completed, 1 if it failed or was cancelled, 4 if it waits
-    for a response. Without --follow, exits with 0.
+    With --follow, exits when the run stops: with 0 if it is completed, 1 if it failed or was
+    cancelled, 4 if it waits for a response. Without --follow, exits with 0.
     """
     if wait and not follow:
         raise click.UsageError("--wait needs --follow")

@@ -30,8 +30,8 @@ FORMS = {"mermaid": "to_mermaid", "dot": "to_digraph", "text": "to_text"}
 def command(workflow: str, form: str, json: bool) -> None:
     """Draw the graph of a workflow.
 
-    WORKFLOW is a workflow, a builder, or a function without arguments that returns one. MODULE is also searched in the
-    working directory. Importing it runs its code.
+    WORKFLOW is a workflow, a builder, or a function without arguments that returns one. MODULE is
+    also searched in the working directory. Importing it runs its code.
     """
     built = asyncio.run(load_code(workflow).build_workflow())
     picture = getattr(stepwell.WorkflowViz(built), FORMS[form])()

@@ -1,7 +1,8 @@
-"""Forms for the requests of agents and teams: only the responses that make sense for each. Pure functions.
+"""Forms for the requests of agents and teams. Pure functions.
 
-The response type of such a request has a field for every possible response. Which fields belong together is known only
-here; what an edited tool call or an agent's own request expects is part of the request.
+The response type of such a request has a field for every possible response. Which fields belong
+together is known only here; what an edited tool call or an agent's own request expects is part of
+the request.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _FOR_FORMS = ("parameters", "response_schema")  # schemas inside a request: a pe
 
 
 def schema_for(question: Any, response_type: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of the form: a narrower one for known requests, else that of the response."""
+    """Return the schema of the form: for known requests a narrower one than the response has."""
     build = _find_schema_builder(question, response_type)
     return schema if build is None else build(question["v"])
 
@@ -36,7 +37,8 @@ def _find_schema_builder(question: Any, response_type: str) -> Callable[[Mapping
 def _approval(question: Mapping[str, Any]) -> dict[str, Any]:
     text = {"type": "string", "default": "", "description": "Passed on to the agent."}
     result = {"description": "Passed on to the agent as the result of the tool."}
-    # `edit` is an approval with arguments. As a choice of its own it need not ask for them when nothing is edited.
+    # `edit` is an approval with arguments. As a choice of its own it need not ask for them when
+    # nothing is edited.
     return {
         "oneOf": [
             _object("approve", {"decision": {"const": "approve"}}),
@@ -117,7 +119,8 @@ def _object(title: str, fields: dict[str, Any], *needed: str) -> dict[str, Any]:
 
 def _arguments(question: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of a tool's arguments, with the proposed ones as defaults."""
-    # Both come from a stored request, written by a model and a tool of unknown origin: they may be anything.
+    # Both come from a stored request, written by a model and a tool of unknown origin: they may be
+    # anything.
     arguments, parameters = question.get("arguments"), question.get("parameters")
     arguments = dict(arguments) if isinstance(arguments, Mapping) else {}
     parameters = dict(parameters) if isinstance(parameters, Mapping) else {}
@@ -129,7 +132,7 @@ def _arguments(question: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _find_definitions(schema: Any) -> dict[str, Any]:
-    """Return the definitions that references inside a schema point to, to be moved to its new root."""
+    """Return the definitions of a schema, which its references need at the root."""
     definitions = schema.get("$defs") if isinstance(schema, Mapping) else None
     return dict(definitions) if isinstance(definitions, Mapping) else {}
 
@@ -143,5 +146,6 @@ def _message_schema() -> dict[str, Any]:
     return _object("Message", {"role": {"const": "user"}, "text": text}, "text")
 
 
-# A list of messages, of which a person types one. A fixed length: the form does not ask for another.
+# A list of messages, of which a person types one. A fixed length: the form does not ask for
+# another.
 _MESSAGES = {"type": "array", "prefixItems": [_message_schema()], "items": False, "minItems": 1, "maxItems": 1}

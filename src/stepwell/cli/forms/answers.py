@@ -1,4 +1,4 @@
-"""Responses given on the command line: which request is meant, and whether it accepts that response."""
+"""Check responses given on the command line, and find the requests they are for."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_json(text: str, what: str) -> Any:
 
 
 def check_answer(question: Question, value: Any) -> None:
-    """Raise CommandFailed if a value cannot be stored, or does not match the schema of the request."""
+    """Raise CommandFailed if a value cannot be stored, or does not match the schema."""
     # NaN, huge integers and deep nesting pass a schema, but cannot be stored.
     with refusals():
         check_plain(value, f"the response to {question.request_id!r}")

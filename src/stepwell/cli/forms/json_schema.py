@@ -1,7 +1,8 @@
 """Check a JSON value against a JSON schema, and say what does not match. Pure functions.
 
-Covers the keywords that response schemas use: types, enums, fields, items, unions, limits, patterns and the common
-formats. Unknown keywords are ignored, because the process that drives the run validates the response again.
+Covers the keywords that response schemas use: types, enums, fields, items, unions, limits, patterns
+and the common formats. Unknown keywords are ignored, because the process that drives the run
+validates the response again.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ _FORMATS: dict[str, tuple[str, Callable[[str], object]]] = {
 
 
 def resolved(root: Any, schema: Any) -> dict[str, Any]:
-    """Follow references, and merge what stands beside them. Returns {}, which accepts anything, for a cycle."""
+    """Follow references, and merge what stands beside them.
+
+    Returns {}, which accepts anything, for a cycle.
+    """
     known: dict[str, Any] = dict(schema) if isinstance(schema, Mapping) else {}
     for _ in range(HOPS):
         parts = known.get("allOf")
@@ -87,7 +91,7 @@ def choices_of(schema: Mapping[str, Any]) -> list[Any] | None:
 
 
 def closed(schema: Mapping[str, Any]) -> bool:
-    """Return whether unlisted fields are an error: fields are listed, and others are not explicitly allowed."""
+    """Return whether fields that are not listed are an error."""
     more = schema.get("additionalProperties", schema.get("patternProperties"))
     return more is False or (more is None and isinstance(schema.get("properties"), Mapping))
 
@@ -146,7 +150,7 @@ def _problems(root: Any, schema: Any, value: Any, path: Path, hops: int) -> Iter
 
 
 def _in_none(root: Any, members: list[dict[str, Any]], value: Any, path: Path, hops: int) -> Iterator[str]:
-    """Yield why a value matches no member of a union; if only one member is not null, its own reasons."""
+    """Yield why a value matches no member of a union, in detail if only one is not null."""
     found = [list(_problems(root, member, value, path, hops - 1)) for member in members]
     if not all(found):
         return

@@ -25,7 +25,10 @@ def is_interactive() -> bool:
 
 
 def fill_in(form: Form[T]) -> T:
-    """Ask a person for each field, and return the value of the form. Raises Abort on Ctrl-C and Ctrl-D."""
+    """Ask a person for each field, and return the value of the form.
+
+    Raises Abort on Ctrl-C and Ctrl-D.
+    """
     # The form is a generator that decides; this loop only prints and reads. See `schema_form`.
     try:
         prompt = next(form)

@@ -36,8 +36,9 @@ _LOOK_BACK = 500  # commits searched for what closed a request
 
 
 def respond(run: str | None, request: str | None, argument: str | None) -> Question:
-    """Find the request that is meant, and send the response: the argument, or what a person enters in a form."""
-    # In three visits to the store: no event loop may be running, and no store open, while a person thinks.
+    """Find the request, and send the argument, or what a person enters in a form."""
+    # In three visits to the store: no event loop may be running, and no store open, while a person
+    # thinks.
     value = None if argument is None else read_json(_read_argument(argument), "the response")
     question = _choose(run_on_store(lambda storage: _find_questions(storage, run, request)))
     check_unanswered(question)
@@ -56,13 +57,17 @@ def _read_argument(argument: str) -> str:
 
 
 async def _find_questions(storage: BuiltInStorage, run: str | None, request: str | None) -> list[Question]:
-    """Return the open requests that may be meant, at least one. Raises CommandFailed or NotFound."""
+    """Return the open requests that may be meant, at least one.
+
+    Raises CommandFailed or NotFound.
+    """
     if run is None:
         return await _read_inbox(storage, "")
     try:
         info = await find_run(storage, run)
     except NotFound:
-        # The one argument may be a request id. Not an empty one: `respond "$UNSET"` must not pick some other request.
+        # The one argument may be a request id. Not an empty one: `respond "$UNSET"` must not pick
+        # some other request.
         if request is not None or not run or not (inbox := await _read_inbox(storage, run)):
             raise
         return inbox
@@ -78,7 +83,7 @@ async def _find_questions(storage: BuiltInStorage, run: str | None, request: str
 
 
 async def _read_inbox(storage: BuiltInStorage, prefix: str) -> list[Question]:
-    """Return open requests of all runs whose ids start with `prefix`, as many as a person can choose from."""
+    """Return open requests with ids that start with `prefix`, over all runs."""
     runs = [run_id async for run_id in _find_asking_runs(storage, prefix)]
     if not runs and not prefix:
         raise CommandFailed("there are no open requests", code=NOT_FOUND)
@@ -87,8 +92,9 @@ async def _read_inbox(storage: BuiltInStorage, prefix: str) -> list[Question]:
 
 
 async def _find_asking_runs(storage: BuiltInStorage, prefix: str) -> AsyncIterator[str]:
-    """Yield the runs of requests whose ids start with `prefix`, up to the limit; always those of exactly that id."""
-    # A complete id must be found even if many others share its prefix, so with a prefix all pages are read.
+    """Yield the runs of some requests with this prefix, and of all with exactly this id."""
+    # A complete id must be found even if many others share its prefix, so with a prefix all pages
+    # are read.
     last, room = None, _CHOICES
     while page := await storage.pending_requests(after=last, limit=_PAGE if prefix else _CHOICES):
         for request in page:
@@ -101,7 +107,7 @@ async def _find_asking_runs(storage: BuiltInStorage, prefix: str) -> AsyncIterat
 
 
 async def _explain_gone(storage: BuiltInStorage, run_id: str, request: str, questions: list[Question]) -> CommandFailed:
-    """Return the error for a request that is not open: who closed it, if the last commits show that."""
+    """Return the error for a request that is not open; it names the commit that closed it."""
     # A closed request is in no list any more; only the commit that closed it still names it.
     there = ", ".join(repr(question.request_id) for question in questions) or "none"
     problem = f"run {run_id!r} has no open request {request!r}; open requests: {there}"
@@ -116,7 +122,7 @@ async def _explain_gone(storage: BuiltInStorage, run_id: str, request: str, ques
 
 
 def _choose(questions: list[Question]) -> Question:
-    """Return the request that is meant; if several match, ask a person, or raise CommandFailed if none is there."""
+    """Return the request that is meant; if several match, ask. Raises CommandFailed."""
     # A request that has its response already is not what a person means, if there is another.
     waiting = [question for question in questions if not question.answered] or questions
     if len(waiting) == 1:
@@ -167,7 +173,8 @@ async def _send(storage: BuiltInStorage, question: Question, value: Any) -> None
     """Send the response, if the request is still the one that the person saw."""
     with refusals():
         questions = await open_questions(storage, question.run_id)
-        # The time tells a new request apart that has the same id, asked after a restore for example.
+        # The time tells a new request apart that has the same id, asked after a restore for
+        # example.
         for current in questions:
             if current.request_id == question.request_id and current.asked_at == question.asked_at:
                 check_unanswered(current)

@@ -1,7 +1,8 @@
-"""Build a form from a JSON schema: a sequence of prompts, and the value that the answers add up to. Pure.
+"""Build a form from a JSON schema: a sequence of prompts, and the value that the answers add up to.
+Pure.
 
-A form is a generator: it yields prompts, is sent the texts that were typed, and returns the value. It repeats a prompt
-until the text is accepted, so the value always matches the schema.
+A form is a generator: it yields prompts, is sent the texts that were typed, and returns the value.
+It repeats a prompt until the text is accepted, so the value always matches the schema.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Prompt:
 
     path: Path  # of the value in the response
     wants: str  # what is expected, for people
-    # What to enter: the value, the name of a field, whether to give the value, or which type it has.
+    # What to enter: the value, the name of a field, whether to give the value, or which type it
+    # has.
     asks: Literal["value", "name", "whether", "which"] = "value"
     choices: tuple[str, ...] = ()
     enter: str | None = None  # what an empty line means; None: it is not accepted
@@ -72,12 +74,16 @@ class Enter:
 
 
 def build_form(schema: Any) -> Form[Any]:
-    """Build the form of a schema. Raises Unfillable if it nests too deeply, or if no answer can match it."""
+    """Build the form of a schema.
+
+    Raises Unfillable if it nests too deeply, or if no answer can match it.
+    """
     filler = _Filler(schema)
     while True:
         questions_before = filler.questions
         value = yield from filler.fill(schema, (), None)
-        # Each field was checked by itself. This finds what only shows in the whole: dependent fields, unions.
+        # Each field was checked by itself. This finds what only shows in the whole: dependent
+        # fields, unions.
         flaw = next(problems(schema, value), None)
         if flaw is None:
             return value
@@ -120,13 +126,15 @@ class _Filler:
         if nullable and enter is None:
             enter = Enter("nothing", None)
         if len(real) == 1:
-            # `X | None`, by far the commonest union: ask for X directly. The title stands on the union.
+            # `X | None`, by far the commonest union: ask for X directly. The title stands on the
+            # union.
             return (yield from self._fill_single({**real[0], **_annotations(schema)}, path, enter, nullable=nullable))
         return (yield from self._ask_whether("one of several", lambda: self._member(real, path), path, enter, nullable))
 
     def _fill_single(self, schema: dict[str, Any], path: Path, enter: Enter | None, *, nullable: bool) -> Form[Any]:
         """Ask for the value of a schema that is not a union itself, but may have one inside."""
-        # `inside` builds the form of the value: only if the person wants to give it, see `_ask_whether`.
+        # `inside` builds the form of the value: only if the person wants to give it, see
+        # `_ask_whether`.
         inside: Callable[[], Form[Any]]
         choices, kind = choices_of(schema), _kind(schema)
         if members_of(self._root, schema):
@@ -138,7 +146,8 @@ class _Filler:
         elif choices is not None or kind == "null":
             what, inside = named(schema), lambda: _constant(None if choices is None else choices[0])
             if enter is not None and enter.value is LEFT_OUT and not nullable:
-                # A constant is never left out, even where it may be: it tells the members of a union apart.
+                # A constant is never left out, even where it may be: it tells the members of a
+                # union apart.
                 enter = None
         elif kind == "object":
             what, inside = "fields", lambda: self._fields(schema, path)
@@ -154,7 +163,8 @@ class _Filler:
         def parse(text: str) -> Any:
             if nullable and text.strip() == "null":
                 return None
-            # First the type, then the limits: a message about limits would confuse somebody who typed a word.
+            # First the type, then the limits: a message about limits would confuse somebody who
+            # typed a word.
             value = READERS[kind](text)
             flaw = next(problems(self._root, value, schema), None)
             if flaw is not None:
@@ -166,7 +176,7 @@ class _Filler:
     def _ask_whether(
         self, what: str, inside: Callable[[], Form[Any]], path: Path, enter: Enter | None, nullable: bool
     ) -> Form[Any]:
-        """Ask whether to give an optional value first, if it has several parts or none that is asked for."""
+        """Ask for a value with parts; if it is optional, first ask whether to give it."""
         # Required: there is nothing to decide.
         if enter is None:
             return (yield from inside())
@@ -278,7 +288,8 @@ def _enter_for_field(schema: Mapping[str, Any], needed: bool) -> Enter | None:
     if "default" not in schema:
         return None if needed else Enter("leave it out", LEFT_OUT)
     default = schema["default"]
-    # A field that is not required is left out rather than filled in: the program may have another default by now.
+    # A field that is not required is left out rather than filled in: the program may have another
+    # default by now.
     return Enter(_brief(default), default if needed else LEFT_OUT)
 
 

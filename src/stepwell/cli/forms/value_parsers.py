@@ -1,4 +1,7 @@
-"""Parse what a person types: a boolean, a number, a text, a choice, or any JSON value. Pure functions."""
+"""Parse what a person types: a boolean, a number, a text, a choice, or any JSON value.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ def read_yes(text: str) -> bool:
 
 
 def read_number(text: str) -> int | float:
-    # JSON in Python accepts NaN and Infinity, which cannot be stored. A boolean is an int in Python.
+    # JSON in Python accepts NaN and Infinity, which cannot be stored. A boolean is an int in
+    # Python.
     value = _json(text)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise Unfit(f"{text.strip()!r} is not a number")
@@ -30,7 +34,7 @@ def read_number(text: str) -> int | float:
 
 
 def read_text(text: str) -> str:
-    """Return the text as typed; a quoted text is read as JSON, so that it can be empty or have several lines."""
+    """Return the text as typed; in quotes, it is JSON, and can be empty or have many lines."""
     value = _json(text) if text.strip().startswith('"') else None
     return value if isinstance(value, str) else text
 
@@ -52,17 +56,17 @@ READERS: dict[str, Callable[[str], Any]] = {
 
 
 def make_labels(values: Sequence[Any]) -> list[str]:
-    """Return a label for each value: a text as it is, unless it could be mistaken for another JSON value."""
+    """Return a label for each value: JSON, but plain for a text that no other value looks like."""
     return [value if isinstance(value, str) and _is_plain(value) else json.dumps(value) for value in values]
 
 
 def are_numbered(labels: Sequence[str]) -> bool:
-    """Return whether choices can be picked by position: not if a number could be one of the values."""
+    """Return whether choices can be picked by position: not if one of them is a number."""
     return not any(_json(label) is not NO_JSON and _is_number(_json(label)) for label in labels)
 
 
 def read_choice(text: str, labels: Sequence[str]) -> int:
-    """Return the index of a choice, picked by its label, its position, or a unique prefix of its label."""
+    """Return the index of a choice, picked by label, position, or unique prefix."""
     word = text.strip()
     # An exact label wins over a position, and a position over a prefix.
     if word in labels:

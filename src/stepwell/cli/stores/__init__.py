@@ -1,1 +1,1 @@
-"""Stores as the command line sees them: find the one that is meant, open it, read the history of a run."""
+"""Find the store that is meant, open it, and read the history of a run."""

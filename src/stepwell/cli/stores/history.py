@@ -24,7 +24,10 @@ LOOK_EVERY = (0.05, 0.1, 0.25)
 
 
 async def read_head(storage: BuiltInStorage, run_id: str) -> Checkpoint:
-    """Read the newest checkpoint of a run. Raises NotFound if the run was deleted in the meantime."""
+    """Read the newest checkpoint of a run.
+
+    Raises NotFound if the run was deleted in the meantime.
+    """
     at = await StoreArchive(storage._store, DEFAULT_CODEC).head(run_id)
     if at is None:
         raise NotFound(f"run {run_id!r} was deleted in the meantime")
@@ -52,13 +55,14 @@ async def read_latest(storage: BuiltInStorage, run_id: str, upto: int, count: in
             events.extendleft(reversed(events_of(run_id, commit)))
             if len(events) >= count:
                 break
-        # Each page is twice as wide as the one before, so that a pruned stretch is crossed in few reads.
+        # Each page is twice as wide as the one before, so that a pruned stretch is crossed in few
+        # reads.
         last, width = last - width, width * 2
     return list(events)[-count:] if count else []
 
 
 async def follow_commits(storage: BuiltInStorage, run_id: str, after: int) -> AsyncIterator[Commit | None]:
-    """Yield the commits of a run after a number, as they are made; None whenever there is nothing new."""
+    """Yield new commits of a run as they are made; None whenever there are none."""
     quiet = 0
     while True:
         page = await read_commits(storage, run_id, after, None)

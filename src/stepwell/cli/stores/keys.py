@@ -63,7 +63,10 @@ def _read_key(word: str, what: str) -> tuple[str, bytes]:
 
 
 def _find_keys() -> tuple[str, str]:
-    """Return the text with the keys and where it comes from. The environment takes precedence over the project."""
+    """Return the text with the keys and where it comes from.
+
+    The environment takes precedence over the project.
+    """
     # A variable that is set and empty means "no keys": it switches off the file of the project.
     if VARIABLE in os.environ:
         return os.environ[VARIABLE], f"${VARIABLE}"

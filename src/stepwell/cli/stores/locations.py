@@ -1,6 +1,7 @@
 """What the command line needs to know of a store before it is opened, for every kind of store.
 
-`sqlite_file`, `directory` and `postgres_schema` are the kinds; `option` chooses one of them by the address.
+`sqlite_file`, `directory` and `postgres_schema` are the kinds; `option` chooses one of them by the
+address.
 """
 
 from __future__ import annotations
@@ -32,13 +33,16 @@ class StoreLocation(Protocol):
     needs_loop: bool  # whether the storage only works inside an event loop
 
     def check(self, *, make: bool) -> None:
-        """Raise CommandFailed if there is no store here, or, with `make`, if none can be created."""
+        """Raise CommandFailed if there is no store; with `make`, if none can be created."""
 
     def open_storage(self, *, patient: bool = False) -> BuiltInStorage:
-        """Return the storage; it connects at its first use. `patient` allows a server to be away for longer."""
+        """Return the storage; it connects at its first use.
+
+        `patient` allows a server to be away for longer.
+        """
 
     def read_format(self) -> Format | None:
-        """Return the format, 0 if there is no store yet; None if it cannot be read: then opening it fails, too."""
+        """Return the format, 0 if there is no store yet; None if it cannot be read."""
 
     def count_records(self) -> int:
         """Return the number of commits, for a store of any format."""

@@ -27,8 +27,9 @@ SQLITE, POSTGRES = ("sqlite",), ("postgresql", "postgres")
 async def open_store(
     location: StoreLocation, *, make: bool = False, patient: bool = False
 ) -> AsyncIterator[BuiltInStorage]:
-    """Open a store. Raises CommandFailed if it does not exist, unless `make` allows to create it."""
-    # Opened before it is checked: that only builds the object, and reports a bad address or missing keys first.
+    """Open a store. Raises CommandFailed if there is none, unless `make` may create it."""
+    # Opened before it is checked: that only builds the object, and reports a bad address or missing
+    # keys first.
     storage = location.open_storage(patient=patient)
     location.check(make=make)
     try:
@@ -38,7 +39,7 @@ async def open_store(
 
 
 def find_address(settings: Settings) -> str | None:
-    """Return the address from the option, the environment or the project; None if none of them has one."""
+    """Return the address from the option, the environment or the project; None if not set."""
     address = settings.store or os.environ.get(VARIABLE) or _find_project_address()
     if address is not None:
         hide_address(address)
@@ -46,7 +47,10 @@ def find_address(settings: Settings) -> str | None:
 
 
 def _find_project_address() -> str | None:
-    """Return `store` of the project. A path in it is relative to pyproject.toml, not to the working directory."""
+    """Return `store` of the project.
+
+    A path in it is relative to pyproject.toml, not to the working directory.
+    """
     setting = find_project_setting("store")
     if setting is None:
         return None
@@ -63,7 +67,7 @@ def find_location(settings: Settings) -> StoreLocation:
     address = find_address(settings)
     scheme, divider, rest = (address or "").partition("://")
     if address is None or scheme in SQLITE:
-        from stepwell.cli.stores.sqlite_file import SQLiteFile  # lazy: 60 ms, and a command needs one kind
+        from stepwell.cli.stores.sqlite_file import SQLiteFile  # lazy: 30 ms, and a command needs one kind
 
         if address is not None:
             return SQLiteFile(_parse_path(rest))
@@ -73,7 +77,7 @@ def find_location(settings: Settings) -> StoreLocation:
 
         return Directory(Path(address))
     if scheme in POSTGRES:
-        from stepwell.cli.stores.postgres_schema import Schema  # lazy: 60 ms, and a command needs one kind
+        from stepwell.cli.stores.postgres_schema import Schema  # lazy: 25 ms, and a command needs one kind
 
         # The driver would cut the password at the first @ and print the rest of it as a host name.
         if rest.count("@") > 1:
@@ -93,7 +97,7 @@ def _parse_path(rest: str) -> Path:
 
 
 def _split_schema(address: str) -> tuple[str, str]:
-    """Split an address into what the driver accepts and the schema: `?schema=NAME` is our own parameter."""
+    """Split off `?schema=NAME`, our own parameter, from an address for the driver."""
     plain, _, query = address.partition("?")
     parameters = [part for part in query.split("&") if part]
     # libpq refuses parameters that it does not know.

@@ -1,4 +1,4 @@
-"""Run one query on a PostgreSQL database without opening a store, which would create or upgrade it."""
+"""Query a PostgreSQL database without opening a store, which would create or upgrade it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from stepwell.stores.postgres.schema import quote_schema
 
 
 def query_once(dsn: str, schema: str, template: str, values: Sequence[str], *, timeout: int) -> Any:
-    """Return the first value of a query; None if there is no row. `{schema}` stands for the quoted schema."""
+    """Return the first value of a query; None if there is no row.
+
+    `{schema}` stands for the quoted schema.
+    """
     name = quote_schema(schema)
     query = template.replace("{schema}", name).encode()
     parameters = [value.replace("{schema}", name) for value in values]

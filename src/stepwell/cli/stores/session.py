@@ -23,11 +23,11 @@ def run_on_store(
     waits_for_nothing_else: bool = False,
     patient: bool = False,
 ) -> T:
-    """Open the store, do the work on it, and return its result. Raises CommandFailed if there is no store.
+    """Do the work on the store, and return its result. Raises CommandFailed if there is none.
 
-    `make` allows to create the store. `patient` is for work that takes long: a server may be away for a while.
-    `waits_for_nothing_else` promises that the work awaits nothing but its store; then a store that can do without an
-    event loop is used without one, which saves loading asyncio.
+    `make` allows to create the store. `patient` is for work that takes long: a server may be away
+    for a while. `waits_for_nothing_else` promises that the work awaits nothing but its store; then
+    a store that can do without an event loop is used without one, which saves loading asyncio.
     """
     location = find_location(click.get_current_context().ensure_object(Settings))
 
@@ -37,7 +37,7 @@ def run_on_store(
 
     if waits_for_nothing_else and not location.needs_loop:
         return _run_without_loop(work_on_store())
-    import asyncio  # lazy: 25 ms, and `list` on SQLite does without it
+    import asyncio  # lazy: 15 ms, and `list` on SQLite does without it
 
     return asyncio.run(work_on_store())
 

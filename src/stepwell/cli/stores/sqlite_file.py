@@ -60,7 +60,7 @@ class SQLiteFile(msgspec.Struct, frozen=True):
         await open_once(self.open_storage())
 
     def _query(self, query: str) -> Any:
-        """Return the single value of a query; None on any error: opening the store explains what is wrong."""
+        """Return the single value of a query; None on any error, which opening explains."""
         # Read-only, because our own storage would upgrade the file or create it.
         try:
             db = sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)

@@ -19,7 +19,7 @@ _COLOURS = {"+": "green", "-": "red", "~": "yellow"}
 
 
 def format_difference(difference: Difference, *, full: bool = False) -> Iterator[str]:
-    """Yield a line that names the two checkpoints, then one line per change; coloured on a terminal."""
+    """Yield a line with the two checkpoints, then a line per change; coloured on a terminal."""
     first, *changes = difference.lines(full=full)
     yield printable(first)
     # https://no-color.org: any value that is not empty turns colours off.

@@ -56,9 +56,10 @@ async def print_checkpoint(storage: BuiltInStorage, name: str, *, full: bool, js
 async def _read_checkpoint(
     storage: BuiltInStorage, name: str, recent: int | None
 ) -> tuple[Checkpoint, Commit, list[Commit]]:
-    """Return the checkpoint, its commit, and the stored commits up to it: all, or the `recent` last ones."""
+    """Return the checkpoint, its commit, and the stored commits up to it, or the last `recent`."""
     entry = await entry_of(storage._store, await find_checkpoint(storage, name))
-    # Payloads stay in their stored form until somebody opens them: no class of the program is needed.
+    # Payloads stay in their stored form until somebody opens them: no class of the program is
+    # needed.
     at, commit = await StoreArchive(storage._store, DEFAULT_CODEC).at(entry)
     after = -1 if recent is None else max(entry.number - recent, -1)
     records = await storage._store.history(entry.run_id, after=after, upto=entry.number)

@@ -1,4 +1,4 @@
-"""Followers of a run: they show its events as they happen, as a live view, as lines, or as JSON Lines."""
+"""Show the events of a run as they happen: as a live view, as lines, or as JSON Lines."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ class JsonLines(_PlainFollower):
 
 
 def draw_on(to: TextIO, scene: Scene, *, lines: bool = False) -> Follower | None:
-    """Return a live view of the scene; None if `to` is not a terminal that can redraw, or rich is missing."""
+    """Return a live view of the scene; None if the terminal cannot redraw or rich is missing."""
     if not to.isatty() or os.environ.get("TERM", "dumb").lower() in ("dumb", "unknown", ""):
         return None
     try:
-        from stepwell.cli.views.picture import Picture  # lazy: rich takes 40 ms and may be missing
+        from stepwell.cli.views.picture import Picture  # lazy: rich takes 15 ms and may be missing
     except ModuleNotFoundError:
         return None
     return Picture(scene, to, lines=lines)

@@ -1,4 +1,4 @@
-"""Print data to stdout (a table on a terminal, aligned lines in a pipe, JSON for programs) and notes to stderr."""
+"""Print data to stdout, as tables, lines or JSON, and notes to stderr."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _reserved: list[TextIO] = []
 
 @contextmanager
 def reserve_stdout() -> Iterator[None]:
-    """Keep stdout for our own data while the user's code runs: what that code prints goes to stderr."""
+    """Keep stdout for our own data while the user's code runs, and give it stderr instead."""
     _reserved.append(sys.stdout)
     try:
         with redirect_stdout(sys.stderr):
@@ -58,7 +58,7 @@ def print_lines(rows: Iterable[str]) -> None:
 
 
 def print_value(output: Any) -> None:
-    """Print an output of a run: a text as it is, without control characters; anything else as one line of JSON."""
+    """Print an output of a run: a text without control characters, or one line of JSON."""
     if isinstance(output, str):
         print_lines("\t".join(map(printable, line.split("\t"))) for line in output.split("\n"))
     else:
@@ -72,7 +72,10 @@ def print_note(text: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under the names of their columns. Control characters in cells are escaped, and nothing is cut."""
+    """Print rows under the names of their columns.
+
+    Control characters in cells are escaped, and nothing is cut.
+    """
     # Stored texts may hold escape sequences, which a terminal would obey.
     cells = [[printable(cell) for cell in row] for row in rows]
     if not (sys.stdout.isatty() and _draw(columns, cells)):
@@ -88,7 +91,7 @@ def _align(rows: Sequence[Sequence[str]]) -> Iterable[str]:
 def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """Draw the table with rich; return False if that is not possible."""
     try:
-        from stepwell.cli.views.rich_table import draw_table  # lazy: rich takes 40 ms and may be missing
+        from stepwell.cli.views.rich_table import draw_table  # lazy: rich takes 15 ms and may be missing
     except ModuleNotFoundError:
         return False
     return draw_table(columns, rows)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def format_requests(requests: Iterable[Request], *, full: bool = False) -> Iterator[str]:
-    """Yield a line with their number, then each request with its payload; nothing if there are none."""
+    """Yield the number of requests, then each with its payload; nothing if there are none."""
     requests = list(requests)
     if requests:
         yield pluralise(len(requests), "open request")

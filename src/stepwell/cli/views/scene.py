@@ -1,4 +1,7 @@
-"""The state of a live view: each executor, what it does, and since when. Pure: it neither draws nor reads a clock."""
+"""The state of a live view: each executor, what it does, and since when.
+
+Pure: it neither draws nor reads a clock.
+"""
 
 from __future__ import annotations
 
@@ -88,12 +91,15 @@ class Scene:
             self.views.setdefault(name, ExecutorView())
 
     def expect(self, names: Iterable[str]) -> None:
-        """Mark the executors that are called next. A reader of the store sees no event when they start."""
+        """Mark the executors that are called next.
+
+        A reader of the store sees no event when they start.
+        """
         for name in names:
             self.views.setdefault(name, ExecutorView()).state = NEXT
 
     def end(self, status: str, now: float) -> None:
-        """End the view. Executors still at work are marked as stopped: they are called again on resume."""
+        """End the view. Executors still at work are stopped: they are called again on resume."""
         self.status, self.ended = status, now
         for view in self.views.values():
             if view.state in AT_WORK:
@@ -114,7 +120,10 @@ class Scene:
             yield SceneRow(f"... and {pluralise(len(views) - len(shown), 'other')}", "", "", "")
 
     def _view_of(self, path: Sequence[str], executor: str) -> ExecutorView:
-        """Return the view of an executor. One inside a sub-workflow is inserted after its parent."""
+        """Return the view of an executor.
+
+        One inside a sub-workflow is inserted after its parent.
+        """
         name, parent = "/".join([*path, executor]), "/".join(path)
         if name not in self.views:
             names = list(self.views)
@@ -122,7 +131,8 @@ class Scene:
                 at for at, entry in enumerate(names, 1) if path and (entry == parent or entry.startswith(f"{parent}/"))
             ]
             names.insert(inside[-1] if inside else len(names), name)
-            # A new dict, because the order is its order, and the drawing thread may be reading the old one.
+            # A new dict, because the order is its order, and the drawing thread may be reading the
+            # old one.
             self.views = {entry: self.views.get(entry) or ExecutorView() for entry in names}
         return self.views[name]
 
@@ -140,7 +150,8 @@ class Scene:
             case "executor_completed" | "executor_failed":
                 view.stop(now)
                 view.calls += 1
-                # A request of this very call is still open; the call that asked earlier ones was answered.
+                # A request of this very call is still open; the call that asked earlier ones was
+                # answered.
                 asked = view.asked_in == event.commit
                 view.state = FAILED if event.type == "executor_failed" else WAITING if asked else COMPLETED
 

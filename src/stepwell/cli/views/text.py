@@ -43,7 +43,10 @@ def pluralise(number: int, singular: str, plural: str | None = None) -> str:
 
 
 def tree(value: Any, *, full: bool = False) -> Iterator[str]:
-    """Yield the lines of a JSON value, nested values indented. Large values are cut unless `full`."""
+    """Yield the lines of a JSON value, nested values indented.
+
+    Large values are cut unless `full`.
+    """
     value = _remove_tag(value)
     if isinstance(value, dict) and value:
         for key, inner in _some(list(value.items()), full):
@@ -80,7 +83,7 @@ def _under(name: str, value: Any, full: bool) -> Iterator[str]:
 
 
 def _remove_tag(value: Any) -> Any:
-    """Return the value inside the tag that names its class: `{"$": class, "v": value}` is how objects are stored."""
+    """Return the value of a stored object, `{"$": class, "v": value}`, without its class."""
     is_tagged = isinstance(value, dict) and set(value) == {"$", "v"} and isinstance(value["$"], str)
     return value["v"] if is_tagged else value
 
