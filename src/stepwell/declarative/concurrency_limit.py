@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 
 class ConcurrencyLimit:
-    """Limits how many runs of this process use a node at once; None is no limit."""
+    """Limits how many runs of this process use a node at once; None means no limit."""
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit

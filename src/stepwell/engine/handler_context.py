@@ -263,7 +263,17 @@ class HandlerContext(WorkflowContext[Any, Any]):
         check_step(name, function, key)
         place, branch = self.steps.place(name, key)
         limited = limits(retry, timeout, None)
-        step = Step(name, place, function, args, kwargs, limited, remember, branch, transaction=transaction)
+        step = Step(
+            name,
+            place,
+            function=function,
+            args=args,
+            kwargs=kwargs,
+            limits=limited,
+            remember=remember,
+            branch=branch,
+            transaction=transaction,
+        )
         if transaction:
             check_transaction(step, self.executor_id, self._log)
         if threading.get_ident() == self._thread:
@@ -367,14 +377,14 @@ class HandlerContext(WorkflowContext[Any, Any]):
         return Outcome(
             self.delivery.id,
             self.delivery.executor,
-            tuple(self._sent),
-            tuple(self._outputs),
-            self._state.take_writes(),
-            saved,
-            tuple(self._requests),
-            self._children,
-            attempts,
-            self._at.header.version,
+            sent=tuple(self._sent),
+            outputs=tuple(self._outputs),
+            writes=self._state.take_writes(),
+            saved=saved,
+            requests=tuple(self._requests),
+            children=self._children,
+            attempts=attempts,
+            version=self._at.header.version,
         )
 
     def _check_open(self, what: str) -> None:

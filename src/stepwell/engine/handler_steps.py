@@ -68,7 +68,9 @@ class HandlerSteps:
     async def do_by_name(self, name: str, function: Callable[[], Awaitable[Any]], call: str | None) -> Any:
         """Execute a step identified by its name alone: every call of that name is the same step."""
         place = step_key(self._delivery.id, name, 0)
-        return await self._do_once(Step(name, place, function, (), {}, _UNLIMITED, (), self.branch(), call=call))
+        branch = self.branch()
+        step = Step(name, place, function, args=(), kwargs={}, limits=_UNLIMITED, remember=(), branch=branch, call=call)
+        return await self._do_once(step)
 
     async def _do_once(self, step: Step) -> Any:
         scope = self._scope

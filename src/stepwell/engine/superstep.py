@@ -233,7 +233,9 @@ class Superstep:
         limit = None
         if call.limits.timeout is not None or call.limits.idle_timeout is not None:
             limit = TimeLimit(call.limits, self._at.run_id, delivery.executor)
-        context = HandlerContext(self._scope, delivery, state.for_attempt(), self._at, self._log, limit, number)
+        context = HandlerContext(
+            self._scope, delivery, state.for_attempt(), at=self._at, log=self._log, limit=limit, attempt=number
+        )
         self._emit("executor_invoked", delivery.executor, delivery.payload, attempt=number, delivery=delivery.id)
         try:
             with self._observe(delivery.executor, call, number):

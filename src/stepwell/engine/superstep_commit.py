@@ -51,7 +51,7 @@ async def _merge(
 ) -> SuperstepDecision:
     graph = definition.graph
     routes = {id: await choose_routes(graph, at.run_id, outcome) for id, outcome in step.outcomes.items()}
-    merged = kernel.merge(graph, at, plan, step.outcomes, routes, pack, here)
+    merged = kernel.merge(graph, at, plan, outcomes=step.outcomes, routes=routes, pack=pack, stamp=here)
     return SuperstepDecision(merged.commit, merged.next)
 
 

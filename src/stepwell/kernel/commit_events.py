@@ -57,7 +57,7 @@ def events(
         yield factory.create("superstep_completed", iteration=commit.iteration, checkpoint=info)
     if seen is not None:
         yield factory.create_checkpoint(seen, commit, info)
-    # A superstep that leaves the run in progress is no news. An intake wakes a run that may have been
+    # A superstep that leaves the run in progress changes no status. An intake wakes a run that may have been
     # reported idle, and parking puts one to rest: both always report the status.
     changed = commit.kind in _STATUS_KINDS and commit.status is not WorkflowRunState.IN_PROGRESS
     if changed or commit.kind in (CommitKind.INTAKE, CommitKind.PARKED):

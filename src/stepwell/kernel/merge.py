@@ -84,7 +84,7 @@ def merge(
 
 
 def _make_ids_distinct(before: Checkpoint, ordered: list[Outcome]) -> list[Outcome]:
-    """Make the ids of requests unique where a sub-workflow's run uses one that is taken in this run.
+    """Make the ids of requests unique where a sub-workflow's run uses one that this run already has.
 
     Such a request is known here as `id@child`; `inner_id` gives the id that the child knows.
     """

@@ -67,4 +67,12 @@ def compute_progress(at: Checkpoint, commits: Sequence[Commit]) -> RunProgress:
     complete = all_kept and at.header.parent_run is None
     untouched = tuple(id for id in executors if id not in called and id not in following and id not in asking)
     since = commits[0].number if commits else at.number
-    return RunProgress(at.iteration, dict(called), tuple(following), tuple(asking), untouched, complete, since)
+    return RunProgress(
+        at.iteration,
+        dict(called),
+        next=tuple(following),
+        asking=tuple(asking),
+        untouched=untouched,
+        complete=complete,
+        since=since,
+    )

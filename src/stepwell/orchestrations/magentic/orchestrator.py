@@ -204,7 +204,7 @@ class MagenticOrchestrator(AgentExecutor):
         self, progress: MagenticProgress, ledger: MagenticProgressLedger | None, ctx: _Context
     ) -> None:
         """Decide what happens next by the manager's assessment of the progress."""
-        # A manager that cannot assess the progress is no help with this plan: try another one.
+        # A manager that cannot assess the progress cannot follow this plan: try another one.
         if ledger is None:
             await self._reset(progress, ctx)
             return

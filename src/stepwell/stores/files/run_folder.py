@@ -117,7 +117,7 @@ class RunFolder:
             raise fence_error(run_id, fence)
 
     def keys(self, place: int) -> set[str]:
-        """Return the keys in the superstep log of a place. Whoever adds to the log adds to them."""
+        """Return the keys in the superstep log of a place. Code that adds to the log adds to them."""
         if self._keys_at and self._keys_at != _time_of(self.folder / LOG_FOLDER):  # changed by hand
             self._keys = {}
         self._keys_at = 0

@@ -275,7 +275,7 @@ class FileStore:
                     f"another process has moved the run; stop driving it here"
                 )
             now, origin = self._recover(run, newest)
-            self._commit(run, newest, record, effects, now, now.after(entry, effects), origin)
+            self._commit(run, newest, record, effects, now=now, after=now.after(entry, effects), origin_before=origin)
 
     def _put(self, record: Record, effects: CommitEffects) -> None:
         entry = record.entry
@@ -293,7 +293,7 @@ class FileStore:
                 after = msgspec.structs.replace(
                     now.with_origin(run.cover(), origin.with_metadata(effects.metadata)), shuffled=True
                 )
-            self._commit(run, newest, record, effects, now, after, origin)
+            self._commit(run, newest, record, effects, now=now, after=after, origin_before=origin)
 
     def _recover(self, run: RunFolder, newest: Newest | None) -> tuple[Open, Origin | None]:
         """Finish what a killed writer began; return what is open in a run, and its origin."""

@@ -20,7 +20,7 @@ from typing import Any
 from stepwell.errors import DurabilityError, StoreUnavailable
 from stepwell.stores import fork_hooks
 from stepwell.stores.postgres.connection import Guest, Ours
-from stepwell.stores.postgres.direct import Direct, Sign
+from stepwell.stores.postgres.direct import DirectWriter, Sign
 from stepwell.stores.postgres.errors import JOB_ERRORS
 from stepwell.stores.postgres.job import Columns, Job, Line, settle_jobs
 from stepwell.stores.postgres.link import Link
@@ -197,7 +197,7 @@ class _PostgresWorkers:
             f"SELECT to_jsonb({name}.work({FORMAT}, $1, $2))".encode(),
             f"SELECT {name}.add({FORMAT}, {', '.join(f'${n}' for n in range(1, COLUMNS + 1))})".encode(),
         )
-        self.direct = Direct(self.link, work)
+        self.direct = DirectWriter(self.link, work)
         self._writer = threading.Thread(
             target=_write_until_closed, args=(self.direct, self.link, work), name="stepwell-postgres-write", daemon=True
         )
@@ -224,7 +224,7 @@ class _PostgresWorkers:
         self._writer.join(patience)
 
 
-def _write_until_closed(direct: Direct, link: Link, work: Statement) -> None:
+def _write_until_closed(direct: DirectWriter, link: Link, work: Statement) -> None:
     """Run the writer thread: send jobs in batches until the end marker, then close all connections.
 
     The thread closes them, not the finalizer of the database: a finalizer may run in any thread, in

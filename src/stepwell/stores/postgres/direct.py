@@ -38,7 +38,7 @@ class Sign(enum.Enum):
     END = enum.auto()
 
 
-class Direct:
+class DirectWriter:
     """Decides who sends a job, an event loop or the writer thread.
 
     At most one statement is under way at any time. That keeps jobs in the order in which they were

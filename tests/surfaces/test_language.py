@@ -1,0 +1,109 @@
+"""The words of the house: no private dialect where people read, and names that can be found once.
+
+Read here: every docs page, the README and its siblings, and every string of the package that is longer
+than a word, which takes in errors, warnings, help texts, prompts and docstrings.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+NOT = r"(?!one\b|longer\b|other\b|more\b|less\b|need\b|reason\b|way\b|such\b|different\b|sooner\b|later\b|use\b)"
+DIALECT = re.compile(
+    rf"""\b(
+        (is|are|was|were)\ told | (go|goes|going)\ on\ with | (?<!there\ )is\ no\ {NOT}[a-z]+ | begins?\ so | taken\ in
+        | also\ if | whoever | said\ by | one\ too\ many | in\ vain | was\ to\ be
+    )\b""",
+    re.VERBOSE | re.IGNORECASE,
+)
+LONGEST_PAGE = 400
+LONGEST_LINE = 100
+UNWRAPPED = ("|", "```", "    ", "#", "![")  # tables, code, headings and pictures are not prose
+
+
+def strings(source: Path) -> Iterator[tuple[int, str]]:
+    """Every string of a module, f-strings with their fields left out."""
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def without_code(page: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a page that are outside fenced blocks."""
+    fenced = False
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif not fenced:
+            yield number, line
+
+
+def names(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_a_page_is_written_in_plain_english(page: Path) -> None:
+    text = " ".join(page.read_text().split())
+    assert [hit[0] for hit in DIALECT.finditer(text)] == []
+
+
+def test_what_the_package_says_is_plain_english() -> None:
+    hits = [
+        f"{names(source)}:{line}: {hit[0]}"
+        for source in SOURCES
+        for line, text in strings(source)
+        for hit in DIALECT.finditer(" ".join(text.split()))
+    ]
+    assert hits == []
+
+
+def test_comments_are_plain_english() -> None:
+    comment = re.compile(r"#.*")
+    hits = [
+        f"{names(source)}:{number}: {hit[0]}"
+        for source in SOURCES
+        for number, line in enumerate(source.read_text().splitlines(), 1)
+        for text in comment.findall(line)
+        for hit in DIALECT.finditer(text)
+    ]
+    assert hits == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_a_page_has_at_most_400_lines_and_its_prose_at_most_100_columns(page: Path) -> None:
+    assert len(page.read_text().splitlines()) <= LONGEST_PAGE
+    wide = [
+        f"{number}: {line[:60]}…"
+        for number, line in without_code(page)
+        if len(line) > LONGEST_LINE and not line.startswith(UNWRAPPED)
+    ]
+    assert wide == []
+
+
+def test_a_class_name_is_defined_once_in_the_package() -> None:
+    homes = defaultdict(set)
+    for source in SOURCES:
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].add(names(source))
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
+def test_no_call_has_seven_positional_arguments() -> None:
+    riddles = [
+        f"{names(source)}:{node.lineno}: {ast.unparse(node.func)}"
+        for source in SOURCES
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.Call) and len(node.args) >= 7 and not ast.unparse(node.func).startswith("_LOG.")
+    ]
+    assert riddles == []
