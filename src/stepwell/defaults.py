@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def default_path() -> Path:
     """Return `$STEPWELL_HOME/runs.db`; without the variable, `.stepwell/runs.db` in the working directory."""
     # Here: most programs name their storage and never need it.
-    from pathlib import Path
+    from pathlib import Path  # lazy: a program loads only the store it uses
 
     return Path(os.environ.get("STEPWELL_HOME", ".stepwell")).resolve() / "runs.db"
 
@@ -33,19 +33,19 @@ def default_storage() -> CheckpointStorage:
 # One object per file: two of them in one process would each hold connections and locks of their own.
 @cache
 def _open_sqlite(path: Path) -> CheckpointStorage:
-    from stepwell.stores.sqlite.store import SQLiteCheckpointStorage
+    from stepwell.stores.sqlite.store import SQLiteCheckpointStorage  # lazy: a program loads only the store it uses
 
     return SQLiteCheckpointStorage(path)
 
 
 def _memory(**options: Any) -> CheckpointStorage:
-    from stepwell.stores.memory.store import InMemoryCheckpointStorage
+    from stepwell.stores.memory.store import InMemoryCheckpointStorage  # lazy: a program loads only the store it uses
 
     return InMemoryCheckpointStorage(**options)
 
 
 def _files(folder: Path, **options: Any) -> CheckpointStorage:
-    from stepwell.stores.files.store import FileCheckpointStorage
+    from stepwell.stores.files.store import FileCheckpointStorage  # lazy: a program loads only the store it uses
 
     return FileCheckpointStorage(folder, **options)
 

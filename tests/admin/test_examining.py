@@ -94,7 +94,7 @@ async def test_damaged_records_and_letters_are_found_each(every: Any) -> None:
         await raw.put(Record(record.entry, record.body.replace(b'"place"', b'"plaec"')))
     await raw.send("waiting", "answer/0/x/y", b'{"format":1}')
     findings, seen = await looked(every)
-    broken = [one.number for one in findings if one.run_id == "done" and "its sum does not fit" in one.what]
+    broken = [one.number for one in findings if one.run_id == "done" and "its checksum does not match" in one.what]
     assert broken == [1, 3]
     assert [one.what for one in findings if one.run_id == "waiting"] != []
     assert {one.run_id for one in findings} == {"done", "waiting"}

@@ -107,3 +107,15 @@ def test_no_call_has_seven_positional_arguments() -> None:
         if isinstance(node, ast.Call) and len(node.args) >= 7 and not ast.unparse(node.func).startswith("_LOG.")
     ]
     assert riddles == []
+
+
+def test_an_import_inside_a_function_says_why_it_is_there() -> None:
+    functions, imports = (ast.FunctionDef, ast.AsyncFunctionDef), (ast.Import, ast.ImportFrom)
+    unmarked = []
+    for source in SOURCES:
+        text = source.read_text()
+        inside = [node for node in ast.walk(ast.parse(text)) if isinstance(node, functions)]
+        found = {line.lineno for node in inside for line in ast.walk(node) if isinstance(line, imports)}
+        lines = text.splitlines()
+        unmarked += [f"{names(source)}:{number}" for number in sorted(found) if " lazy: " not in lines[number - 1]]
+    assert unmarked == []

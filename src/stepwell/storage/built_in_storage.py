@@ -55,7 +55,7 @@ class BuiltInStorage:
 
     async def save(self, checkpoint: WorkflowCheckpoint) -> str:
         """Store a checkpoint that came from elsewhere and return its id. Durable on return."""
-        from stepwell.storage import checkpoint_bodies
+        from stepwell.storage import checkpoint_bodies  # lazy: 40 ms
 
         return await checkpoint_bodies.save(self._store, checkpoint)
 
@@ -64,7 +64,7 @@ class BuiltInStorage:
 
         Raises CheckpointMissing, or CheckpointCorrupt if it is damaged.
         """
-        from stepwell.storage import checkpoint_bodies
+        from stepwell.storage import checkpoint_bodies  # lazy: 40 ms
 
         return await checkpoint_bodies.load(self._store, checkpoint_id)
 
@@ -81,7 +81,7 @@ class BuiltInStorage:
         With `limit`, the newest so many; with `before`, those committed before the checkpoint with
         that id.
         """
-        from stepwell.storage import checkpoint_bodies
+        from stepwell.storage import checkpoint_bodies  # lazy: 40 ms
 
         return await checkpoint_bodies.load_all(
             self._store, await list_entries(self._store, workflow_name, run_id, before, limit)
@@ -158,7 +158,7 @@ class BuiltInStorage:
         self, *, workflow_name: str | None = None, run_id: str | None = None
     ) -> WorkflowCheckpoint | None:
         """Return the newest checkpoint of the runs that match, or the head of one run."""
-        from stepwell.storage import checkpoint_bodies
+        from stepwell.storage import checkpoint_bodies  # lazy: 40 ms
 
         return await checkpoint_bodies.latest(self._store, workflow_name, run_id)
 
@@ -168,7 +168,7 @@ class BuiltInStorage:
         If it was the newest of its run, the requests of the one before it are open again. Deleting
         the checkpoint of a run that keeps only its latest deletes the run.
         """
-        from stepwell.storage import checkpoint_bodies
+        from stepwell.storage import checkpoint_bodies  # lazy: 40 ms
 
         return await checkpoint_bodies.delete(self._store, checkpoint_id)
 
@@ -182,13 +182,13 @@ class BuiltInStorage:
         Messages that a restore has undone are left out. Raises CheckpointMissing for a run that
         keeps only its latest checkpoint.
         """
-        from stepwell.storage import checkpoint_bodies
+        from stepwell.storage import checkpoint_bodies  # lazy: 40 ms
 
         return await checkpoint_bodies.messages(self._store, checkpoint_id)
 
     async def event_history(self, run_id: str) -> list[WorkflowEvent]:
         """Return the durable events of a run, computed again from its stored commits."""
-        from stepwell.storage import checkpoint_bodies
+        from stepwell.storage import checkpoint_bodies  # lazy: 40 ms
 
         return await checkpoint_bodies.events_of(self._store, run_id)
 
@@ -210,7 +210,7 @@ class BuiltInStorage:
         ordered by deadline. At most `limit`, continuing after `after`, the last one of the previous
         page. No payload is read, and a page costs what is on it.
         """
-        from stepwell.storage.pending_requests import pending_request
+        from stepwell.storage.pending_requests import pending_request  # lazy: 40 ms
 
         if not _are_storable(workflow_name, run_id):
             return []
@@ -267,8 +267,8 @@ def _are_storable(*names: str | None) -> bool:
 def open_archive(storage: CheckpointStorage, workflow: str, codec: Codec) -> Archive:
     """Return the best archive that a storage allows: on its store, or on the six methods alone."""
     # Imported here for the reason in the module docstring: listing runs needs no archive.
-    from stepwell.storage.archive import StoreArchive
-    from stepwell.storage.checkpoint_storage import ContractArchive, check_contract
+    from stepwell.storage.archive import StoreArchive  # lazy: 40 ms
+    from stepwell.storage.checkpoint_storage import ContractArchive, check_contract  # lazy: 40 ms
 
     check_contract(storage)
     if isinstance(storage, BuiltInStorage) and not _overrides_contract(storage):
@@ -277,7 +277,7 @@ def open_archive(storage: CheckpointStorage, workflow: str, codec: Codec) -> Arc
 
 
 def _overrides_contract(storage: BuiltInStorage) -> bool:
-    from stepwell.storage.checkpoint_storage import CONTRACT
+    from stepwell.storage.checkpoint_storage import CONTRACT  # lazy: 40 ms
 
     return any(
         name in vars(storage) or getattr(type(storage), name) is not getattr(BuiltInStorage, name) for name in CONTRACT

@@ -41,7 +41,7 @@ class Seal:
         # An optional dependency, imported when a key is used: programs without one need not have
         # it.
         try:
-            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # lazy: cryptography may not be installed
         except ImportError as error:
             raise ImportError("sealing needs the package `cryptography`: pip install stepwell[seal]") from error
         if current not in keys:
@@ -67,7 +67,7 @@ class Seal:
         Raises CannotUnseal, naming `what`, unless it was sealed for this place.
         """
         # Loaded already: `__init__` has needed the package.
-        from cryptography.exceptions import InvalidTag
+        from cryptography.exceptions import InvalidTag  # lazy: cryptography may not be installed
 
         try:
             body = _decode(text).sealed

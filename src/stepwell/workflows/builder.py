@@ -272,7 +272,7 @@ def _wrap_workflow_agent(executor: ExecutorLike) -> ExecutorLike:
     # Before the imports: a workflow without agents need not load them.
     if isinstance(executor, Executor):
         return executor
-    from stepwell.workflows.subworkflow_agent import WorkflowAgentExecutor
-    from stepwell.workflows.workflow_agent import WorkflowAgent
+    from stepwell.workflows.subworkflow_agent import WorkflowAgentExecutor  # lazy: it loads agents
+    from stepwell.workflows.workflow_agent import WorkflowAgent  # lazy: it loads agents
 
     return WorkflowAgentExecutor(executor) if isinstance(executor, WorkflowAgent) else executor

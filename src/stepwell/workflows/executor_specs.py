@@ -44,7 +44,7 @@ def spec_of(source: ExecutorLike) -> ExecutorSpec:
         _begin_state(source)
         return ExecutorSpec(_valid_id(source), source, instance=source)
     # Here: a program without agents need not load them.
-    from stepwell.agents import AgentExecutor, is_agent
+    from stepwell.agents import AgentExecutor, is_agent  # lazy: a program without agents does not load them
 
     if is_agent(source):
         return spec_of(AgentExecutor(source))

@@ -27,8 +27,8 @@ def storage_of(storage: StorageLike | None) -> CheckpointStorage | None:
     if storage is None:
         return None
     # Imported here for the sake of `import stepwell`, which needs neither.
-    from stepwell.errors import DefinitionError
-    from stepwell.storage.checkpoint_storage import check_contract
+    from stepwell.errors import DefinitionError  # lazy: `import stepwell` needs neither
+    from stepwell.storage.checkpoint_storage import check_contract  # lazy: `import stepwell` needs neither
 
     if isinstance(storage, str):
         if storage not in _NAMES:

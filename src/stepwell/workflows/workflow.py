@@ -325,7 +325,7 @@ class Workflow:
         Its start executor must accept list[Message], Message or str.
         """
         # Here: a program without agents need not load them.
-        from stepwell.workflows.workflow_agent import WorkflowAgent
+        from stepwell.workflows.workflow_agent import WorkflowAgent  # lazy: a program without agents does not load them
 
         return WorkflowAgent(self, name=name, description=description, checkpoint_storage=checkpoint_storage)
 

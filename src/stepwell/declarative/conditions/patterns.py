@@ -69,7 +69,7 @@ def _compile(pattern: str) -> Any:
     try:
         # An optional dependency, loaded by the first pattern. Python's own `re` cannot be
         # interrupted.
-        import regex  # type: ignore[import-untyped]
+        import regex  # type: ignore[import-untyped]  # lazy: it may not be installed
     except ImportError as missing:
         raise DefinitionError(
             "conditions with patterns need the package `regex`: pip install stepwell[declarative]"

@@ -68,7 +68,7 @@ def lock_file(path: Path) -> Iterator[int]:
     """Open a file for reading and writing, under a lock against other processes and threads."""
     # Imported here because only POSIX has it, and importing this module must work everywhere.
     # Stores that lock call `require_posix` first.
-    import fcntl
+    import fcntl  # lazy: there is none on Windows
 
     make_folder(path.parent)
     is_new = not path.exists()

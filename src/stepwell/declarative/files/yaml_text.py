@@ -70,7 +70,7 @@ def _represent_text(dumper: Any, text: str) -> Any:
 def _import_yaml() -> ModuleType:
     try:
         # An optional dependency: a program that only uses JSON does not need it.
-        import yaml  # type: ignore[import-untyped]
+        import yaml  # type: ignore[import-untyped]  # lazy: it may not be installed
     except ImportError as missing:
         raise DefinitionError(
             "YAML definitions need the package `PyYAML`: pip install stepwell[declarative]; JSON needs no package"

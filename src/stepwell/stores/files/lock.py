@@ -118,13 +118,13 @@ def write_token(handle: int) -> bytes:
 def _unlock(handle: int) -> None:
     # Imported here because only POSIX has it; elsewhere the store refuses to be opened, but this
     # module must be importable.
-    import fcntl
+    import fcntl  # lazy: there is none on Windows
 
     fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def _wait_for_lock(handle: int, path: Path) -> None:
-    import fcntl  # as above
+    import fcntl  # lazy: there is none on Windows
 
     # Polling, because a blocking flock could not be given up, and the holder may be suspended.
     until = time.monotonic() + PATIENCE

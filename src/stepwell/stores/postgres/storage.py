@@ -38,7 +38,7 @@ class PostgresCheckpointStorage(BuiltInStorage):
         require_posix(f"the PostgreSQL store with schema {schema!r}", "sockets that can be duplicated")
         try:
             # Imported here: psycopg is an optional dependency.
-            from stepwell.stores.postgres.store import PostgresStore
+            from stepwell.stores.postgres.store import PostgresStore  # lazy: psycopg may not be installed
         except ImportError as missing:
             raise ImportError(
                 "PostgresCheckpointStorage needs the driver psycopg; run: pip install 'stepwell[postgres]'"

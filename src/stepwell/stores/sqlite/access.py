@@ -63,7 +63,7 @@ class SQLiteDatabase:
         if not _in_event_loop():
             return self.write_blocking(work)
         # Here and below: imported late, because it loads asyncio (see the top of this module).
-        from stepwell.stores.thread_work import Awaited
+        from stepwell.stores.thread_work import Awaited  # lazy: it loads asyncio, 15 ms
 
         waiting: Awaited[T] = Awaited(unbroken=True)
         self._submit(_Job(work, waiting))
@@ -79,7 +79,7 @@ class SQLiteDatabase:
         """Return what `work` returns. It sees everything that was committed before the call."""
         if not _in_event_loop():
             return self.read_blocking(work)
-        from asyncio import wrap_future
+        from asyncio import wrap_future  # lazy: it loads asyncio, 15 ms
 
         return await wrap_future(self._start_reading(work))
 
@@ -95,7 +95,7 @@ class SQLiteDatabase:
         if not _in_event_loop():
             workers.close()
             return
-        from asyncio import to_thread
+        from asyncio import to_thread  # lazy: it loads asyncio, 15 ms
 
         await to_thread(workers.close)
 
@@ -308,7 +308,7 @@ def _settle_all(batch: list[_Job]) -> None:
         job.settle()
     awaited = [job.waiting for job in batch if not isinstance(job.waiting, Future)]
     if awaited:
-        from stepwell.stores.thread_work import wake_up
+        from stepwell.stores.thread_work import wake_up  # lazy: it loads asyncio, 15 ms
 
         wake_up(awaited)
 
