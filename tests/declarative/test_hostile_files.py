@@ -234,7 +234,7 @@ def test_a_monstrous_word_is_cut_short_where_it_is_named() -> None:
     ("text", "what"),
     [
         ("nodes: [" + "{id: a}," * 501 + "]", "500 nodes"),
-        (f"nodes: [{{id: a}}]\nedges: [{{from: [{'a,' * 5000}], to: [{'a,' * 5000}]}}]", "2000 ways"),
+        (f"nodes: [{{id: a}}]\nedges: [{{from: [{'a,' * 5000}], to: [{'a,' * 5000}]}}]", "2000 routes"),
         (
             "nodes: [{id: a, approval: {when: {kind: any_of, conditions: ["
             + "".join(f"{{kind: matches, field: a, value: '^a{n}'}}," for n in range(2001))
