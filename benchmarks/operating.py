@@ -24,7 +24,7 @@ import postgres
 from stocking import Stock, stock
 
 from stepwell import PostgresCheckpointStorage, SQLiteCheckpointStorage
-from stepwell.admin import Keep, answer, examine, find_checkpoint, prune
+from stepwell.admin import Keep, examine, find_checkpoint, prune, respond
 from stepwell.storage.built_in_storage import BuiltInStorage
 
 BEGIN, END = "<!-- operating: begin -->", "<!-- operating: end -->"
@@ -137,7 +137,7 @@ async def answers(bench: Bench) -> Deed:
     ids = [(await storage.pending_requests(run_id=run))[0].request_id for run in runs]
     pairs = list(zip(runs, ids, strict=True))
     commands: list[Sequence[str]] = [["respond", run, id, "--json", "true"] for run, id in pairs[::2]]
-    calls = [lambda run=run, id=id: answer(storage, run, id, True) for run, id in pairs[1::2]]
+    calls = [lambda run=run, id=id: respond(storage, run, id, True) for run, id in pairs[1::2]]
     return Deed("`respond`", bench, commands, calls)
 
 

@@ -23,7 +23,7 @@ from stepwell import (
     response_handler,
 )
 from stepwell.admin.forks.fork import fork
-from stepwell.admin.responses import answer
+from stepwell.admin.responses import respond
 from stepwell.admin.state_edits import EditRefused
 from stepwell.testing.faults.crash import Crash, CrashingStore
 from tests.support.nesting import Asker, alone, deep, ids
@@ -68,18 +68,18 @@ def judging(storage: Any, **how: Any) -> Workflow:
 async def test_a_plain_answer_arrives_as_the_type_that_was_asked_for(everywhere: Any) -> None:
     async with everywhere() as storage:
         await judging(storage).run(["gold"], run_id="judged")
-        await answer(storage, "judg", "gold", {"good": True, "why": "it shines"})
+        await respond(storage, "judg", "gold", {"good": True, "why": "it shines"})
         done = await judging(storage).run(run_id="judged")
         assert (done.get_outputs(), done.get_final_state()) == (["gold: True it shines"], WorkflowRunState.IDLE)
         assert await storage._store.pending_signals("judged") == []
         with pytest.raises(UnknownRequest, match="open requests: none"):
-            await answer(storage, "judged", "gold", {"good": True})
+            await respond(storage, "judged", "gold", {"good": True})
 
 
 async def test_an_answer_that_does_not_fit_leaves_the_question_open_for_another(everywhere: Any) -> None:
     async with everywhere() as storage:
         await judging(storage).run(["gold"], run_id="judged")
-        await answer(storage, "judged", "gold", {"good": "perhaps"})
+        await respond(storage, "judged", "gold", {"good": "perhaps"})
         with pytest.raises(
             ResponseRejected, match=r"the response to 'gold' of 'judge' in run 'judged' is not accepted"
         ) as no:
@@ -88,31 +88,31 @@ async def test_an_answer_that_does_not_fit_leaves_the_question_open_for_another(
         assert [asked.request_id for asked in await storage.pending_requests()] == ["gold"]
         again = await judging(storage).run(run_id="judged")  # told once, and the run waits as before
         assert (again.get_final_state(), again.get_outputs()) == (WAITING, [])
-        await answer(storage, "judged", "gold", 5)
-        await answer(storage, "judged", "gold", {"good": False})
-        await answer(storage, "judged", "gold", {"good": True})
+        await respond(storage, "judged", "gold", 5)
+        await respond(storage, "judged", "gold", {"good": False})
+        await respond(storage, "judged", "gold", {"good": True})
         assert (await judging(storage).run(run_id="judged")).get_outputs() == ["gold: False"]  # the first that fits
 
 
 async def test_what_does_not_fit_is_a_warning_if_there_is_something_else_to_go_on_with(everywhere: Any) -> None:
     async with everywhere() as storage:
         await judging(storage).run(["gold", "silver"], run_id="judged")
-        await answer(storage, "judged", "gold", [])
-        await answer(storage, "judged", "silver", {"good": True})
+        await respond(storage, "judged", "gold", [])
+        await respond(storage, "judged", "silver", {"good": True})
         result = await judging(storage).run(run_id="judged")
         assert (result.get_outputs(), result.get_final_state()) == (["silver: True"], WAITING)
         (warning,) = [event.data for event in result if event.type == "warning"]
         assert "the response to 'gold'" in warning
-        await answer(storage, "judged", "gold", {"good": True})
+        await respond(storage, "judged", "gold", {"good": True})
         assert (await judging(storage).run(run_id="judged")).get_outputs() == ["silver: True", "gold: True"]
 
 
 async def test_a_bad_answer_does_not_stand_in_the_way_of_a_good_one_after_it(everywhere: Any) -> None:
     async with everywhere() as storage:
         await judging(storage).run(["gold"], run_id="r")
-        await answer(storage, "r", "gold", {"good": "perhaps"})
-        await answer(storage, "r", "gold", {"good": True, "why": "second"})
-        await answer(storage, "r", "gold", {"good": False, "why": "third"})
+        await respond(storage, "r", "gold", {"good": "perhaps"})
+        await respond(storage, "r", "gold", {"good": True, "why": "second"})
+        await respond(storage, "r", "gold", {"good": False, "why": "third"})
         done = await judging(storage).run(run_id="r")
         assert (done.get_outputs(), done.get_final_state()) == (["gold: True second"], WorkflowRunState.IDLE)
         assert [event.data for event in done if event.type == "warning"] == []  # there was a good one
@@ -123,7 +123,7 @@ async def test_an_answer_of_the_very_type_goes_before_a_plain_one(everywhere: An
     async with everywhere() as storage:
         await judging(storage).run(["gold"], run_id="judged")
         for value in ({"good": True}, "no verdict"):
-            await answer(storage, "judged", "gold", value)
+            await respond(storage, "judged", "gold", value)
         done = await judging(storage).run(run_id="judged", responses={"gold": Verdict(False)})
         assert done.get_outputs() == ["gold: False"]
         assert not [event for event in done if event.type == "warning"]
@@ -133,10 +133,10 @@ async def test_an_answer_of_the_very_type_goes_before_a_plain_one(everywhere: An
 async def test_an_answer_that_came_in_time_goes_before_the_default(storage: Any, later: Any) -> None:
     for run_id, value in (("in time", {"good": True}), ("no verdict", 5)):
         await judging(storage, hours=1).run(["gold"], run_id=run_id)
-        await answer(storage, run_id, "gold", value)
+        await respond(storage, run_id, "gold", value)
     later(minutes=90)
     with pytest.raises(RequestExpired):
-        await answer(storage, "in time", "gold", {"good": True})
+        await respond(storage, "in time", "gold", {"good": True})
     assert (await judging(storage, hours=1).run(run_id="in time")).get_outputs() == ["gold: True"]
     assert (await judging(storage, hours=1).run(run_id="no verdict")).get_outputs() == ["gold: False too late"]
 
@@ -162,7 +162,7 @@ async def test_a_question_of_a_run_inside_is_answered_by_its_caller(everywhere: 
         assert done.get_outputs() == ["saw a", "a: True"]
         (inner,) = [run for run in await storage._store.runs(inner=True) if run.metadata.caller == "outer"]
         with pytest.raises(RunError, match="is a sub-workflow run of 'outer'"):
-            await answer(storage, inner.run_id, id, {"yes": True})
+            await respond(storage, inner.run_id, id, {"yes": True})
 
 
 async def test_a_dollar_in_a_plain_answer_is_a_name_like_any_other(storage: Any) -> None:
@@ -178,7 +178,7 @@ async def test_a_dollar_in_a_plain_answer_is_a_name_like_any_other(storage: Any)
     flow = WorkflowBuilder(name="free", start_executor=Free("free"), checkpoint_storage=storage).build()
     await flow.run("a", run_id="free")
     said = {"$": "Decimal", "v": "1.5", "more": [None, 1.0]}
-    await answer(storage, "free", "free", said)
+    await respond(storage, "free", "free", said)
     assert (await flow.run(run_id="free")).get_outputs() == [said]
 
 
@@ -188,7 +188,7 @@ async def test_wherever_it_dies_a_plain_answer_is_taken_in_once(after: bool) -> 
         storage = InMemoryCheckpointStorage()
         await judging(storage).run(["gold", "silver"], run_id="judged")
         for name, value in (("gold", 5), ("gold", {"good": True}), ("silver", "no verdict")):
-            await answer(storage, "judged", name, value)
+            await respond(storage, "judged", name, value)
         return storage
 
     storage = await asked()

@@ -17,7 +17,7 @@ from stepwell import (
     WorkflowRunState,
     executor,
 )
-from stepwell.admin import NotFound, answer, cancel
+from stepwell.admin import NotFound, cancel, respond
 from stepwell.testing.faults.crash import Crash, CrashingStore
 from tests.support.nesting import Asker, alone, deep
 from tests.support.operating_runs import Order, asking, counting
@@ -42,7 +42,7 @@ async def test_a_run_that_nobody_drives_is_cancelled_and_goes_on_when_it_is_resu
     assert (await storage.list_runs())[0].status is CANCELLED
     again = await cancel(storage, "refund")
     assert (again.status, again.number, again.changed) == (CANCELLED, 2, False)
-    await answer(storage, "refund", "refund-7", True)
+    await respond(storage, "refund", "refund-7", True)
     result = await asking(storage).run(run_id="refund")
     assert result.get_outputs() == ["tea: refunded"]
     await storage.close()

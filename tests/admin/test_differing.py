@@ -24,7 +24,7 @@ async def test_what_a_superstep_did_is_what_differs(everywhere: Any) -> None:
         found = await diff(storage, "counted@2", "counted@3")
         assert found.lines() == [
             "counted@2 → counted@3",
-            '~ status: "IN_PROGRESS" → "IDLE"',
+            '~ status: "running" → "completed"',
             "~ iteration: 2 → 3",
             "~ state.about.last: 2 → 3",
             "+ state.numbers[2]: 3",

@@ -81,7 +81,7 @@ async def test_a_page_tells_what_became_of_a_run(storage: Any) -> None:
     for said in (
         *(
             "Run r of golden",
-            "FAILED",
+            "failed",
             "Tag who",
             "ada",
             "counter",

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from stepwell import InMemoryCheckpointStorage, RunError
-from stepwell.admin import answer, fork, open_questions, preview_fork
+from stepwell.admin import fork, open_requests, preview_fork, respond
 from stepwell.admin.diffs.checkpoints import NotForked, diff, diff_from_parent
 from stepwell.admin.lookup import NotFound, find_checkpoint
-from stepwell.admin.requests import load_questions
+from stepwell.admin.requests import load_requests
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.signals import plain_key, write_plain_response
@@ -21,18 +21,18 @@ from tests.support.operating_runs import Order, asking, counting
 async def test_a_question_is_there_until_its_answer_is_taken_in(everywhere: Any) -> None:
     async with everywhere() as storage:
         await asking(storage).run(Order(1, ["lamp"]), run_id="refund")
-        (one,) = await open_questions(storage, "refund")
+        (one,) = await open_requests(storage, "refund")
         assert (one.run_id, one.request_id, one.executor) == ("refund", "refund-1", "desk")
         assert one.data["v"] == {"id": 1, "lines": ["lamp"]}
         assert (one.response_type, one.response_schema, one.answered) == ("bool", {"type": "boolean"}, False)
-        await answer(storage, "refund", "refund-1", "perhaps")
-        assert [one.answered for one in await open_questions(storage, "refund")] == [True]
+        await respond(storage, "refund", "refund-1", "perhaps")
+        assert [one.answered for one in await open_requests(storage, "refund")] == [True]
         with pytest.raises(RunError):
             await asking(storage).run(run_id="refund")
-        assert [one.answered for one in await open_questions(storage, "refund")] == [False]  # it was refused
+        assert [one.answered for one in await open_requests(storage, "refund")] == [False]  # it was refused
         await asking(storage).run(run_id="refund", responses={"refund-1": True})
-        assert await open_questions(storage, "refund") == []
-        before = await load_questions(storage, await find_checkpoint(storage, "refund@1"))
+        assert await open_requests(storage, "refund") == []
+        before = await load_requests(storage, await find_checkpoint(storage, "refund@1"))
         assert [(one.request_id, one.answered) for one in before] == [("refund-1", False)]
 
 
@@ -44,18 +44,18 @@ async def test_mail_for_a_run_as_it_was_before_it_was_moved_back_is_no_answer() 
     for epoch, answered in ((at.header.epoch + 1, False), (at.header.epoch, True)):
         key = plain_key(epoch, at.requests["refund-1"], "one")
         await storage._store.send("refund", key, write_plain_response("refund-1", b"true"))
-        assert [one.answered for one in await open_questions(storage, "refund")] == [answered]
+        assert [one.answered for one in await open_requests(storage, "refund")] == [answered]
 
 
 async def test_a_run_that_works_for_another_asks_nothing_itself() -> None:
     storage = InMemoryCheckpointStorage()
     await around(alone(Asker()), storage).run("tea", run_id="outer")
-    assert len(await open_questions(storage, "outer")) == 1
+    assert len(await open_requests(storage, "outer")) == 1
     inner = next(run.run_id for run in await storage._store.runs(inner=True) if run.run_id != "outer")
     with pytest.raises(RunError, match="is a sub-workflow run of 'outer'"):
-        await open_questions(storage, inner)
+        await open_requests(storage, inner)
     with pytest.raises(NotFound):
-        await open_questions(storage, "nobody")
+        await open_requests(storage, "nobody")
 
 
 async def test_a_preview_is_the_difference_that_the_fork_has(everywhere: Any) -> None:

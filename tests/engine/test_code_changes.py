@@ -417,7 +417,7 @@ async def test_an_answer_that_lies_there_and_would_not_be_taken_strands_nobody()
     await first(storage).run(CUP, run_id="r")
     with pytest.raises(Crash):
         await first(BuiltInStorage(CrashingStore(store, 1, after=True))).run(run_id="r", responses={"sure?": True})
-    newest = with_till(Wordy, storage, Migration(2).change_questions("till", response_type=str))
+    newest = with_till(Wordy, storage, Migration(2).change_requests("till", response_type=str))
     (checked,) = (await check(storage, newest)).runs
     assert (checked.verdict, "a response of type bool to 'sure?' is pending" in checked.why[0]) == ("stranded", True)
     with pytest.raises(GraphChanged, match="a response of type bool to 'sure\\?' is pending"):

@@ -318,7 +318,7 @@ async def test_a_question_that_ran_out_of_time_is_the_same_error_for_everybody(s
         with pytest.raises(RequestExpired) as raised:
             await holder.result()
         assert raised.value.request_id == "a"
-    with pytest.raises(RunError, match="is FAILED; resume it"):
+    with pytest.raises(RunError, match="is failed; resume it"):
         await handle.respond({"a": True})
 
 

@@ -103,7 +103,7 @@ async def test_a_question_that_wants_another_answer_now_is_changed(golden: Any) 
 
     with pytest.raises(GraphChanged, match="expects Verdict, but 'asker' takes int"):
         await strict().run(run_id="waiting")
-    reworded = strict(Migration(2).change_questions("asker", response_type=int))
+    reworded = strict(Migration(2).change_requests("asker", response_type=int))
     waiting = await reworded.run(run_id="waiting")
     assert [one.response_type for one in waiting.get_request_info_events()] == ["int"]
     result = await reworded.run(run_id="waiting", responses={"golden question": 7})

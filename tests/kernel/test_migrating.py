@@ -202,12 +202,12 @@ def test_one_source_that_is_left_of_a_fan_in_is_delivered_to_the_other_target() 
 def test_questions_are_readdressed_reworded_and_withdrawn() -> None:
     child = Child("inner", "b", "id", 1, "0/r")
     before = run(requests={"q": question("q", "a"), "p": question("p", "b")}, children={"k": child}, status=WAITING)
-    found = after(before, lambda m: m.redirect_questions("a", "new").withdraw_questions("b"))
+    found = after(before, lambda m: m.redirect_requests("a", "new").withdraw_requests("b"))
     assert {id: one.executor for id, one in found.requests.items()} == {"q": "new"}
     assert (found.children, found.status) == ({}, WAITING)
-    reworded = after(before, lambda m: m.change_questions("a", len, response_type=float)).requests["q"]
+    reworded = after(before, lambda m: m.change_requests("a", len, response_type=float)).requests["q"]
     assert (reworded.payload.open(), reworded.request_type, reworded.response_type) == (5, "int", "float")
-    done = after(before, lambda m: m.withdraw_questions("a").withdraw_questions("b"))
+    done = after(before, lambda m: m.withdraw_requests("a").withdraw_requests("b"))
     assert done.status is IDLE  # nothing is left to wait for
 
 

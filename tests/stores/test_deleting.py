@@ -25,7 +25,7 @@ def build(storage: Any) -> Workflow:
     return WorkflowBuilder(name="w", start_executor=Asker("asker"), checkpoint_storage=storage).build()
 
 
-async def open_questions(storage: Any) -> list[str]:
+async def open_requests(storage: Any) -> list[str]:
     return [one.request_id for one in await storage.pending_requests(run_id="r")]
 
 
@@ -46,13 +46,13 @@ async def test_the_questions_of_the_checkpoint_that_becomes_the_newest_are_open(
     ids = await answered_run(storage)
     expected = [await open_at(storage, id) for id in ids]
     assert ["q1", "q2"] in expected
-    assert await open_questions(storage) == expected[-1] == ["q3"]
+    assert await open_requests(storage) == expected[-1] == ["q3"]
     while len(ids) > 1:
         assert await storage.delete(ids.pop())
         expected.pop()
-        assert await open_questions(storage) == expected[-1]
+        assert await open_requests(storage) == expected[-1]
     assert await storage.delete(ids.pop())
-    assert await open_questions(storage) == []
+    assert await open_requests(storage) == []
     await storage.close()
 
 
@@ -60,9 +60,9 @@ async def test_deleting_an_older_checkpoint_opens_and_closes_nothing(storage: An
     *ids, last = await answered_run(storage)
     for id in ids:
         assert await storage.delete(id)
-        assert await open_questions(storage) == ["q3"]
+        assert await open_requests(storage) == ["q3"]
     assert await storage.delete(last)
-    assert await open_questions(storage) == []
+    assert await open_requests(storage) == []
     await storage.close()
 
 
@@ -72,5 +72,5 @@ async def test_the_newest_is_deleted_where_those_before_it_are_gone(storage: Any
     for id in ids[waiting + 1 : -1]:
         assert await storage.delete(id)
     assert await storage.delete(ids[-1])
-    assert await open_questions(storage) == ["q1", "q2"]
+    assert await open_requests(storage) == ["q1", "q2"]
     await storage.close()

@@ -25,8 +25,7 @@ _HOMES = {
     "NotFound": "admin.lookup",
     "Progress": "admin.report.drawing",
     "PruneReport": "admin.retention.pruner",
-    "Question": "admin.requests",
-    "answer": "admin.responses",
+    "OpenRequest": "admin.requests",
     "apply_patch": "admin.diffs.json_diff",
     "cancel": "admin.cancellation",
     "check": "admin.deploy_check",
@@ -43,11 +42,12 @@ _HOMES = {
     "fork": "admin.forks.fork",
     "import_from": "admin.transfer.importer",
     "import_run": "admin.transfer.importer",
-    "open_questions": "admin.requests",
+    "open_requests": "admin.requests",
     "preview_fork": "admin.forks.fork",
     "prune": "admin.retention.pruner",
     "report_run": "admin.report.page",
     "report_to": "admin.report.page",
+    "respond": "admin.responses",
     "search": "admin.run_search",
 }
 

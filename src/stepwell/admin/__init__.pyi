@@ -12,8 +12,8 @@ from stepwell.admin.forks.fork import fork, preview_fork
 from stepwell.admin.lookup import Ambiguous, NotFound, find_checkpoint, find_run
 from stepwell.admin.report.drawing import Progress, draw
 from stepwell.admin.report.page import report_run, report_to
-from stepwell.admin.requests import Question, open_questions
-from stepwell.admin.responses import answer
+from stepwell.admin.requests import OpenRequest, open_requests
+from stepwell.admin.responses import respond
 from stepwell.admin.retention.policy import Keep
 from stepwell.admin.retention.pruner import PruneReport, delete_runs, prune
 from stepwell.admin.run_search import Holding, search
@@ -39,10 +39,9 @@ __all__ = [
     "Keep",
     "NotForked",
     "NotFound",
+    "OpenRequest",
     "Progress",
     "PruneReport",
-    "Question",
-    "answer",
     "apply_patch",
     "cancel",
     "check",
@@ -59,10 +58,11 @@ __all__ = [
     "fork",
     "import_from",
     "import_run",
-    "open_questions",
+    "open_requests",
     "preview_fork",
     "prune",
     "report_run",
     "report_to",
+    "respond",
     "search",
 ]

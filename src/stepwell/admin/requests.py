@@ -26,7 +26,7 @@ _read_schema = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class OpenRequest:
     """An open request of a run.
 
     `data` is what is asked, in its stored JSON form, classes as their tags.
@@ -44,7 +44,7 @@ class Question:
     answered: bool  # an answer has been sent, and the next drive of the run will apply it
 
 
-async def open_questions(storage: BuiltInStorage, run: str) -> list[Question]:
+async def open_requests(storage: BuiltInStorage, run: str) -> list[OpenRequest]:
     """Return the open requests of a run, in the order in which it asked.
 
     Reads its newest checkpoint and its signals.
@@ -62,7 +62,7 @@ async def open_questions(storage: BuiltInStorage, run: str) -> list[Question]:
     return [_make_question(head.run_id, request, answered=request.id in answered) for request in head.requests.values()]
 
 
-async def load_questions(storage: BuiltInStorage, place: CheckpointInfo) -> list[Question]:
+async def load_requests(storage: BuiltInStorage, place: CheckpointInfo) -> list[OpenRequest]:
     """Return the requests that were open at a checkpoint.
 
     None counts as answered, as a fork could answer them all.
@@ -81,7 +81,7 @@ async def find_pending_answers(storage: BuiltInStorage, requests: Sequence[Pendi
     # One query for all runs: most have no signals, and reading a checkpoint for each would cost far
     # more.
     signalled = await asyncio.to_thread(storage._store.runs_with_signals, runs) if runs else []
-    questions = [question for run_id in signalled for question in await open_questions(storage, run_id)]
+    questions = [question for run_id in signalled for question in await open_requests(storage, run_id)]
     return {(question.run_id, question.request_id) for question in questions if question.answered}
 
 
@@ -96,9 +96,9 @@ async def _find_answers(archive: StoreArchive, head: Checkpoint) -> set[str]:
     }
 
 
-def _make_question(run_id: str, request: Request, *, answered: bool) -> Question:
+def _make_question(run_id: str, request: Request, *, answered: bool) -> OpenRequest:
     what = f"the schema of the question {request.id!r} of run {run_id!r}"
-    return Question(
+    return OpenRequest(
         run_id,
         request.id,
         executor=request.executor,

@@ -20,7 +20,7 @@ from stepwell.storage.ids import new_run_id
 from stepwell.storage.signals import plain_key, write_plain_response
 
 
-async def answer(storage: BuiltInStorage, run: str, request_id: str, value: Any) -> None:
+async def respond(storage: BuiltInStorage, run: str, request_id: str, value: Any) -> None:
     """Send an answer to an open request of a run, in plain JSON. Durable when it returns.
 
     The next drive of the run converts it to the requested type and applies it. If the conversion
@@ -43,7 +43,7 @@ async def answer(storage: BuiltInStorage, run: str, request_id: str, value: Any)
 def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list[tuple[Request, bytes]]:
     """Encode answers to open requests for `send_answers`.
 
-    Raises as `answer` does, before anything is changed.
+    Raises as `respond` does, before anything is changed.
     """
     return [(_find_request(checkpoint, id), _encode_answer(id, value)) for id, value in responses.items()]
 

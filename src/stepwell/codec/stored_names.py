@@ -73,7 +73,7 @@ _TABLE = {
     "admin.retention.policy": "Keep",
     "admin.lookup": "Ambiguous NotFound",
     "admin.retention.pruner": "PruneReport",
-    "admin.requests": "Question",
+    "admin.requests": "OpenRequest",
     "admin.run_search": "Holding",
     "orchestrations.group_chat.values": """
         AgentOrchestrationOutput GroupChatParticipantMessage GroupChatProgress GroupChatRequestMessage

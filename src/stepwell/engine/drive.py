@@ -49,6 +49,7 @@ from stepwell.errors import DurabilityError, StepwellError
 from stepwell.graph.executor import Executor
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.model.payload import Pack, Payload, pack_copy
+from stepwell.model.status_words import status_word
 from stepwell.model.superstep import Checkpoint, Commit, CommitKind, Plan, RecalledLog, Retention
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.lease import this_process
@@ -459,7 +460,7 @@ class Drive:
         """Log the end of the drive. Errors are raised, not logged."""
         if self.at is None or self._ended:
             return
-        _LOG.info("run %r of %r is %s", self.at.run_id, self._definition.name, self.at.status.value)
+        _LOG.info("run %r of %r is %s", self.at.run_id, self._definition.name, status_word(self.at.status))
         if self._observer:
             self._observer.end(self.at.status.value, self._error)
 

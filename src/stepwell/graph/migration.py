@@ -50,16 +50,16 @@ class ChangeMessages(msgspec.Struct, frozen=True):
     change: Change
 
 
-class RedirectQuestions(msgspec.Struct, frozen=True):
+class RedirectRequests(msgspec.Struct, frozen=True):
     executor: str
     to: str
 
 
-class WithdrawQuestions(msgspec.Struct, frozen=True):
+class WithdrawRequests(msgspec.Struct, frozen=True):
     executor: str
 
 
-class ChangeQuestions(msgspec.Struct, frozen=True):
+class ChangeRequests(msgspec.Struct, frozen=True):
     executor: str
     change: Change | None
     response_type: object  # None: as it was
@@ -96,9 +96,9 @@ Step = (
     | RedirectMessages
     | DropMessages
     | ChangeMessages
-    | RedirectQuestions
-    | WithdrawQuestions
-    | ChangeQuestions
+    | RedirectRequests
+    | WithdrawRequests
+    | ChangeRequests
     | ChangeState
     | RenameState
     | RemoveState
@@ -147,19 +147,19 @@ class Migration:
         """Change each message that is in flight to an executor, or held for it by a fan-in."""
         return self._and(ChangeMessages(executor, change))
 
-    def redirect_questions(self, executor: str, to: str) -> Migration:
+    def redirect_requests(self, executor: str, to: str) -> Migration:
         """Give the open requests of an executor, and its sub-workflow runs, to another."""
-        return self._and(RedirectQuestions(executor, to))
+        return self._and(RedirectRequests(executor, to))
 
-    def withdraw_questions(self, executor: str) -> Migration:
+    def withdraw_requests(self, executor: str) -> Migration:
         """Close the open requests of an executor without a response, and abandon its waiting sub-workflow runs."""
-        return self._and(WithdrawQuestions(executor))
+        return self._and(WithdrawRequests(executor))
 
-    def change_questions(
+    def change_requests(
         self, executor: str, change: Change | None = None, *, response_type: object = None
     ) -> Migration:
         """Change the open requests of an executor, or the type of response that they expect."""
-        return self._and(ChangeQuestions(executor, change, response_type))
+        return self._and(ChangeRequests(executor, change, response_type))
 
     def change_state(self, key: str, change: Change) -> Migration:
         """Change a value in the state of the run, if it exists."""
@@ -214,12 +214,12 @@ def describe_step(step: Step) -> str:
             return f"messages to {id!r} dropped"
         case ChangeMessages(executor=id):
             return f"messages to {id!r} changed"
-        case RedirectQuestions(executor=id, to=to):
-            return f"questions of {id!r} redirected to {to!r}"
-        case WithdrawQuestions(executor=id):
-            return f"questions of {id!r} withdrawn"
-        case ChangeQuestions(executor=id):
-            return f"questions of {id!r} changed"
+        case RedirectRequests(executor=id, to=to):
+            return f"requests of {id!r} redirected to {to!r}"
+        case WithdrawRequests(executor=id):
+            return f"requests of {id!r} withdrawn"
+        case ChangeRequests(executor=id):
+            return f"requests of {id!r} changed"
         case ChangeState(key=key):
             return f"state[{key!r}] changed"
         case RenameState(key=key, to=to):

@@ -17,19 +17,19 @@ from stepwell.graph.migration import (
     ChangeExecutorState,
     ChangeFanIn,
     ChangeMessages,
-    ChangeQuestions,
+    ChangeRequests,
     ChangeState,
     DropMessages,
     HandOver,
     Migration,
     RedirectMessages,
-    RedirectQuestions,
+    RedirectRequests,
     RemoveExecutor,
     RemoveState,
     RenameExecutor,
     RenameState,
     Step,
-    WithdrawQuestions,
+    WithdrawRequests,
     describe_step,
     follow_renames,
 )
@@ -169,14 +169,14 @@ class Migrator:
                 return replace(at, messages=_drop_messages(at.messages, id), held=kept)
             case ChangeMessages(executor=id, change=change):
                 return self._change_messages(at, id, change)
-            case RedirectQuestions(executor=id, to=to):
+            case RedirectRequests(executor=id, to=to):
                 return _reassign_requests(at, id, to)
-            case WithdrawQuestions(executor=id):
+            case WithdrawRequests(executor=id):
                 requests = {key: request for key, request in at.requests.items() if request.executor != id}
                 children = {key: child for key, child in at.children.items() if child.executor != id}
                 return replace(at, requests=requests, children=children)
-            case ChangeQuestions():
-                return self._change_questions(at, step)
+            case ChangeRequests():
+                return self._change_requests(at, step)
         return at
 
     def _rename(self, at: Checkpoint, old: str, new: str) -> Checkpoint:
@@ -259,7 +259,7 @@ class Migrator:
     def _change_payload(self, payload: Payload, change: Callable[[Any], Any]) -> Payload:
         return self._pack(change(payload.open()), "$.message")
 
-    def _change_questions(self, at: Checkpoint, step: ChangeQuestions) -> Checkpoint:
+    def _change_requests(self, at: Checkpoint, step: ChangeRequests) -> Checkpoint:
         requests = dict(at.requests)
         for id, request in at.requests.items():
             if request.executor != step.executor:

@@ -13,6 +13,7 @@ from stepwell.engine.responses import check_no_caller, check_responses, find_ove
 from stepwell.engine.superstep_log import is_far
 from stepwell.errors import CheckpointMissing, RoutingFailed, RunBusy, RunError
 from stepwell.model.event import CheckpointInfo, WorkflowEvent, WorkflowRunState
+from stepwell.model.status_words import status_word
 from stepwell.model.superstep import Checkpoint
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
@@ -252,7 +253,7 @@ class RunHandle:
     def _check_active(self, head: Checkpoint, what: str) -> None:
         if head.status in STOPPED:
             raise RunError(
-                f"run {self.run_id!r} is {head.status.value}; resume it with run(run_id=...) before you {what}",
+                f"run {self.run_id!r} is {status_word(head.status)}; resume it with run(run_id=...) before you {what}",
                 run_id=self.run_id,
             )
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stepwell import SQLiteCheckpointStorage
-from stepwell.admin import answer
+from stepwell.admin import respond
 from tests.support.command_line import Place, Say
 from tests.support.driven_runs import READY
 from tests.support.nesting import Asker, alone, deep
@@ -85,7 +85,7 @@ def test_a_run_that_waits_says_what_it_asks_and_goes_on_once_it_is_answered(say:
 def _answer(run: str, request: str, value: Any) -> None:
     async def given() -> None:
         storage = SQLiteCheckpointStorage("runs.db")
-        await answer(storage, run, request, value)
+        await respond(storage, run, request, value)
         await storage.close()
 
     asyncio.run(given())

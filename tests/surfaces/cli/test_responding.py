@@ -22,7 +22,7 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.admin import answer, open_questions
+from stepwell.admin import open_requests, respond
 from stepwell.agents import Calls, ScriptedAgent
 from stepwell.agents.messages import Message
 from tests.support.command_line import Place, Say, ran
@@ -125,14 +125,14 @@ def test_what_is_no_answer_is_not_sent(here: Place, say: Say, value: str, why: s
 
 async def _answered(place: Place) -> bool:
     async with place.storage as storage:
-        return any(one.answered for one in await open_questions(storage, "judge-1"))
+        return any(one.answered for one in await open_requests(storage, "judge-1"))
 
 
 def test_what_is_clear_may_be_left_out_and_ids_may_be_shortened(here: Place, say: Say) -> None:
     begun(here, judging, ["earl grey", "green"], "judge-1")
     begun(here, judging, ["oolong"], "judge-2")
-    respond = ["--store", here.address, "respond"]
-    several = say(*respond, "--json", json.dumps(VERDICT))
+    command = ["--store", here.address, "respond"]
+    several = say(*command, "--json", json.dumps(VERDICT))
     assert several.exit_code == 2
     assert "earl grey of judge-1\n  green of judge-1\n  oolong of judge-2\n" in several.stderr
     for said, answered in [
@@ -140,31 +140,31 @@ def test_what_is_clear_may_be_left_out_and_ids_may_be_shortened(here: Place, say
         (["judge-1", "earl"], "earl grey of judge-1"),
         (["gree"], "green of judge-1"),
     ]:
-        done = say(*respond, *said, "--json", json.dumps(VERDICT))
+        done = say(*command, *said, "--json", json.dumps(VERDICT))
         assert (done.exit_code, done.stdout) == (0, f"responded to {answered}\n"), done.stderr
     assert len(outputs(here, judging, "judge-1")) == 2
 
 
 def test_a_question_that_is_not_open_cannot_be_answered(here: Place, say: Say, later: Any) -> None:
     begun(here, judging, ["tea", "milk", "rum"], "judge-1")
-    respond = ["--store", here.address, "respond", "judge-1"]
-    assert say(*respond, "tea", "--json", json.dumps(VERDICT)).exit_code == 0
-    again = say(*respond, "tea", "--json", json.dumps(VERDICT))
+    command = ["--store", here.address, "respond", "judge-1"]
+    assert say(*command, "tea", "--json", json.dumps(VERDICT)).exit_code == 0
+    again = say(*command, "tea", "--json", json.dumps(VERDICT))
     assert (again.exit_code, again.stdout) == (3, "")
     assert "'tea' of run 'judge-1' already has a response" in again.stderr
     begun(here, judging, None, "judge-1")
-    taken = say(*respond, "tea", "--json", json.dumps(VERDICT))
+    taken = say(*command, "tea", "--json", json.dumps(VERDICT))
     assert (taken.exit_code, taken.stderr.splitlines()[0]) == (
         3,
         "stepwell: 'tea' of run 'judge-1' was already answered, in judge-1@2",
     )
-    unknown = say(*respond, "gin", "--json", "1")
+    unknown = say(*command, "gin", "--json", "1")
     assert (unknown.exit_code, unknown.stderr.splitlines()[0]) == (
         3,
         "stepwell: run 'judge-1' has no open request 'gin'; open requests: 'milk', 'rum'",
     )
     later(minutes=180)
-    late = say(*respond, "milk", "--json", json.dumps(VERDICT))
+    late = say(*command, "milk", "--json", json.dumps(VERDICT))
     assert late.exit_code == 3
     assert "has expired" in late.stderr
     assert say("--store", here.address, "respond", "nobody").exit_code == 3
@@ -176,14 +176,14 @@ def test_a_refused_answer_can_be_given_again(here: Place, say: Say) -> None:
 
     async def posted() -> None:
         async with here.storage as storage:
-            await answer(storage, "judge-1", "tea", "good")
+            await respond(storage, "judge-1", "tea", "good")
 
     asyncio.run(posted())
-    respond = ["--store", here.address, "respond", "judge-1", "--json", json.dumps(VERDICT)]
-    assert say(*respond).exit_code == 3
+    command = ["--store", here.address, "respond", "judge-1", "--json", json.dumps(VERDICT)]
+    assert say(*command).exit_code == 3
     with pytest.raises(Exception, match="not accepted"):
         begun(here, judging, None, "judge-1")
-    assert say(*respond).exit_code == 0
+    assert say(*command).exit_code == 0
     assert len(outputs(here, judging, "judge-1")) == 1
 
 
@@ -256,7 +256,7 @@ def test_who_stops_sends_nothing(sqlite: Place, way: str) -> None:
 
     async def left() -> list[bool]:
         async with sqlite.storage as storage:
-            return [one.answered for one in await open_questions(storage, "refund-7")]
+            return [one.answered for one in await open_requests(storage, "refund-7")]
 
     assert asyncio.run(left()) == [False]
 

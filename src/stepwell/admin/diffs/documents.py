@@ -8,6 +8,7 @@ import msgspec
 
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
+from stepwell.model.status_words import status_word
 from stepwell.model.superstep import Checkpoint, RoutedMessage
 from stepwell.storage.json_text import json_of
 
@@ -20,8 +21,7 @@ def document_of(checkpoint: Checkpoint) -> dict[str, Any]:
     its caller last saw.
     """
     return {
-        # The stored value, not the word people read: the document is data for programs.
-        "status": checkpoint.status.value,
+        "status": status_word(checkpoint.status),
         "iteration": checkpoint.iteration,
         "wake": checkpoint.wake,
         "state": {key: _decode(value) for key, value in checkpoint.state.items()},

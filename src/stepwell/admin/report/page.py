@@ -93,7 +93,7 @@ def _render_page(timeline: Timeline) -> Iterator[str]:
     yield f"<h1>{name}</h1>"
     yield from _render_facts(timeline)
     yield from _render_graph(timeline)
-    yield from _render_questions(timeline.at.requests.values())
+    yield from _render_requests(timeline.at.requests.values())
     yield from _render_commits(timeline)
     yield from _render_state(timeline)
     yield "</body></html>\n"
@@ -142,7 +142,7 @@ def _render_graph(timeline: Timeline) -> Iterator[str]:
     yield f'<div class="scroll">{draw(signature, progress=timeline.progress, title=title)}</div>'
 
 
-def _render_questions(requests: Iterable[Request]) -> Iterator[str]:
+def _render_requests(requests: Iterable[Request]) -> Iterator[str]:
     open_requests = list(requests)
     if not open_requests:
         return

@@ -58,7 +58,7 @@ class Redaction:
         self._remove_by_name("metadata", tree, "metadata")
         self._redact_tags(run)
         self._remove_slots("messages", [*_slots(messages, "payload"), *((p, n) for p in held for n in range(len(p)))])
-        self._redact_questions(requests)
+        self._redact_requests(requests)
         # A message that answers a request carries a copy of the question.
         self._remove_slots("questions", _slots([m["reply"] for m in messages if m.get("reply")], "question"))
         outputs = [output for done in tree.get("done", []) for output in done.get("outputs", [])]
@@ -76,7 +76,7 @@ class Redaction:
             tree["saved"] = saved["executors"][tree["executor"]]
         self._remove_slots("messages", _slots(tree.get("sent", []), "payload"))
         self._remove_slots("outputs", _slots(tree.get("outputs", []), "payload"))
-        self._redact_questions(tree.get("requests", []))
+        self._redact_requests(tree.get("requests", []))
         return tree
 
     def redact_note(self, tree: Tree) -> Tree:
@@ -111,7 +111,7 @@ class Redaction:
             if value == REMOVED:
                 run["tags"][key] = REMOVED_TEXT
 
-    def _redact_questions(self, requests: Sequence[Tree]) -> None:
+    def _redact_requests(self, requests: Sequence[Tree]) -> None:
         self._remove_slots("questions", [*_slots(requests, "payload"), *_slots(requests, "default")])
 
     def _redact_failures(self, failures: Sequence[Tree]) -> None:

@@ -8,14 +8,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from stepwell import admin
-from stepwell.admin.requests import load_questions
+from stepwell.admin.requests import load_requests
 from stepwell.admin.state_edits import check_plain
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed, refusals
 from stepwell.cli.forms.json_schema import problems
 from stepwell.cli.hints import command_line
 
 if TYPE_CHECKING:
-    from stepwell.admin import Question
+    from stepwell.admin import OpenRequest
     from stepwell.storage.built_in_storage import BuiltInStorage
 
 SHORTEST = 4  # characters of a shortened id
@@ -33,7 +33,7 @@ def read_json(text: str, what: str) -> Any:
         raise CommandFailed(f"{what} is not valid JSON: {error}", hint, USAGE) from None
 
 
-def check_answer(question: Question, value: Any) -> None:
+def check_answer(question: OpenRequest, value: Any) -> None:
     """Raise CommandFailed if a value cannot be stored, or does not match the schema."""
     # NaN, huge integers and deep nesting pass a schema, but cannot be stored.
     with refusals():
@@ -47,14 +47,14 @@ def check_answer(question: Question, value: Any) -> None:
 async def check_answers(storage: BuiltInStorage, checkpoint: str, answers: Mapping[str, Any]) -> None:
     """Raise CommandFailed unless each value matches the schema of its request at the checkpoint."""
     at = await admin.find_checkpoint(storage, checkpoint)
-    questions = {question.request_id: question for question in await load_questions(storage, at)}
+    questions = {question.request_id: question for question in await load_requests(storage, at)}
     for id, value in answers.items():
         # An unknown request is left to `admin.fork`, which lists the open ones in its error.
         if id in questions:
             check_answer(questions[id], value)
 
 
-def match_questions(prefix: str, questions: Sequence[Question]) -> list[Question]:
+def match_requests(prefix: str, questions: Sequence[OpenRequest]) -> list[OpenRequest]:
     """Return the request with this id, or else all whose ids start with it."""
     exact = [question for question in questions if question.request_id == prefix]
     return exact or [question for question in questions if has_prefix(question.request_id, prefix)]
@@ -65,7 +65,7 @@ def has_prefix(id: str, prefix: str) -> bool:
     return len(prefix) >= SHORTEST and id.startswith(prefix)
 
 
-def check_unanswered(question: Question) -> None:
+def check_unanswered(question: OpenRequest) -> None:
     """Raise CommandFailed if the request already has a response."""
     if question.answered:
         problem = f"{question.request_id!r} of run {question.run_id!r} already has a response, which is not applied yet"

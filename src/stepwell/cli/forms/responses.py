@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepwell.admin.lookup import NotFound, find_run
-from stepwell.admin.requests import Question, open_questions
-from stepwell.admin.responses import answer
+from stepwell.admin.requests import OpenRequest, open_requests
+from stepwell.admin.responses import respond as send_response
 from stepwell.cli.failures import INTERRUPTED, NOT_FOUND, USAGE, CommandFailed, refusals
 from stepwell.cli.forms.agent_forms import schema_for, select_visible
-from stepwell.cli.forms.answers import check_answer, check_unanswered, has_prefix, match_questions, read_json
+from stepwell.cli.forms.answers import check_answer, check_unanswered, has_prefix, match_requests, read_json
 from stepwell.cli.forms.prompts import fill_in, is_interactive
 from stepwell.cli.forms.schema_form import Unfillable, ask_choice, ask_yes_or_no, build_form
 from stepwell.cli.hints import command_line
@@ -35,12 +35,12 @@ _CHOICES = 20  # requests to choose from
 _LOOK_BACK = 500  # commits searched for what closed a request
 
 
-def respond(run: str | None, request: str | None, argument: str | None) -> Question:
+def respond(run: str | None, request: str | None, argument: str | None) -> OpenRequest:
     """Find the request, and send the argument, or what a person enters in a form."""
     # In three visits to the store: no event loop may be running, and no store open, while a person
     # thinks.
     value = None if argument is None else read_json(_read_argument(argument), "the response")
-    question = _choose(run_on_store(lambda storage: _find_questions(storage, run, request)))
+    question = _choose(run_on_store(lambda storage: _find_requests(storage, run, request)))
     check_unanswered(question)
     if argument is None:
         value = _fill_in(question)
@@ -56,7 +56,7 @@ def _read_argument(argument: str) -> str:
         raise CommandFailed(str(error), _GIVE, error.code) from error
 
 
-async def _find_questions(storage: BuiltInStorage, run: str | None, request: str | None) -> list[Question]:
+async def _find_requests(storage: BuiltInStorage, run: str | None, request: str | None) -> list[OpenRequest]:
     """Return the open requests that may be meant, at least one.
 
     Raises CommandFailed or NotFound.
@@ -72,23 +72,23 @@ async def _find_questions(storage: BuiltInStorage, run: str | None, request: str
             raise
         return inbox
     with refusals():
-        questions = await open_questions(storage, info.run_id)
+        questions = await open_requests(storage, info.run_id)
     if not questions and request is None:
         problem = f"run {info.run_id!r} has no open requests: it is {status_word(info.status)}"
         raise CommandFailed(problem, command_line("requests"), NOT_FOUND)
-    matching = questions if request is None else match_questions(request, questions)
+    matching = questions if request is None else match_requests(request, questions)
     if request is not None and not matching:
         raise await _explain_gone(storage, info.run_id, request, questions)
     return matching
 
 
-async def _read_inbox(storage: BuiltInStorage, prefix: str) -> list[Question]:
+async def _read_inbox(storage: BuiltInStorage, prefix: str) -> list[OpenRequest]:
     """Return open requests with ids that start with `prefix`, over all runs."""
     runs = [run_id async for run_id in _find_asking_runs(storage, prefix)]
     if not runs and not prefix:
         raise CommandFailed("there are no open requests", code=NOT_FOUND)
-    questions = [question for run_id in dict.fromkeys(runs) for question in await open_questions(storage, run_id)]
-    return match_questions(prefix, questions) if prefix else questions
+    questions = [question for run_id in dict.fromkeys(runs) for question in await open_requests(storage, run_id)]
+    return match_requests(prefix, questions) if prefix else questions
 
 
 async def _find_asking_runs(storage: BuiltInStorage, prefix: str) -> AsyncIterator[str]:
@@ -106,7 +106,9 @@ async def _find_asking_runs(storage: BuiltInStorage, prefix: str) -> AsyncIterat
         last = page[-1]
 
 
-async def _explain_gone(storage: BuiltInStorage, run_id: str, request: str, questions: list[Question]) -> CommandFailed:
+async def _explain_gone(
+    storage: BuiltInStorage, run_id: str, request: str, questions: list[OpenRequest]
+) -> CommandFailed:
     """Return the error for a request that is not open; it names the commit that closed it."""
     # A closed request is in no list any more; only the commit that closed it still names it.
     there = ", ".join(repr(question.request_id) for question in questions) or "none"
@@ -121,7 +123,7 @@ async def _explain_gone(storage: BuiltInStorage, run_id: str, request: str, ques
     return CommandFailed(problem, command_line("requests"), NOT_FOUND)
 
 
-def _choose(questions: list[Question]) -> Question:
+def _choose(questions: list[OpenRequest]) -> OpenRequest:
     """Return the request that is meant; if several match, ask. Raises CommandFailed."""
     # A request that has its response already is not what a person means, if there is another.
     waiting = [question for question in questions if not question.answered] or questions
@@ -134,7 +136,7 @@ def _choose(questions: list[Question]) -> Question:
     return waiting[fill_in(ask_choice("request", labels[:_CHOICES]))]
 
 
-def _fill_in(question: Question) -> Any:
+def _fill_in(question: OpenRequest) -> Any:
     """Return what a person enters in the form of the request and confirms. Raises CommandFailed."""
     if not is_interactive():
         problem = f"{question.request_id!r} expects {question.response_type}, and nobody can be asked for it"
@@ -157,7 +159,7 @@ def _fill_in(question: Question) -> Any:
     raise CommandFailed("nothing was sent", code=INTERRUPTED)
 
 
-def _introduce(question: Question) -> None:
+def _introduce(question: OpenRequest) -> None:
     what = f"request {question.request_id!r}"
     asked_at, now = read_moment(question.asked_at, what), clock.now()
     print_note(
@@ -169,16 +171,16 @@ def _introduce(question: Question) -> None:
         print_note(f"deadline: {format_deadline(read_moment(question.deadline, what), now)}")
 
 
-async def _send(storage: BuiltInStorage, question: Question, value: Any) -> None:
+async def _send(storage: BuiltInStorage, question: OpenRequest, value: Any) -> None:
     """Send the response, if the request is still the one that the person saw."""
     with refusals():
-        questions = await open_questions(storage, question.run_id)
+        questions = await open_requests(storage, question.run_id)
         # The time tells a new request apart that has the same id, asked after a restore for
         # example.
         for current in questions:
             if current.request_id == question.request_id and current.asked_at == question.asked_at:
                 check_unanswered(current)
-                await answer(storage, question.run_id, question.request_id, value)
+                await send_response(storage, question.run_id, question.request_id, value)
                 return
     raise await _explain_gone(storage, question.run_id, question.request_id, questions)
 
