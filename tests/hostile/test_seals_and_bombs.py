@@ -66,7 +66,7 @@ async def test_sealed_texts_that_changed_places_or_keys_are_refused() -> None:
     theirs = (await store.history("b"))[1]
     for place in (record("a", 0), record("a", 1), record("b", 0)):
         await store.put(type(theirs)(place.entry, theirs.body))
-        with pytest.raises(CheckpointCorrupt, match="sealed for another place"):
+        with pytest.raises(CheckpointCorrupt, match="in the wrong place"):
             await sealed.history(place.entry.run_id)
     letter = dict(await store.pending_signals("b"))["k"]
     await store.send("a", "other", letter)

@@ -121,7 +121,7 @@ async def _goes_on(before: Shape, after: Shape, calls: int) -> None:
     if missing(after, head):
         with pytest.raises(GraphChanged) as refused:
             await other.run(run_id="r")
-        assert all("is gone" in words for words in refused.value.differences)
+        assert all("was removed" in words for words in refused.value.differences)
         assert await world.storage.list_checkpoint_ids(run_id="r") == stored
         event("refused")
         return

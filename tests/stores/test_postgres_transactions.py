@@ -586,7 +586,7 @@ async def test_a_step_that_takes_too_long_is_undone_and_holds_nothing(
         return found
 
     async def body(ctx: Any) -> Any:
-        with pytest.raises(HandlerTimeout, match="the step 'slow'"):
+        with pytest.raises(HandlerTimeout, match="step 'slow'"):
             await ctx.step("slow", slow, timeout=0.2, transaction=True)
         while ask("SELECT 1 FROM pg_locks WHERE relation = %s::regclass", table):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
