@@ -66,7 +66,7 @@ _HOMES = {
     "WorkflowExecutor": "workflows.subworkflow",
     "WorkflowRunResult": "workflows.result",
     "WorkflowRunState": "model.event",
-    "WorkflowViz": "viz.picture",
+    "WorkflowViz": "viz.workflow_viz",
     "executor": "graph.function_executor",
     "handler": "graph.handler",
     "persistent": "graph.persistent",

@@ -50,7 +50,7 @@ from stepwell.stores.files.store import FileCheckpointStorage
 from stepwell.stores.memory.store import InMemoryCheckpointStorage
 from stepwell.stores.postgres.storage import PostgresCheckpointStorage
 from stepwell.stores.sqlite.store import SQLiteCheckpointStorage
-from stepwell.viz.picture import WorkflowViz
+from stepwell.viz.workflow_viz import WorkflowViz
 from stepwell.workflows.builder import WorkflowBuilder
 from stepwell.workflows.result import WorkflowRunResult
 from stepwell.workflows.subworkflow import WorkflowExecutor

@@ -406,7 +406,7 @@ EDGES = (
     Bug(
         "doctor does not look again at a run that was moved on",
         "admin/doctor/examination.py",
-        "            if (again.at.number, listed) == (snapshot.at.number, entry):\n",
+        "            if (again.at.number, listed) == (run_copy.at.number, entry):\n",
         "            if again is not None:\n",
         ("admin/test_examining.py",),
     ),

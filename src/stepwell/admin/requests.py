@@ -17,7 +17,7 @@ from stepwell.model.request import Request
 from stepwell.model.superstep import Checkpoint
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.damage import decode_stored
+from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.json_text import json_of
 from stepwell.storage.pending_requests import PendingRequest
 from stepwell.storage.signals import PlainResponseSignal, ResponseSignal, is_of_epoch, read_signal

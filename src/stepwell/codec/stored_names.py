@@ -88,7 +88,7 @@ _TABLE = {
     "orchestrations.review": "AgentRequestInfoResponse",
     "testing.faults.crash": "Crash",
     "testing.crash_runs": "CrashReport",
-    "testing.trial": "NotTheSame",
+    "testing.crash_trial": "NotTheSame",
     "workflows.workflow_agent": "AgentSession",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepwell.engine.completion import finish
+from stepwell.engine.cancellation_shield import finish
 from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.model.superstep import Checkpoint, Commit
 from stepwell.storage.archive import Archive

@@ -20,11 +20,12 @@ from msgspec.structs import replace
 from stepwell import kernel
 from stepwell.engine import durability, lease_renewal, open_run, watchers
 from stepwell.engine.broadcast import Broadcast
+from stepwell.engine.cancellation_shield import finish
 from stepwell.engine.commit import store_commit
-from stepwell.engine.completion import finish
 from stepwell.engine.definition import WorkflowDefinition
+from stepwell.engine.drive_options import ExecutorSource, Options
 from stepwell.engine.drive_scope import DriveScope, PrivateValues
-from stepwell.engine.executors import RunExecutors
+from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.failures import details_of
 from stepwell.engine.open_run import (
     EMPTY_LOG,
@@ -39,10 +40,9 @@ from stepwell.engine.open_run import (
     new_stamp,
 )
 from stepwell.engine.responses import check_no_caller, check_responses, expiry_error, find_overdue, send_responses
-from stepwell.engine.run_options import ExecutorSource, Options
 from stepwell.engine.signals import SignalReader
 from stepwell.engine.superstep import Superstep
-from stepwell.engine.superstep_commit import SuperstepDecision, decide
+from stepwell.engine.superstep_decision import SuperstepDecision, decide
 from stepwell.engine.superstep_log import is_far
 from stepwell.engine.telemetry import Observer, create_observer
 from stepwell.errors import DurabilityError, StepwellError

@@ -15,7 +15,7 @@ from stepwell import kernel
 from stepwell.engine.commit import store_commit
 from stepwell.engine.compatibility import check_same_workflow, is_changed, make_compatible
 from stepwell.engine.definition import WorkflowDefinition
-from stepwell.engine.executors import RunExecutors
+from stepwell.engine.executor_state import RunExecutors
 from stepwell.errors import CheckpointCorrupt, CheckpointMissing, InputMismatch, RoutingFailed, RunError
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import is_default_name

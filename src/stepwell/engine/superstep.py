@@ -16,7 +16,7 @@ import msgspec
 from stepwell.engine import branches
 from stepwell.engine.attempts import Attempts
 from stepwell.engine.drive_scope import DriveScope
-from stepwell.engine.executors import RunExecutors
+from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.failures import Failure, details_of, handler_error, make_failure
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.engine.superstep_log import Parked, SuperstepLog

@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 from stepwell import kernel
 from stepwell.engine.drive import Drive
+from stepwell.engine.drive_options import ExecutorSource, Options
 from stepwell.engine.edge_conditions import choose_route
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.engine.open_run import Continue, Fresh, Position, Rewind, Suspended
-from stepwell.engine.run_options import ExecutorSource, Options
 from stepwell.engine.superstep_log import Parked
 from stepwell.errors import CheckpointMissing, HandlerFailed, InputMismatch, RoutingFailed, RunError, UnknownRequest
 from stepwell.graph.executor import Executor, HandlerTable

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from stepwell.codec.codec import Codec, reachable_types
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive import Drive
+from stepwell.engine.drive_options import ExecutorSource, OnChangedStep, Options
 from stepwell.engine.durability import LEVELS, Durability
 from stepwell.engine.open_run import Fresh, Position, Rewind
-from stepwell.engine.run_options import ExecutorSource, OnChangedStep, Options
 from stepwell.engine.stream import RunStream
 from stepwell.graph.edges import Edge
 from stepwell.graph.executor import Executor
@@ -25,7 +25,8 @@ from stepwell.model.superstep import Checkpoint, Commit
 from stepwell.storage.archive import Archive
 from stepwell.storage.built_in_storage import open_archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
-from stepwell.workflows.executor_specs import ExecutorPool, ExecutorSpec
+from stepwell.workflows.executor_pool import ExecutorPool
+from stepwell.workflows.executor_specs import ExecutorSpec
 from stepwell.workflows.handle import RunHandle
 from stepwell.workflows.result import WorkflowRunResult
 from stepwell.workflows.start_position import OMITTED, position_of, position_of_waiting

@@ -36,7 +36,7 @@ from stepwell.model.superstep import (
     Stamp,
     Write,
 )
-from stepwell.storage.damage import damage_error, decode_stored, read_moment
+from stepwell.storage.checked_reads import damage_error, decode_stored, read_moment
 from stepwell.storage.deltas import WORTH_IT, Splice, StoredEdit, splice_of
 from stepwell.storage.json_text import json_of
 from stepwell.storage.port import Record

@@ -36,7 +36,7 @@ from stepwell.storage.port import (
     Survey,
     Wake,
 )
-from stepwell.storage.system import require_posix
+from stepwell.storage.posix import require_posix
 from stepwell.stores.files import layout, lease, open_page, reader, superstep_log
 from stepwell.stores.files.folders import Folders
 from stepwell.stores.files.group_commit import GroupCommit, LogWrite, write_batch

@@ -10,7 +10,7 @@ from stepwell.model.superstep import Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.storage.lease import LEASE
-from stepwell.storage.system import require_posix
+from stepwell.storage.posix import require_posix
 
 
 class PostgresCheckpointStorage(BuiltInStorage):

@@ -15,7 +15,7 @@ import msgspec
 
 from stepwell.errors import CheckpointCorrupt, CommitConflict
 from stepwell.storage import clock
-from stepwell.storage.damage import damage_error
+from stepwell.storage.checked_reads import damage_error
 from stepwell.storage.lease import Lease, Owner
 from stepwell.storage.port import (
     ANY_RUN,
