@@ -41,8 +41,8 @@ from stepwell.graph.handler import handler, response_handler
 from stepwell.graph.migration import Migration
 from stepwell.graph.persistent import persistent
 from stepwell.graph.retry import RetryPolicy
+from stepwell.model.checkpoint import FullHistory, LatestOnly, Retention
 from stepwell.model.event import CheckpointInfo, WorkflowEvent, WorkflowRunState
-from stepwell.model.superstep import FullHistory, LatestOnly, Retention
 from stepwell.storage.checkpoint import WorkflowCheckpoint
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.storage.encryption import Seal

@@ -155,14 +155,14 @@ TIME = (
     ),
     Bug(
         "steps of one name are one step",
-        "model/superstep.py",
+        "model/log_keys.py",
         'return f"{delivery}/step/{number}{_in_branch(branch)}/{name}"',
         'return f"{delivery}/step/0{_in_branch(branch)}/{name}"',
         ("engine/test_steps.py",),
     ),
     Bug(
         "branches share their steps",
-        "model/superstep.py",
+        "model/log_keys.py",
         'return f"@{branch}" if branch else ""',
         'return ""',
         (BRANCHES,),

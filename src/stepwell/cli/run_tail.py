@@ -16,7 +16,7 @@ from stepwell.model.status_words import status_word
 
 if TYPE_CHECKING:
     from stepwell.cli.views.events import TimedEvent
-    from stepwell.model.superstep import RoutedMessage
+    from stepwell.model.message import RoutedMessage
     from stepwell.storage.built_in_storage import BuiltInStorage
     from stepwell.storage.run_list import RunInfo
 

@@ -37,7 +37,8 @@ _TABLE = {
         RequestError RequestExpired ResponseRejected RoutingFailed RunBusy RunError StateConflict StepChanged
         StepFailed StepwellError StoreUnavailable SuperstepLimit UnknownRequest""",
     "model.event": "CheckpointInfo WorkflowErrorDetails WorkflowEventSource WorkflowRunState",
-    "model.superstep": "Retention RepliedRequest=Reply",
+    "model.checkpoint": "Retention",
+    "model.message": "RepliedRequest=Reply",
     "declarative.conditions.condition": "ConditionFailed",
     "declarative.conductor": "WorkflowBegun",
     "declarative.schedule": """

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from stepwell.engine.cancellation_shield import finish
 from stepwell.errors import StepwellError, StoreUnavailable
-from stepwell.model.superstep import Checkpoint, Commit
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
 from stepwell.storage.archive import Archive
 
 

@@ -47,9 +47,12 @@ from stepwell.engine.superstep_log import is_far
 from stepwell.engine.telemetry import Observer, create_observer
 from stepwell.errors import DurabilityError, StepwellError
 from stepwell.graph.executor import Executor
+from stepwell.model.checkpoint import Checkpoint, Retention
+from stepwell.model.commit import Commit, CommitKind
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
+from stepwell.model.log_keys import RecalledLog
+from stepwell.model.message import Plan
 from stepwell.model.payload import Pack, Payload, pack_copy
-from stepwell.model.superstep import Checkpoint, Commit, CommitKind, Plan, RecalledLog, Retention
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.lease import this_process
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Literal, cast
 
-from stepwell.model.superstep import Checkpoint, Commit, Outcome
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
+from stepwell.model.message import Outcome
 from stepwell.storage.archive import Archive
 
 Durability = Literal["sync", "async", "exit"]

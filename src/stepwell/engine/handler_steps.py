@@ -16,7 +16,8 @@ from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.steps import Step, StepContext, do_once
 from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.graph.retry import limits
-from stepwell.model.superstep import Delivery, explicit_step_key, step_key
+from stepwell.model.log_keys import explicit_step_key, step_key
+from stepwell.model.message import Delivery
 from stepwell.storage.step_calls import describe_call, name_of
 
 _UNLIMITED = limits(None, None, None)

@@ -20,9 +20,12 @@ from stepwell.errors import CheckpointCorrupt, CheckpointMissing, InputMismatch,
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import is_default_name
 from stepwell.graph.type_matching import describe
+from stepwell.model.checkpoint import Checkpoint, RunHeader
+from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import WorkflowRunState
+from stepwell.model.log_keys import RecalledLog
+from stepwell.model.message import Plan
 from stepwell.model.payload import Pack
-from stepwell.model.superstep import Checkpoint, Commit, CommitKind, Plan, RecalledLog, RunHeader, Stamp
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.ids import checkpoint_id, new_run_id

@@ -28,10 +28,12 @@ from stepwell.graph.executor import Executor, keeps_state
 from stepwell.graph.handler import HandlerSpec
 from stepwell.graph.retry import Limits
 from stepwell.graph.type_matching import describe
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
+from stepwell.model.log_keys import RecalledLog
+from stepwell.model.message import Delivery, Outcome, Plan
 from stepwell.model.payload import Payload
 from stepwell.model.state import StateView
-from stepwell.model.superstep import Checkpoint, Delivery, Outcome, Plan, RecalledLog
 from stepwell.storage.archive import Archive
 
 # Meant for the whole process, not for one run.

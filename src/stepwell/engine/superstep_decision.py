@@ -11,8 +11,10 @@ from stepwell.engine.failures import Failure, make_failure
 from stepwell.engine.open_run import new_stamp
 from stepwell.engine.superstep import Superstep
 from stepwell.errors import DurabilityError, StepwellError, SuperstepLimit
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit, Stamp
+from stepwell.model.message import Plan
 from stepwell.model.payload import Pack
-from stepwell.model.superstep import Checkpoint, Commit, Plan, Stamp
 
 
 class SuperstepDecision(msgspec.Struct, frozen=True):

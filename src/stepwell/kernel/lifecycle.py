@@ -7,21 +7,15 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from stepwell.model.checkpoint import Checkpoint, RunHeader
+from stepwell.model.child import Child
+from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import WorkflowErrorDetails, WorkflowRunState
+from stepwell.model.message import RoutedMessage
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.state import apply_write
-from stepwell.model.superstep import (
-    Assigned,
-    Checkpoint,
-    Child,
-    Commit,
-    CommitKind,
-    Edited,
-    RoutedMessage,
-    RunHeader,
-    Stamp,
-)
+from stepwell.model.state_writes import Assigned, Edited
 
 
 def begin(start: str, payload: Payload, executors: Mapping[str, Payload], stamp: Stamp) -> Commit:

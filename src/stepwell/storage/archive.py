@@ -14,19 +14,12 @@ from msgspec.structs import replace
 from stepwell.codec.codec import Codec
 from stepwell.errors import CheckpointMissing, CommitConflict, RunError
 from stepwell.kernel.lifecycle import apply, drop_undone, fork, is_at_rest
+from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
+from stepwell.model.child import Child
+from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import CheckpointInfo
-from stepwell.model.superstep import (
-    Checkpoint,
-    Child,
-    Commit,
-    CommitKind,
-    LogEntry,
-    Outcome,
-    RecalledLog,
-    Retention,
-    RunHeader,
-    Stamp,
-)
+from stepwell.model.log_keys import LogEntry, RecalledLog
+from stepwell.model.message import Outcome
 from stepwell.storage import clock
 from stepwell.storage.ids import checkpoint_id, forked_child_id
 from stepwell.storage.lease import LEASE, Owner

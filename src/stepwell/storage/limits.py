@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stepwell.errors import CheckpointCorrupt
-from stepwell.model.superstep import is_text
+from stepwell.model.valid_text import is_text
 from stepwell.storage.checked_reads import read_moment
 from stepwell.storage.port import Entry
 

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from stepwell.errors import DurabilityError
-from stepwell.model.superstep import FullHistory, Retention
+from stepwell.model.checkpoint import FullHistory, Retention
 from stepwell.storage.port import Store
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing.crash_trial import NotTheSame, Responder, Trial, TrialResult, Witness

@@ -16,8 +16,8 @@ from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive import Drive
 from stepwell.engine.open_run import STOPPED, Continue, Fresh, MoveBack, Position, Stopped, check_same_start
 from stepwell.errors import CommitConflict, RunBusy, RunError
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowRunState
-from stepwell.model.superstep import Checkpoint
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage

@@ -12,8 +12,8 @@ from stepwell.engine.open_run import STOPPED, Continue, MoveBack, Position
 from stepwell.engine.responses import check_no_caller, check_responses, find_overdue, send_responses
 from stepwell.engine.superstep_log import is_far
 from stepwell.errors import CheckpointMissing, RoutingFailed, RunBusy, RunError
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import CheckpointInfo, WorkflowEvent, WorkflowRunState
-from stepwell.model.superstep import Checkpoint
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepwell.engine.open_run import Continue, Fresh, Position, Rewind, Suspended
-from stepwell.model.superstep import is_text
+from stepwell.model.valid_text import is_text
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.limits import LONGEST
 from stepwell.workflows.waiting_runs import WaitingRun

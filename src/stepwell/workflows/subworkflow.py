@@ -36,10 +36,12 @@ from stepwell.graph.subworkflow import (
     SubWorkflowRequestMessage,
     SubWorkflowResponseMessage,
 )
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.child import Child
+from stepwell.model.commit import Commit, CommitKind
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.model.payload import PayloadList
 from stepwell.model.request import Request
-from stepwell.model.superstep import Checkpoint, Child, Commit, CommitKind
 from stepwell.storage.archive import Archive
 from stepwell.storage.ids import child_run_id, forked_child_id
 from stepwell.storage.json_text import json_of

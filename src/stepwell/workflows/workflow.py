@@ -20,8 +20,9 @@ from stepwell.graph.edges import Edge
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import Graph, default_name, signature, signature_hash
 from stepwell.graph.migration import Migration
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowEvent
-from stepwell.model.superstep import Checkpoint, Commit
 from stepwell.storage.archive import Archive
 from stepwell.storage.built_in_storage import open_archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage

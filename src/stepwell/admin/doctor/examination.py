@@ -20,9 +20,10 @@ from stepwell.admin.transfer.run_copy import PAGE, PARTLY_HERE, RunCopy, is_list
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CodecError, DurabilityError, NewerFormat, StoreUnavailable
 from stepwell.kernel.lifecycle import apply
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.child import Child
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.status_words import status_word
-from stepwell.model.superstep import Checkpoint, Child
 from stepwell.storage.archive import parent_of
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.limits import entry_flaws, flaw_in_count, flaw_in_time

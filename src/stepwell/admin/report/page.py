@@ -16,11 +16,11 @@ from stepwell.admin.report.json_tree import Tree, format_brief
 from stepwell.admin.report.markup import escape, shorten
 from stepwell.admin.report.timeline import CommitRow, Timeline, load_timeline
 from stepwell.admin.transfer.redaction import LOCK
+from stepwell.model.commit import Commit, Done
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.status_words import status_word
-from stepwell.model.superstep import Commit, Done
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.json_text import json_of
 from stepwell.storage.permissions import creating

@@ -14,7 +14,8 @@ from stepwell.admin.transfer.run_copy import RunCopy, read_records, read_run_cop
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing
 from stepwell.kernel.lifecycle import apply, drop_undone
-from stepwell.model.superstep import Checkpoint, Commit
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
 from stepwell.storage.port import Store
 from stepwell.storage.wire.format import header_of, read_commit
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from stepwell.admin.transfer.container import Role
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointCorrupt, CheckpointMissing, CommitConflict
-from stepwell.model.superstep import Checkpoint, Child, Commit
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.child import Child
+from stepwell.model.commit import Commit
 from stepwell.storage.archive import StoreArchive, parent_of
 from stepwell.storage.ids import child_run_id, forked_child_id
 from stepwell.storage.port import Entry, Record, Store

@@ -19,7 +19,7 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from stepwell.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
-from stepwell.model.superstep import FullHistory, Retention
+from stepwell.model.checkpoint import FullHistory, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.storage.lease import LEASE, Owner

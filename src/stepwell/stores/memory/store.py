@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from stepwell.errors import CheckpointCorrupt, CommitConflict
-from stepwell.model.superstep import FullHistory, Retention
+from stepwell.model.checkpoint import FullHistory, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.storage.lease import LEASE, Lease, Owner

@@ -6,7 +6,7 @@ imported without it.
 
 from __future__ import annotations
 
-from stepwell.model.superstep import Retention
+from stepwell.model.checkpoint import Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.storage.lease import LEASE
