@@ -265,11 +265,11 @@ class HandlerContext(WorkflowContext[Any, Any]):
     ) -> Any:
         self._check_open("step")
         check_step(name, function, key)
-        place, branch = self.steps.place(name, key)
+        log_key, branch = self.steps.assign_key(name, key)
         limited = limits(retry, timeout, None)
         step = Step(
             name,
-            place,
+            log_key,
             function=function,
             args=args,
             kwargs=kwargs,

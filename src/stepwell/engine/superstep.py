@@ -20,7 +20,7 @@ from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.failures import Failure, details_of, handler_error, make_failure
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.engine.superstep_log import Parked, SuperstepLog
-from stepwell.engine.telemetry import StepObserver
+from stepwell.engine.telemetry import SuperstepObserver
 from stepwell.engine.threads import run_in_own_thread, run_in_thread
 from stepwell.engine.time_limits import TimeLimit
 from stepwell.errors import RoutingFailed
@@ -68,7 +68,7 @@ class Superstep:
         at: Checkpoint,
         plan: Plan,
         log: RecalledLog,
-        observer: StepObserver | None = None,
+        observer: SuperstepObserver | None = None,
     ) -> None:
         self.observer = observer
         self._scope, self._executors, self._archive, self._at, self._plan = scope, executors, archive, at, plan

@@ -24,56 +24,56 @@ class SuperstepDecision(msgspec.Struct, frozen=True):
 
 
 async def decide(
-    definition: WorkflowDefinition, step: Superstep, at: Checkpoint, plan: Plan, pack: Pack, cancelled: bool
+    definition: WorkflowDefinition, superstep: Superstep, at: Checkpoint, plan: Plan, pack: Pack, cancelled: bool
 ) -> SuperstepDecision:
     """Evaluate conditions and merge outcomes into a commit; store the outcomes of a superstep that cannot commit."""
-    here = new_stamp(at.run_id, at.header.epoch, at.number + 1)
+    stamp = new_stamp(at.run_id, at.header.epoch, at.number + 1)
     if cancelled:
-        await step.persist()
-        return SuperstepDecision(kernel.cancel(at, here), None)
-    errors = [step.failures[d.id] for d in plan.deliveries if d.id in step.failures]
+        await superstep.persist()
+        return SuperstepDecision(kernel.cancel(at, stamp), None)
+    errors = [superstep.failures[d.id] for d in plan.deliveries if d.id in superstep.failures]
     if at.since_input >= definition.max_iterations:
-        errors = [_failure(at, _limit_error(at, plan, step), step)]
-    if not errors and step.parked:
-        await step.persist()
-        return SuperstepDecision(kernel.park(at, min(step.parked.values()), here), None)
+        errors = [_failure(at, _limit_error(at, plan, superstep), superstep)]
+    if not errors and superstep.parked:
+        await superstep.persist()
+        return SuperstepDecision(kernel.park(at, min(superstep.parked.values()), stamp), None)
     if not errors:
         try:
-            return await _merge(definition, step, at, plan, pack, here)
+            return await _merge(definition, superstep, at, plan, pack, stamp)
         except DurabilityError:
             raise
         except StepwellError as error:
-            errors = [_failure(at, error, step)]
-    await step.persist()
-    return _fail(at, errors, here)
+            errors = [_failure(at, error, superstep)]
+    await superstep.persist()
+    return _fail(at, errors, stamp)
 
 
 async def _merge(
-    definition: WorkflowDefinition, step: Superstep, at: Checkpoint, plan: Plan, pack: Pack, here: Stamp
+    definition: WorkflowDefinition, superstep: Superstep, at: Checkpoint, plan: Plan, pack: Pack, stamp: Stamp
 ) -> SuperstepDecision:
     graph = definition.graph
-    routes = {id: await choose_routes(graph, at.run_id, outcome) for id, outcome in step.outcomes.items()}
-    merged = kernel.merge(graph, at, plan, outcomes=step.outcomes, routes=routes, pack=pack, stamp=here)
+    routes = {id: await choose_routes(graph, at.run_id, outcome) for id, outcome in superstep.outcomes.items()}
+    merged = kernel.merge(graph, at, plan, outcomes=superstep.outcomes, routes=routes, pack=pack, stamp=stamp)
     return SuperstepDecision(merged.commit, merged.next)
 
 
-def _fail(at: Checkpoint, errors: list[Failure], here: Stamp) -> SuperstepDecision:
+def _fail(at: Checkpoint, errors: list[Failure], stamp: Stamp) -> SuperstepDecision:
     for other in errors[1:]:
         errors[0].error.add_note(f"also: {other.error}")
     return SuperstepDecision(
-        kernel.fail(at, tuple(other_failure.details for other_failure in errors), here), None, errors[0].error
+        kernel.fail(at, tuple(other_failure.details for other_failure in errors), stamp), None, errors[0].error
     )
 
 
-def _failure(at: Checkpoint, error: StepwellError, step: Superstep) -> Failure:
-    return make_failure(at.run_id, None, error, stored=step.is_stored)
+def _failure(at: Checkpoint, error: StepwellError, superstep: Superstep) -> Failure:
+    return make_failure(at.run_id, None, error, stored=superstep.is_stored)
 
 
-def _limit_error(at: Checkpoint, plan: Plan, step: Superstep) -> SuperstepLimit:
+def _limit_error(at: Checkpoint, plan: Plan, superstep: Superstep) -> SuperstepLimit:
     still = ", ".join(dict.fromkeys(repr(delivery.executor) for delivery in plan.deliveries))
     return SuperstepLimit(
         f"run {at.run_id!r} took {at.since_input} supersteps since its last input and is not completed: {still} "
         f"would run next; build the workflow with a larger max_iterations and "
-        f"{'resume' if step.is_stored else 'run it again'}",
+        f"{'resume' if superstep.is_stored else 'run it again'}",
         run_id=at.run_id,
     )

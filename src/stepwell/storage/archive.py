@@ -59,12 +59,12 @@ class Archive(Protocol):
         after: Checkpoint,
         *,
         before: Checkpoint | None = None,
-        settled: int | None = None,
+        drop_log_through: int | None = None,
         consumed: tuple[str, ...] = (),
     ) -> None:
         """Append a commit if the run is still where it was. Durable on return. `before` is where
         the run was: large values are written as a delta to it. In the same transaction, drops the
-        superstep log up to the place `settled` and consumes signals.
+        superstep log up to the place `drop_log_through` and consumes signals.
         """
 
     async def send(self, run_id: str, key: str, body: bytes) -> bool:
@@ -178,7 +178,7 @@ class StoreArchive:
         after: Checkpoint,
         *,
         before: Checkpoint | None = None,
-        settled: int | None = None,
+        drop_log_through: int | None = None,
         consumed: tuple[str, ...] = (),
     ) -> None:
         # A restored or migrated run has a new header from here on, and only snapshots hold a
@@ -190,7 +190,7 @@ class StoreArchive:
         snapshot = commit.number == 0 or new_header or rests or self._chain.wants_snapshot(after)
         below = self._unneeded_below(after) if snapshot else None
         effects = CommitEffects(
-            settled,
+            drop_log_through,
             consumed,
             asked=pending_of(after.header, commit.asked),
             closed=commit.closed,

@@ -145,7 +145,7 @@ class ContractArchive:
         after: Checkpoint,
         *,
         before: Checkpoint | None = None,
-        settled: int | None = None,
+        drop_log_through: int | None = None,
         consumed: tuple[str, ...] = (),
     ) -> None:
         await self._storage.save(view(after, commit))

@@ -8,7 +8,7 @@ from typing import Any
 
 from stepwell import kernel
 from stepwell.engine import watchers
-from stepwell.engine.open_run import STOPPED, Continue, MoveBack, Position
+from stepwell.engine.open_run import STOPPED, Position, RestoreRun, ResumeRun
 from stepwell.engine.responses import check_no_caller, check_responses, find_overdue, send_responses
 from stepwell.engine.superstep_log import is_far
 from stepwell.errors import CheckpointMissing, RoutingFailed, RunBusy, RunError
@@ -183,7 +183,7 @@ class RunHandle:
         check_no_caller(await self._head())
         checkpoint_id = await self._find_own(checkpoint)
         try:
-            at = await self._background.restore_run(MoveBack(self.run_id, checkpoint_id))
+            at = await self._background.restore_run(RestoreRun(self.run_id, checkpoint_id))
         except Exception:
             # The restore has stopped the drives of this loop.
             self._background.continue_run()
@@ -307,7 +307,7 @@ class RunHandle:
 
     async def _stop(self) -> WorkflowRunState:
         """Cancel a run that nobody drives. Raises RunBusy if somebody does."""
-        drive = self._background.drive(Continue(self.run_id))
+        drive = self._background.drive(ResumeRun(self.run_id))
         drive.cancel()
         async for _ in drive.events():
             pass

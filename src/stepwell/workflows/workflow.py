@@ -14,7 +14,7 @@ from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive import Drive
 from stepwell.engine.drive_options import ExecutorSource, OnChangedStep, Options
 from stepwell.engine.durability import LEVELS, Durability
-from stepwell.engine.open_run import Fresh, Position, Rewind
+from stepwell.engine.open_run import FromCheckpoint, Position, StartRun
 from stepwell.engine.stream import RunStream
 from stepwell.graph.edges import Edge
 from stepwell.graph.executor import Executor
@@ -202,7 +202,7 @@ class Workflow:
         position = (
             position_of(message, run_id, checkpoint_id, tags) if waiting is None else position_of_waiting(waiting)
         )
-        if isinstance(position, Rewind) and responses is not None and run_id is None:
+        if isinstance(position, FromCheckpoint) and responses is not None and run_id is None:
             position = replace(position, only_head=True)
         # Copied now: the run may start later, when the stream is read.
         private_values, answers = dict(private or {}), dict(responses or {})
@@ -241,7 +241,7 @@ class Workflow:
         event loop. Without a storage the run is kept in memory, as long as this workflow object.
         """
         position = position_of(message, run_id, None, tags)
-        assert isinstance(position, Fresh)
+        assert isinstance(position, StartRun)
         storage = self._storage_for(checkpoint_storage)
         return RunHandle(self, position.run_id, storage, dict(private or {}), position)
 
