@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from stepwell.codec.codec import Codec
 from stepwell.errors import CheckpointMissing, CommitConflict, RunError
-from stepwell.kernel.lifecycle import apply, drop_undone, fork, is_at_rest
+from stepwell.kernel.apply import apply
+from stepwell.kernel.lifecycle import drop_undone, fork, is_at_rest
 from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit, CommitKind, Stamp

@@ -16,8 +16,8 @@ from stepwell.codec.codec import DEFAULT_CODEC, Codec, Encoded
 from stepwell.codec.traversal import key_step, shorten
 from stepwell.errors import CheckpointCorrupt, CodecError
 from stepwell.graph.graph import signature_hash
+from stepwell.kernel.apply import apply
 from stepwell.kernel.commit_events import request_events
-from stepwell.kernel.lifecycle import apply
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
