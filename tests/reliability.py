@@ -24,7 +24,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from stepwell.model.superstep import Retention
+from stepwell.model.checkpoint import Retention
 from stepwell.stores.files.store import FileStore
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.stores.postgres.store import PostgresStore

@@ -41,8 +41,8 @@ from stepwell.graph.handler import handler, response_handler
 from stepwell.graph.migration import Migration
 from stepwell.graph.persistent import persistent
 from stepwell.graph.retry import RetryPolicy
+from stepwell.model.checkpoint import FullHistory, LatestOnly, Retention
 from stepwell.model.event import CheckpointInfo, WorkflowEvent, WorkflowRunState
-from stepwell.model.superstep import FullHistory, LatestOnly, Retention
 from stepwell.storage.checkpoint import WorkflowCheckpoint
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.storage.encryption import Seal
@@ -50,7 +50,7 @@ from stepwell.stores.files.store import FileCheckpointStorage
 from stepwell.stores.memory.store import InMemoryCheckpointStorage
 from stepwell.stores.postgres.storage import PostgresCheckpointStorage
 from stepwell.stores.sqlite.store import SQLiteCheckpointStorage
-from stepwell.viz.picture import WorkflowViz
+from stepwell.viz.workflow_viz import WorkflowViz
 from stepwell.workflows.builder import WorkflowBuilder
 from stepwell.workflows.result import WorkflowRunResult
 from stepwell.workflows.subworkflow import WorkflowExecutor

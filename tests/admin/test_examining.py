@@ -24,7 +24,7 @@ from stepwell import (
 from stepwell.admin.doctor.examination import Examined, Finding, examine
 from stepwell.admin.transfer.exporter import export_run
 from stepwell.admin.transfer.importer import import_run
-from stepwell.admin.transfer.snapshots import PARTLY_HERE
+from stepwell.admin.transfer.run_copy import PARTLY_HERE
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.port import Record, RunEntry, Wake
 from stepwell.stores.memory.store import MemoryStore

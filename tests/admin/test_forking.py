@@ -12,7 +12,7 @@ from stepwell.admin.forks.fork import fork
 from stepwell.admin.lookup import NotFound, find_run
 from stepwell.admin.state_edits import EditRefused
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.model.superstep import RunHeader
+from stepwell.model.checkpoint import RunHeader
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.lease import this_process
 from stepwell.testing.faults.crash import Crash, CrashingStore

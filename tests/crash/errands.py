@@ -22,7 +22,7 @@ from stepwell import (
 )
 from stepwell.engine import handler_context as context
 from stepwell.engine import superstep_log as timers
-from stepwell.model.superstep import step_key
+from stepwell.model.log_keys import step_key
 from stepwell.storage.built_in_storage import BuiltInStorage
 
 from .ledger import Ledger, nonce

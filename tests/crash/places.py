@@ -82,7 +82,12 @@ class Witness:
         entry = record.entry
         await self._accepted(lambda: self._append(record, effects), entry.run_id, f"commit {entry.number}")
         self._ledger.write(
-            "committed", entry.run_id, number=entry.number, stamp=entry.at, settled=effects.settled, status=entry.status
+            "committed",
+            entry.run_id,
+            number=entry.number,
+            stamp=entry.at,
+            settled=effects.drop_log_through,
+            status=entry.status,
         )
 
     async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stepwell import WorkflowRunState
-from stepwell.model.superstep import Checkpoint, Commit
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
 
 from .errands import ACTS
 from .ledger import Line

@@ -18,7 +18,7 @@ from stepwell.admin import draw, export_to, report_run
 from stepwell.cli.app import COMMANDS, Program, stepwell
 from stepwell.declarative import AgentWorkflow, AgentWorkflowInstance, equals
 from stepwell.model.visible_text import visible, visible_json
-from stepwell.viz.picture import WorkflowViz
+from stepwell.viz.workflow_viz import WorkflowViz
 
 HIDDEN = "".join(
     [

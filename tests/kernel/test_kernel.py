@@ -26,25 +26,12 @@ from stepwell.kernel import (
     route,
     waiting_joins,
 )
+from stepwell.model.checkpoint import Checkpoint, RunHeader
+from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent
+from stepwell.model.message import Delivery, Outcome, Output, Routed, RoutedMessage, Sent
 from stepwell.model.payload import Payload, pack_copy
-from stepwell.model.superstep import (
-    Appended,
-    Assigned,
-    Checkpoint,
-    Commit,
-    CommitKind,
-    Deleted,
-    Delivery,
-    Edited,
-    Outcome,
-    Output,
-    Routed,
-    RoutedMessage,
-    RunHeader,
-    Sent,
-    Stamp,
-)
+from stepwell.model.state_writes import Appended, Assigned, Deleted, Edited
 
 NOW = Stamp("id-of-now", "2026-01-01T00:00:00+00:00")
 THEN = Stamp("id-of-then", "2025-01-01T00:00:00+00:00")

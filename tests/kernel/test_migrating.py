@@ -11,21 +11,13 @@ from stepwell import DefinitionError, Executor, WorkflowBuilder, WorkflowContext
 from stepwell.errors import MigrationFailed
 from stepwell.graph.migration import Migration
 from stepwell.kernel import Migrator, plan
+from stepwell.model.checkpoint import Checkpoint, RunHeader
+from stepwell.model.child import Child
+from stepwell.model.commit import Stamp
+from stepwell.model.message import Outcome, Reply, RoutedMessage, Sent
 from stepwell.model.payload import Payload, pack_copy
 from stepwell.model.request import Request
-from stepwell.model.superstep import (
-    Appended,
-    Assigned,
-    Checkpoint,
-    Child,
-    Deleted,
-    Outcome,
-    Reply,
-    RoutedMessage,
-    RunHeader,
-    Sent,
-    Stamp,
-)
+from stepwell.model.state_writes import Appended, Assigned, Deleted
 
 IDLE, WAITING = WorkflowRunState.IDLE, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 AT = "2026-01-01T00:00:00+00:00"

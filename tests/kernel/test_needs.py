@@ -20,20 +20,13 @@ from stepwell import (
     response_handler,
 )
 from stepwell.kernel.compatibility import find_incompatibilities, split_union
+from stepwell.model.checkpoint import Checkpoint, RunHeader
+from stepwell.model.child import Child
+from stepwell.model.commit import Stamp
+from stepwell.model.log_keys import LogEntry, RecalledLog
+from stepwell.model.message import Outcome, Reply, RoutedMessage, Sent
 from stepwell.model.payload import Payload, pack_copy
 from stepwell.model.request import Request
-from stepwell.model.superstep import (
-    Checkpoint,
-    Child,
-    LogEntry,
-    Outcome,
-    RecalledLog,
-    Reply,
-    RoutedMessage,
-    RunHeader,
-    Sent,
-    Stamp,
-)
 
 JOIN = "all of b, c -> d"
 

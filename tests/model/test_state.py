@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from stepwell.errors import RunError, StateConflict
+from stepwell.model.message import Outcome
 from stepwell.model.payload import Payload, pack_copy
 from stepwell.model.state import GrownList, Reducer, StateView, apply_write, fold, grow
-from stepwell.model.superstep import Appended, Assigned, Deleted, Outcome, Write
+from stepwell.model.state_writes import Appended, Assigned, Deleted, Write
 
 
 def closed(value: object) -> Payload:

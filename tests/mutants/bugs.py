@@ -44,11 +44,11 @@ ENGINE = (
     Bug(
         "it is told before it is stored",
         "engine/drive.py",
-        "                    at = await self._commit(step, at, decided)\n",
+        "                    at = await self._commit(superstep, at, decided)\n",
         "                    early = kernel.apply(at.header, at, decided.commit)\n"
         "                    for event in self._broadcast.emit_commit(decided.commit, early):\n"
         "                        yield event\n"
-        "                    at = await self._commit(step, at, decided)\n",
+        "                    at = await self._commit(superstep, at, decided)\n",
         (
             "engine/test_running.py",
             "engine/test_runs.py",
@@ -74,8 +74,8 @@ ENGINE = (
     Bug(
         "what memory holds is not forgotten with the commit",
         "engine/drive.py",
-        "        settled = at.place if commit.place != at.place else None\n",
-        "        settled = None\n",
+        "        drop_log_through = at.place if commit.place != at.place else None\n",
+        "        drop_log_through = None\n",
         ("engine/test_memory.py",),
     ),
     Bug(
@@ -111,8 +111,8 @@ MAIL = (
     Bug(
         "mail is not consumed",
         "storage/archive.py",
-        "            settled,\n            consumed,\n",
-        "            settled,\n            (),\n",
+        "            drop_log_through,\n            consumed,\n",
+        "            drop_log_through,\n            (),\n",
         ("engine/test_requests.py", HANDLES),
     ),
     Bug(
@@ -155,14 +155,14 @@ TIME = (
     ),
     Bug(
         "steps of one name are one step",
-        "model/superstep.py",
+        "model/log_keys.py",
         'return f"{delivery}/step/{number}{_in_branch(branch)}/{name}"',
         'return f"{delivery}/step/0{_in_branch(branch)}/{name}"',
         ("engine/test_steps.py",),
     ),
     Bug(
         "branches share their steps",
-        "model/superstep.py",
+        "model/log_keys.py",
         'return f"@{branch}" if branch else ""',
         'return ""',
         (BRANCHES,),
@@ -406,7 +406,7 @@ EDGES = (
     Bug(
         "doctor does not look again at a run that was moved on",
         "admin/doctor/examination.py",
-        "            if (again.at.number, listed) == (snapshot.at.number, entry):\n",
+        "            if (again.at.number, listed) == (run_copy.at.number, entry):\n",
         "            if again is not None:\n",
         ("admin/test_examining.py",),
     ),

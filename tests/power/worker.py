@@ -77,7 +77,7 @@ def _about(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str
             "drop_below": effects.drop_below,
             "reduced": {str(one.entry.number): one.body.decode() for one in effects.reduced},
             "body": record.body.decode(),
-            "settled": effects.settled,
+            "settled": effects.drop_log_through,
             "consumed": effects.consumed,
             "asked": [question.request_id for question in effects.asked],
             "closed": effects.closed,

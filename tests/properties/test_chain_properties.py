@@ -15,8 +15,10 @@ from msgspec.structs import replace
 from stepwell.codec.codec import Codec
 from stepwell.graph.graph import Graph
 from stepwell.kernel import apply, begin, merge, restore
+from stepwell.model.checkpoint import Checkpoint, RunHeader
+from stepwell.model.commit import Commit, Stamp
+from stepwell.model.message import Delivery, Outcome, Plan
 from stepwell.model.state import StateView
-from stepwell.model.superstep import Checkpoint, Commit, Delivery, Outcome, Plan, RunHeader, Stamp
 from stepwell.storage import deltas as edits
 from stepwell.storage import snapshot_chain as chain
 from stepwell.storage.archive import StoreArchive

@@ -14,8 +14,10 @@ from stepwell.codec.codec import Codec
 from stepwell.engine.edge_conditions import choose_routes
 from stepwell.graph.graph import Graph
 from stepwell.kernel import apply, begin, merge, plan
+from stepwell.model.checkpoint import Checkpoint, RunHeader
+from stepwell.model.commit import Stamp
+from stepwell.model.message import Outcome, Plan, RoutedMessage, Sent
 from stepwell.model.payload import pack_copy
-from stepwell.model.superstep import Checkpoint, Outcome, Plan, RoutedMessage, RunHeader, Sent, Stamp
 from stepwell.storage.archive import StoreArchive
 from stepwell.stores.memory.store import MemoryStore
 from tests.properties.webs import NAMES, Model, Sending, Way, Web, webs

@@ -14,10 +14,12 @@ from stepwell import InMemoryCheckpointStorage, StateConflict, WorkflowBuilder, 
 from stepwell.codec.codec import Codec
 from stepwell.graph.graph import Graph
 from stepwell.kernel import apply, merge
+from stepwell.model.checkpoint import Checkpoint, RunHeader
+from stepwell.model.commit import Stamp
 from stepwell.model.event import WorkflowRunState
+from stepwell.model.message import Delivery, Outcome, Plan
 from stepwell.model.payload import Pack, pack_copy
 from stepwell.model.state import StateView
-from stepwell.model.superstep import Checkpoint, Delivery, Outcome, Plan, RunHeader, Stamp
 from tests.properties.pages import REDUCERS, Conflict, Page, Sight, Turn, came_to, committed, reducers, turns
 
 quick = settings(max_examples=200, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))

@@ -15,7 +15,7 @@ from stepwell.engine import branches
 from stepwell.engine import commit as storing
 from stepwell.engine import drive as engine
 from stepwell.engine.superstep_log import SuperstepLog
-from stepwell.model.superstep import RecalledLog
+from stepwell.model.log_keys import RecalledLog
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.port import NO_EFFECTS
 from stepwell.stores.memory.store import MemoryStore

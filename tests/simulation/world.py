@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from stepwell import CommitConflict, RequestError, RunBusy, StoreUnavailable, WorkflowContext, WorkflowRunResult
-from stepwell.model import superstep as core_model
+from stepwell.model import checkpoint as core_model
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import Crash, Ledger

@@ -29,7 +29,7 @@ async def drive(store: PostgresStore, run_id: str, count: int) -> None:
         assert await store.write_log(run_id, number, "k", b"1")
         assert await store.send(run_id, str(number), b"1")
         assert [key for key, _ in await store.pending_signals(run_id)] == [str(number)]
-        await store.append(record(run_id, number), CommitEffects(settled=number, consumed=(str(number),)))
+        await store.append(record(run_id, number), CommitEffects(drop_log_through=number, consumed=(str(number),)))
         head = await store.head(run_id)
         assert head is not None
         assert head.entry.number == number

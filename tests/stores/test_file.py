@@ -58,7 +58,7 @@ async def main():
     number = 0
     while True:
         await store.write_log("r", number, "k", b"1")
-        await store.append(record("r", number, body="x" * 50000), CommitEffects(settled=number))
+        await store.append(record("r", number, body="x" * 50000), CommitEffects(drop_log_through=number))
         print(number, flush=True)
         number += 1
 
@@ -117,7 +117,7 @@ async def test_a_killed_writer_loses_nothing_it_was_told_is_stored(root: Path) -
         assert kept == list(range(len(kept)))
         assert len(kept) >= len([line for line in told if line])
         assert len(await store.entries()) == len(kept)
-        await store.append(record("r", len(kept)), CommitEffects(settled=len(kept)))
+        await store.append(record("r", len(kept)), CommitEffects(drop_log_through=len(kept)))
         assert await store.read_log("r", len(kept) - 1) == {}
         await store.close()
         assert not list(root.rglob(".tmp-*"))
@@ -352,7 +352,7 @@ async def test_memory_of_a_settled_place_is_forgotten_by_the_next_append(store: 
     await fill(store, "r", 1)
     await store.write_log("r", 1, "k", b"1")
     await store.append(record("r", 1))  # as if killed before it forgot place 1
-    await store.append(record("r", 2), CommitEffects(settled=2))
+    await store.append(record("r", 2), CommitEffects(drop_log_through=2))
     assert not list(root.rglob("000001-k.json"))
 
 

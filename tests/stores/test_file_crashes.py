@@ -304,7 +304,7 @@ async def test_pending_and_wakes_read_one_small_file_of_each_run(
 async def test_a_run_that_asks_nothing_has_no_further_files(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     for number in range(3):
-        await store.append(record("r", number), CommitEffects(settled=number))
+        await store.append(record("r", number), CommitEffects(drop_log_through=number))
     assert sorted(os.listdir(tmp_path / "w" / "r")) == [".lock", *(f"{n:06d}-r-{n}.json" for n in range(3))]
     await store.close()
 

@@ -149,8 +149,8 @@ class Operator:
         consumed = tuple(each for each in KEYS if chosen.random() < 0.05)
         told = run_metadata(team=chosen.choice("ab")) if chosen.random() < 0.2 else None
         below = chosen.randrange(latest + 1) if latest > 0 and chosen.random() < 0.2 else None
-        settled, wake = latest if chosen.random() < 0.5 else None, chosen.choice(["2026", None])
-        effects = CommitEffects(settled, consumed, asked, closed, wake, told, below)
+        drop_log_through, wake = latest if chosen.random() < 0.5 else None, chosen.choice(["2026", None])
+        effects = CommitEffects(drop_log_through, consumed, asked, closed, wake, told, below)
         outputs = chosen.random() < 0.2
         actions: list[tuple[float, Callable[[Store], Awaitable[object]]]] = [
             (8, lambda store: store.append(record("r", latest + 1, checkpoint_id=id, outputs=outputs, at=id), effects)),

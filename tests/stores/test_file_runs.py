@@ -315,7 +315,7 @@ async def test_a_file_of_several_things_is_found_by_another_store(
     for key in "abcd":
         assert not await other.write_log("r", 0, key, b"2")
     assert await other.read_log("r", 0) == dict.fromkeys("abcd", b"1")
-    await other.append(record("r", 1), CommitEffects(settled=0))
+    await other.append(record("r", 1), CommitEffects(drop_log_through=0))
     assert await store.read_log("r", 0) == {}
     assert os.listdir(tmp_path / "w" / "r" / "memory") == []
 

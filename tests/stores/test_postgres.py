@@ -59,7 +59,7 @@ async def main():
     number = 0
     while True:
         await store.write_log("r", number, "k", b"1")
-        await store.append(record("r", number, body="x" * 5000), CommitEffects(settled=number))
+        await store.append(record("r", number, body="x" * 5000), CommitEffects(drop_log_through=number))
         print(number, flush=True)
         number += 1
 
@@ -213,7 +213,7 @@ async def test_what_one_run_asks_for_is_done_in_that_order(store: PostgresStore,
             asyncio.ensure_future(job)
             for job in (
                 store.write_log("r", 0, "k", b"1"),
-                store.append(record("r", 0), CommitEffects(settled=0)),
+                store.append(record("r", 0), CommitEffects(drop_log_through=0)),
                 store.append(record("r", 1)),
                 store.append(record("r", 1)),
                 store.send("r", "k", b"1"),
@@ -332,7 +332,7 @@ async def on_a_breaking_line(schema: str) -> AsyncIterator[tuple[PostgresStore, 
 async def test_what_was_done_and_not_answered_is_not_done_twice(schema: str, plans: list[str]) -> None:
     async with on_a_breaking_line(schema) as (store, line):
         mine = this_process("mine")
-        everything = CommitEffects(settled=1, consumed=("m",), asked=(question("r", "q"),), wake="2026")
+        everything = CommitEffects(drop_log_through=1, consumed=("m",), asked=(question("r", "q"),), wake="2026")
         for job, answer in [
             (store.write_log("r", 1, "k", b"1"), True),
             (store.send("r", "m", b"1"), True),

@@ -65,7 +65,9 @@ async def test_what_is_alone_needs_no_thread_and_leaves_nothing_open(
     assert numbers(await store.history("r")) == list(range(50))
 
 
-@pytest.mark.parametrize("effects", [CommitEffects(), CommitEffects(settled=0, wake=on(9)), CommitEffects(fence=2**62)])
+@pytest.mark.parametrize(
+    "effects", [CommitEffects(), CommitEffects(drop_log_through=0, wake=on(9)), CommitEffects(fence=2**62)]
+)
 async def test_what_is_alone_is_stored_as_what_is_not(
     store: PostgresStore, schema: str, effects: CommitEffects
 ) -> None:
@@ -77,7 +79,7 @@ async def test_what_is_alone_is_stored_as_what_is_not(
     await store.append(one, effects)
     alone = ask(f"SELECT {columns} FROM {schema}.commits WHERE run_id = 'r' AND number = 1")
     run = ask(f"SELECT latest, status, wake FROM {schema}.runs WHERE run_id = 'r'")
-    assert await store.read_log("r", 0) == ({"k": b"1"} if effects.settled is None else {})
+    assert await store.read_log("r", 0) == ({"k": b"1"} if effects.drop_log_through is None else {})
     await store.remove("r", 1)
     await asyncio.gather(store.append(one, effects), store.append(record(odd, 1, workflow=odd)))
     assert ask(f"SELECT {columns} FROM {schema}.commits WHERE run_id = 'r' AND number = 1") == alone

@@ -58,7 +58,7 @@ async def main():
     number = 0
     while True:
         await store.write_log("r", number, "k", b"1")
-        await store.append(record("r", number, body="x" * 5000), CommitEffects(settled=number))
+        await store.append(record("r", number, body="x" * 5000), CommitEffects(drop_log_through=number))
         print(number, flush=True)
         number += 1
 

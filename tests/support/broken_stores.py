@@ -28,9 +28,9 @@ class ConsumesBeforeItAppends(MemoryStore):
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         head = await self.head(record.entry.run_id)
         if head is not None:
-            await self.put(head, CommitEffects(consumed=effects.consumed, settled=effects.settled))
+            await self.put(head, CommitEffects(consumed=effects.consumed, drop_log_through=effects.drop_log_through))
         await asyncio.sleep(0)  # and meanwhile somebody may look
-        await super().append(record, replace(effects, consumed=(), settled=None))
+        await super().append(record, replace(effects, consumed=(), drop_log_through=None))
 
 
 class ConsumesAfterItAppends(MemoryStore):

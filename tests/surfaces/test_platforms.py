@@ -28,7 +28,7 @@ REFUSED_ELSEWHERE = {  # they need POSIX: their stores refuse to be opened witho
     *("declarative/files/durable_files.py", "declarative/transcripts.py"),
 }
 ASKED_FOR = {  # each looks whether the name is there before it uses it, or whether this is Linux
-    "storage/system.py": {"register_at_fork"},
+    "storage/posix.py": {"register_at_fork"},
     "storage/permissions.py": {"fchmod"},
     "storage/clock.py": {"clock_gettime", "CLOCK_BOOTTIME"},
     "stores/fork_hooks.py": {"register_at_fork"},

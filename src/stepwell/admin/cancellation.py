@@ -16,8 +16,10 @@ from stepwell.engine import lease_renewal
 from stepwell.engine.commit import store_commit
 from stepwell.engine.responses import check_no_caller
 from stepwell.errors import RunBusy
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Stamp
 from stepwell.model.event import WorkflowRunState
-from stepwell.model.superstep import Checkpoint, Stamp, is_text
+from stepwell.model.valid_text import is_text
 from stepwell.storage import clock
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage

@@ -11,9 +11,12 @@ from stepwell.engine.compatibility import CompatibleRun, make_compatible
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.errors import CheckpointMissing, CodecError, DurabilityError, GraphChanged, StoreUnavailable
 from stepwell.graph.subworkflow import Nesting
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.child import Child
 from stepwell.model.event import WorkflowRunState
+from stepwell.model.log_keys import RecalledLog
 from stepwell.model.payload import Payload
-from stepwell.model.superstep import Checkpoint, Child, RecalledLog, is_text
+from stepwell.model.valid_text import is_text
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import child_run_id

@@ -9,7 +9,7 @@ from typing import TypeVar
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing, StepwellError
 from stepwell.model.event import CheckpointInfo
-from stepwell.model.superstep import is_text
+from stepwell.model.valid_text import is_text
 from stepwell.storage.archive import StoreArchive, is_head, superseded_error
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.port import Entry, RunEntry, RunFilter, Store

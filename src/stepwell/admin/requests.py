@@ -12,12 +12,12 @@ import msgspec
 from stepwell.admin.lookup import NotFound, entry_of, find_run
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.engine.responses import check_no_caller
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.request import Request
-from stepwell.model.superstep import Checkpoint
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.damage import decode_stored
+from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.json_text import json_of
 from stepwell.storage.pending_requests import PendingRequest
 from stepwell.storage.signals import PlainResponseSignal, ResponseSignal, is_of_epoch, read_signal

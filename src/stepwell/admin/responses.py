@@ -12,8 +12,8 @@ from stepwell.admin.state_edits import check_plain
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.engine.responses import check_no_caller, has_passed
 from stepwell.errors import RequestExpired, UnknownRequest
+from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.request import Request
-from stepwell.model.superstep import Checkpoint, RunHeader
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import new_run_id

@@ -14,7 +14,7 @@ from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.codec.plain_json import INT_MAX, INT_MIN
 from stepwell.codec.traversal import DEPTH, shorten
 from stepwell.errors import CodecError, StepwellError
-from stepwell.model.superstep import is_text
+from stepwell.model.valid_text import is_text
 
 _SHOWN = 12  # keys listed in an error
 

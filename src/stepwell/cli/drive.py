@@ -17,10 +17,10 @@ from stepwell.cli.hints import command_line
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.views.events import TimedEvent, data_of
 from stepwell.cli.views.follow import Follower, make_follower
+from stepwell.cli.views.live_view_state import Scene
 from stepwell.cli.views.output import print_document, print_json_line, print_note, print_value, reserve_stdout
 from stepwell.cli.views.requests import format_requests
 from stepwell.cli.views.result import Result, to_plain
-from stepwell.cli.views.scene import Scene
 from stepwell.cli.views.text import format_moment
 from stepwell.errors import RunError, StoreUnavailable
 from stepwell.model.status_words import SLEEPING, status_word

@@ -14,7 +14,7 @@ import stepwell
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.errors import CodecError
 from stepwell.graph.type_matching import describe, flatten
-from stepwell.model.superstep import is_text
+from stepwell.model.valid_text import is_text
 from stepwell.storage.response_types import NotOfType, answer_as
 
 if TYPE_CHECKING:

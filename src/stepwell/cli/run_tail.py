@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from stepwell.cli.stores.history import events_of, follow_commits, read_head, read_latest
 from stepwell.cli.views.follow import Follower, JsonLines, Lines, draw_on
+from stepwell.cli.views.live_view_state import Scene
 from stepwell.cli.views.output import print_note
-from stepwell.cli.views.scene import Scene
 from stepwell.model.status_words import status_word
 
 if TYPE_CHECKING:
     from stepwell.cli.views.events import TimedEvent
-    from stepwell.model.superstep import RoutedMessage
+    from stepwell.model.message import RoutedMessage
     from stepwell.storage.built_in_storage import BuiltInStorage
     from stepwell.storage.run_list import RunInfo
 

@@ -37,7 +37,8 @@ _TABLE = {
         RequestError RequestExpired ResponseRejected RoutingFailed RunBusy RunError StateConflict StepChanged
         StepFailed StepwellError StoreUnavailable SuperstepLimit UnknownRequest""",
     "model.event": "CheckpointInfo WorkflowErrorDetails WorkflowEventSource WorkflowRunState",
-    "model.superstep": "Retention RepliedRequest=Reply",
+    "model.checkpoint": "Retention",
+    "model.message": "RepliedRequest=Reply",
     "declarative.conditions.condition": "ConditionFailed",
     "declarative.conductor": "WorkflowBegun",
     "declarative.schedule": """
@@ -88,7 +89,7 @@ _TABLE = {
     "orchestrations.review": "AgentRequestInfoResponse",
     "testing.faults.crash": "Crash",
     "testing.crash_runs": "CrashReport",
-    "testing.trial": "NotTheSame",
+    "testing.crash_trial": "NotTheSame",
     "workflows.workflow_agent": "AgentSession",
 }
 

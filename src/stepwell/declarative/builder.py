@@ -25,7 +25,7 @@ from stepwell.declarative.files.reader import from_json, from_yaml
 from stepwell.declarative.instance import AgentWorkflowInstance, Stores, read_run_definition, run_storage
 from stepwell.declarative.transcripts import JsonTranscriptStore, TranscriptStore
 from stepwell.errors import DefinitionError
-from stepwell.model.superstep import FullHistory, Retention
+from stepwell.model.checkpoint import FullHistory, Retention
 from stepwell.workflows.storage_options import StorageLike, storage_of
 
 When = Condition | Callable[[Mapping[str, Any]], bool]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stepwell.declarative.conditions.condition import Condition
-from stepwell.model.superstep import FullHistory, Retention
+from stepwell.model.checkpoint import FullHistory, Retention
 
 FORMAT = 1
 """The version of the stored format of a definition."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from stepwell.declarative.definition import Definition, Node
 from stepwell.declarative.node_graph import NodeGraph
-from stepwell.viz.picture import escape_mermaid
+from stepwell.viz.workflow_viz import escape_mermaid
 
 MAX_LABEL_LENGTH = 80
 STYLES = (

@@ -24,8 +24,8 @@ from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow
 from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.transcripts import TranscriptStore
 from stepwell.errors import CheckpointMissing, DefinitionError
+from stepwell.model.checkpoint import Checkpoint, FullHistory, Retention
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
-from stepwell.model.superstep import Checkpoint, FullHistory, Retention
 from stepwell.storage.archive import Archive
 from stepwell.storage.built_in_storage import BuiltInStorage, open_archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage

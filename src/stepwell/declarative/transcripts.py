@@ -20,7 +20,7 @@ from stepwell.declarative.definition import Conversation
 from stepwell.declarative.files.durable_files import lock_file, safe_name, write_at
 from stepwell.engine.threads import run_in_thread
 from stepwell.errors import CheckpointCorrupt
-from stepwell.storage.system import require_posix
+from stepwell.storage.posix import require_posix
 
 FORMAT = 1  # of a line in a JSON transcript
 

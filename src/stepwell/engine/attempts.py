@@ -8,7 +8,7 @@ from collections.abc import Callable
 from stepwell.engine.superstep_log import SuperstepLog, time_after
 from stepwell.graph.retry import RetryPolicy
 from stepwell.model.event import WorkflowErrorDetails
-from stepwell.model.superstep import LogEntry, attempt_key
+from stepwell.model.log_keys import LogEntry, attempt_key
 
 OnRetry = Callable[[int, WorkflowErrorDetails, str], None]
 """Called for each failed attempt that is followed by another: its number, the error, when the next is due."""

@@ -13,8 +13,10 @@ from stepwell.engine.failures import details_of
 from stepwell.engine.open_run import EnteredRun
 from stepwell.engine.watchers import EmittedEvents, Key, is_watched, key_of, publish
 from stepwell.errors import DurabilityError
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowEvent, WorkflowEventSource, WorkflowRunState
-from stepwell.model.superstep import Checkpoint, Commit, Plan
+from stepwell.model.message import Plan
 from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint import WorkflowCheckpoint, view
 

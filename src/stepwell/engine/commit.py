@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from stepwell.engine.completion import finish
+from stepwell.engine.cancellation_shield import finish
 from stepwell.errors import StepwellError, StoreUnavailable
-from stepwell.model.superstep import Checkpoint, Commit
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
 from stepwell.storage.archive import Archive
 
 
@@ -14,7 +15,7 @@ async def store_commit(
     after: Checkpoint,
     *,
     before: Checkpoint | None = None,
-    settled: int | None = None,
+    drop_log_through: int | None = None,
     consumed: tuple[str, ...] = (),
 ) -> None:
     """Store a commit; raise what the storage raises as a DurabilityError.
@@ -23,7 +24,7 @@ async def store_commit(
     either before a commit or after it.
     """
     try:
-        work = archive.commit(commit, after, before=before, settled=settled, consumed=consumed)
+        work = archive.commit(commit, after, before=before, drop_log_through=drop_log_through, consumed=consumed)
         # An unbroken store finishes a write by itself, which saves a task. A commit with children is more than
         # one write: superseded records of theirs are dropped after it.
         await (work if archive.unbroken and not commit.children else finish(work))

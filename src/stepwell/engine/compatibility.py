@@ -14,7 +14,8 @@ from stepwell.errors import CheckpointCorrupt, GraphChanged
 from stepwell.graph.edges import fan_in_of
 from stepwell.graph.graph import describe_differences
 from stepwell.graph.migration import ChangeFanIn, Migration, describe_step, follow_renames
-from stepwell.model.superstep import Checkpoint, RecalledLog
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.log_keys import RecalledLog
 from stepwell.storage.response_types import schema_of, type_words
 
 _HINT = "Resume it with code that has what is missing, or declare in a Migration what becomes of it"

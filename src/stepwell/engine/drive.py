@@ -20,11 +20,12 @@ from msgspec.structs import replace
 from stepwell import kernel
 from stepwell.engine import durability, lease_renewal, open_run, watchers
 from stepwell.engine.broadcast import Broadcast
+from stepwell.engine.cancellation_shield import finish
 from stepwell.engine.commit import store_commit
-from stepwell.engine.completion import finish
 from stepwell.engine.definition import WorkflowDefinition
+from stepwell.engine.drive_options import ExecutorSource, Options
 from stepwell.engine.drive_scope import DriveScope, PrivateValues
-from stepwell.engine.executors import RunExecutors
+from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.failures import details_of
 from stepwell.engine.open_run import (
     EMPTY_LOG,
@@ -33,24 +34,26 @@ from stepwell.engine.open_run import (
     FoundRun,
     NewRun,
     StoredRun,
-    Suspended,
+    SuspendedRun,
     enter_run,
     find_run,
     new_stamp,
 )
 from stepwell.engine.responses import check_no_caller, check_responses, expiry_error, find_overdue, send_responses
-from stepwell.engine.run_options import ExecutorSource, Options
 from stepwell.engine.signals import SignalReader
 from stepwell.engine.superstep import Superstep
-from stepwell.engine.superstep_commit import SuperstepDecision, decide
+from stepwell.engine.superstep_decision import SuperstepDecision, decide
 from stepwell.engine.superstep_log import is_far
 from stepwell.engine.telemetry import Observer, create_observer
 from stepwell.errors import DurabilityError, StepwellError
 from stepwell.graph.executor import Executor
+from stepwell.model.checkpoint import Checkpoint, Retention
+from stepwell.model.commit import Commit, CommitKind
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
+from stepwell.model.log_keys import RecalledLog
+from stepwell.model.message import Plan
 from stepwell.model.payload import Pack, Payload, pack_copy
 from stepwell.model.status_words import status_word
-from stepwell.model.superstep import Checkpoint, Commit, CommitKind, Plan, RecalledLog, Retention
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.lease import this_process
 
@@ -91,7 +94,7 @@ class Drive:
         # A run without a storage cannot be read again, so the drive keeps what its caller needs of it.
         # The commits of this drive, if it is a sub-workflow run.
         self.own_commits: list[Commit] = []
-        output_commits = options.position.output_commits if isinstance(options.position, Suspended) else ()
+        output_commits = options.position.output_commits if isinstance(options.position, SuspendedRun) else ()
         self.output_commits = list(output_commits)  # the commits with outputs
 
     @property
@@ -129,7 +132,7 @@ class Drive:
         try:
             executors, entered = await self._open()
             at, log = entered.at, entered.log
-            plan: Plan | None = open_run.plan_next(self._definition, at, log)
+            plan: Plan | None = open_run.plan_first(self._definition, at, log)
             for event in await self._emit_opening(entered, plan):
                 yield event
             if entered.replay_only:
@@ -152,27 +155,27 @@ class Drive:
                         raise intake.error
                 if plan is None or not plan.deliveries:
                     break
-                step = self._create_superstep(scope, executors, at, plan, log)
+                superstep = self._create_superstep(scope, executors, at, plan, log)
                 try:
                     if self._options.streaming:
-                        async with aclosing(self._stream_superstep(step, at)) as live:
+                        async with aclosing(self._stream_superstep(superstep, at)) as live:
                             async for event in live:
                                 yield event
                     else:
-                        for event in await self._run_superstep(step, at):
+                        for event in await self._run_superstep(superstep, at):
                             yield event
                     if self._stopped:
-                        await self._halt(step)
+                        await self._halt(superstep)
                         return
-                    decided = await decide(self._definition, step, at, plan, self._pack, self._cancelled)
-                    at = await self._commit(step, at, decided)
+                    decided = await decide(self._definition, superstep, at, plan, self._pack, self._cancelled)
+                    at = await self._commit(superstep, at, decided)
                 except DurabilityError as error:
                     for event in self._broadcast.emit_store_failure(at, error):
                         yield event
                     raise
                 except BaseException:
                     # The stream was closed, or its task cancelled.
-                    await self._halt(step)
+                    await self._halt(superstep)
                     raise
                 for event in self._broadcast.emit_commit(decided.commit, at):
                     yield event
@@ -280,26 +283,26 @@ class Drive:
         signals = await self._signals.receive(at)
         if signals.cancel:
             return await self._cancel_here(at, signals.cancel)
-        here = new_stamp(at.run_id, at.header.epoch, at.number + 1)
+        stamp = new_stamp(at.run_id, at.header.epoch, at.number + 1)
         expired = None if plan.deliveries else expiry_error(at, find_overdue(at))
         # A resumed run that was cancelled while it waited: a commit says that it waits again.
         resumed = at.status is WorkflowRunState.CANCELLED and not plan.deliveries and expired is None
         if signals.arrived or (signals.keys and not plan.deliveries) or resumed:
-            merged = kernel.intake(self._definition.graph, at, signals.arrived, here)
+            merged = kernel.intake(self._definition.graph, at, signals.arrived, stamp)
             commit = replace(merged.commit, warnings=tuple(map(str, signals.refused)))
-            after = await self._store_commit(commit, at, settled=at.place, consumed=signals.keys)
+            after = await self._store_commit(commit, at, drop_log_through=at.place, consumed=signals.keys)
             # A rejected response fails the call, unless there is something else to continue with.
             error = None if signals.arrived else next(iter(signals.refused), None)
             return _IntakeResult(after, merged.next, self._broadcast.emit_commit(commit, after), error)
         # A failure is stored once and raised each time.
         if expired is None or at.status is WorkflowRunState.FAILED:
             return _IntakeResult(at, plan, [], expired)
-        commit = kernel.fail(at, (details_of(None, expired),), here)
+        commit = kernel.fail(at, (details_of(None, expired),), stamp)
         after = await self._store_commit(commit, at)
         return _IntakeResult(after, plan, self._broadcast.emit_commit(commit, after), expired)
 
     async def _store_commit(
-        self, commit: Commit, at: Checkpoint, *, settled: int | None = None, consumed: tuple[str, ...] = ()
+        self, commit: Commit, at: Checkpoint, *, drop_log_through: int | None = None, consumed: tuple[str, ...] = ()
     ) -> Checkpoint:
         after = kernel.apply(at.header, at, commit)
         if self._archive is not None:
@@ -307,10 +310,12 @@ class Drive:
             # Cancel signals that came too late are consumed here, or they would be read again and again.
             stale_cancels, self._signals.stale_cancels = self._signals.stale_cancels, ()
             keys = tuple(dict.fromkeys((*consumed, *stale_cancels)))
-            await store_commit(self._archive, commit, after, before=at, settled=settled, consumed=keys)
+            await store_commit(
+                self._archive, commit, after, before=at, drop_log_through=drop_log_through, consumed=keys
+            )
             # Before its events are emitted, a run at rest must be durable; so must the consumption of a signal.
             if kernel.is_at_rest(after) or keys:
-                await self._settle()
+                await self._flush()
             if self._observer:
                 self._observer.record_commit(perf_counter() - began)
         elif any(done.outputs for done in commit.done):
@@ -357,45 +362,45 @@ class Drive:
             emit=self._broadcast.emit_live,
             archive_for=self._options.archive_for,
             durability=self._options.durability,
-            settle=self._settle,
+            flush=self._flush,
             holds_lease=partial(lease_renewal.is_still_held, self._lease),
             codec=self._definition.codec,
             recall_changed=self._options.recall_changed,
             is_needed=self._archive is not None and self._archive.needed is not None,
         )
 
-    async def _settle(self) -> None:
+    async def _flush(self) -> None:
         if self._options.durability != "sync":
-            await finish(durability.settle(self._archive))
+            await finish(durability.flush(self._archive))
 
-    async def _stream_superstep(self, step: Superstep, at: Checkpoint) -> AsyncGenerator[WorkflowEvent, None]:
+    async def _stream_superstep(self, superstep: Superstep, at: Checkpoint) -> AsyncGenerator[WorkflowEvent, None]:
         """Run the handlers in a task, and yield the events they emit meanwhile."""
         if self._must_stop(at):
             return
         yield self._broadcast.emit_superstep_start(at)
         live = self._broadcast.live
-        self._acting = asyncio.create_task(step.act())
+        self._acting = asyncio.create_task(superstep.act())
         self._acting.add_done_callback(lambda _: live.put_nowait(None))
         while (event := await live.get()) is not None:
             yield event
         if not (self._cancelled or self._stopped):
             self._acting.result()
 
-    async def _run_superstep(self, step: Superstep, at: Checkpoint) -> list[WorkflowEvent]:
+    async def _run_superstep(self, superstep: Superstep, at: Checkpoint) -> list[WorkflowEvent]:
         """Run the handlers in the caller's task: nobody reads a stream, so events can wait until they have returned."""
         if self._must_stop(at):
             return []
         started = self._broadcast.emit_superstep_start(at)
-        await self._run_handlers(step)
+        await self._run_handlers(superstep)
         return [started, *self._broadcast.drain()]
 
     def _must_stop(self, at: Checkpoint) -> bool:
         return self._cancelled or at.since_input >= self._definition.max_iterations
 
-    async def _run_handlers(self, step: Superstep) -> None:
+    async def _run_handlers(self, superstep: Superstep) -> None:
         self._acting = asyncio.current_task()
         try:
-            await step.act()
+            await superstep.act()
         except asyncio.CancelledError:
             if not self._cancelled or self._acting is None or self._acting.uncancel() > 0:
                 raise  # somebody else cancelled the task
@@ -406,24 +411,24 @@ class Drive:
         if self._acting is not None:
             self._acting.cancel()
 
-    async def _halt(self, step: Superstep) -> None:
+    async def _halt(self, superstep: Superstep) -> None:
         """Stop the handlers; store finished outcomes, so that a resume does not execute them again."""
         if self._acting is not None and not self._acting.done():
             self._acting.cancel()
             await asyncio.wait([self._acting])
-        await step.persist()
+        await superstep.persist()
 
-    async def _commit(self, step: Superstep, at: Checkpoint, decided: SuperstepDecision) -> Checkpoint:
+    async def _commit(self, superstep: Superstep, at: Checkpoint, decided: SuperstepDecision) -> Checkpoint:
         """Commit what the superstep came to: if that fails, the superstep has failed."""
         commit = decided.commit
-        step.hand_over()
+        superstep.hand_over()
         cancels = await self._signals.find_cancels(at) if commit.kind is CommitKind.CANCELLED else ()
         # The superstep log is dropped only if the messages have moved: a failed superstep is repeated in its place.
-        settled = at.place if commit.place != at.place else None
-        after = await self._store_commit(commit, at, settled=settled, consumed=cancels)
-        await step.end()
-        if step.observer is not None:
-            step.observer.end(decided.error)
+        drop_log_through = at.place if commit.place != at.place else None
+        after = await self._store_commit(commit, at, drop_log_through=drop_log_through, consumed=cancels)
+        await superstep.end()
+        if superstep.observer is not None:
+            superstep.observer.end(decided.error)
         return after
 
     async def _release_lease(self) -> None:
@@ -441,7 +446,7 @@ class Drive:
         # Commits that wait to be stored need the lease, so it is released last.
         try:
             if self._lease is not None:
-                await self._settle()
+                await self._flush()
         finally:
             await self._clean_up()
 

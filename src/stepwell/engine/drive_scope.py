@@ -56,7 +56,7 @@ class DriveScope(msgspec.Struct, frozen=True):
     archive_for: Callable[[str, Codec], Archive | None]
     durability: Durability
     # Returns when all commits so far are stored.
-    settle: Callable[[], Awaitable[None]]
+    flush: Callable[[], Awaitable[None]]
     # False once another process has acquired the run.
     holds_lease: Callable[[], Awaitable[bool]]
     codec: Codec

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Literal, cast
 
-from stepwell.model.superstep import Checkpoint, Commit, Outcome
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
+from stepwell.model.message import Outcome
 from stepwell.storage.archive import Archive
 
 Durability = Literal["sync", "async", "exit"]
@@ -26,9 +28,9 @@ def archive_at(level: Durability, archive: Archive | None) -> Archive | None:
 
 
 class DeferredArchive:
-    """An archive that stores commits in order, in the background, at most `most` at a time (None: at `settle`).
+    """An archive that stores commits in order, in the background, at most `most` at a time (None: at `flush`).
 
-    A commit that could not be stored is raised by the next commit, or by `settle`.
+    A commit that could not be stored is raised by the next commit, or by `flush`.
     """
 
     unbroken = False
@@ -37,7 +39,7 @@ class DeferredArchive:
         self._archive, self._most = archive, most
         self._waiting: list[tuple[Commit, Checkpoint, dict[str, Any]]] = []
         self._storing: asyncio.Task[None] | None = None
-        # Several handlers may call `settle` at once.
+        # Several handlers may call `flush` at once.
         self._turn = asyncio.Lock()
 
     def __getattr__(self, name: str) -> Any:
@@ -46,7 +48,7 @@ class DeferredArchive:
     async def commit(self, commit: Commit, after: Checkpoint, **effects: Any) -> None:
         """Queue a commit; with a limit, wait first until everything before it is stored."""
         if self._most is not None:
-            await self.settle()
+            await self.flush()
         self._waiting.append((commit, after, effects))
         if self._most is not None:
             self._storing = asyncio.create_task(self._store())
@@ -56,7 +58,7 @@ class DeferredArchive:
         if self._most is not None:
             await self._archive.log_outcome(run_id, place, outcome)
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         """Store everything that is queued."""
         async with self._turn:
             storing, self._storing = self._storing, None
@@ -74,8 +76,8 @@ class DeferredArchive:
             del self._waiting[0]
 
 
-async def settle(archive: Archive | None) -> None:
+async def flush(archive: Archive | None) -> None:
     """Return when every commit is stored, at any level of durability."""
     target: object = archive
     if isinstance(target, DeferredArchive):
-        await target.settle()
+        await target.flush()

@@ -14,7 +14,7 @@ from stepwell.errors import RoutingFailed
 from stepwell.graph.edges import Direct, Edge, Select, Switch, name_of
 from stepwell.graph.graph import Graph
 from stepwell.kernel import route
-from stepwell.model.superstep import Outcome, Routed
+from stepwell.model.message import Outcome, Routed
 
 
 async def choose_routes(graph: Graph, run_id: str, outcome: Outcome) -> tuple[Routed, ...]:

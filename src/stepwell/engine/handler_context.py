@@ -21,6 +21,8 @@ from stepwell.engine.superstep_log import NOT_WORTH_LOGGING, Parked, SuperstepLo
 from stepwell.engine.time_limits import TimeLimit
 from stepwell.graph.context import NO_DEFAULT, WorkflowContext
 from stepwell.graph.retry import RetryPolicy, limits
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.child import Child
 from stepwell.model.event import (
     RESERVED_EVENT_TYPES,
     WorkflowErrorDetails,
@@ -28,10 +30,12 @@ from stepwell.model.event import (
     WorkflowEventSource,
     WorkflowRunState,
 )
+from stepwell.model.log_keys import LogEntry, timer_key
+from stepwell.model.message import Delivery, Outcome, Output, Sent
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.state import StateView
-from stepwell.model.superstep import Checkpoint, Child, Delivery, LogEntry, Outcome, Output, Sent, is_text, timer_key
+from stepwell.model.valid_text import is_text
 from stepwell.storage import clock
 from stepwell.storage.ids import idempotency_key
 from stepwell.storage.ids import request_id as derived_request_id
@@ -261,11 +265,11 @@ class HandlerContext(WorkflowContext[Any, Any]):
     ) -> Any:
         self._check_open("step")
         check_step(name, function, key)
-        place, branch = self.steps.place(name, key)
+        log_key, branch = self.steps.assign_key(name, key)
         limited = limits(retry, timeout, None)
         step = Step(
             name,
-            place,
+            log_key,
             function=function,
             args=args,
             kwargs=kwargs,

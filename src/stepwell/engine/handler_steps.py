@@ -1,4 +1,4 @@
-"""The steps of one handler call: gives each its place, and executes it once."""
+"""The steps of one handler call: gives each its key, and executes it once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.steps import Step, StepContext, do_once
 from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.graph.retry import limits
-from stepwell.model.superstep import Delivery, explicit_step_key, step_key
+from stepwell.model.log_keys import explicit_step_key, step_key
+from stepwell.model.message import Delivery
 from stepwell.storage.step_calls import describe_call, name_of
 
 _UNLIMITED = limits(None, None, None)
@@ -37,7 +38,7 @@ class HandlerSteps:
         """Return the branch that calls; the handler itself if it cannot be identified."""
         return branches.find_current(self._handler) or self._handler
 
-    def place(self, name: str, key: str | None) -> tuple[str, Branch]:
+    def assign_key(self, name: str, key: str | None) -> tuple[str, Branch]:
         """Return the key and the branch of a step that is called now. Raises UnidentifiedBranch if there is none."""
         if key is not None:
             digest = blake2b(key.encode(), digest_size=8).hexdigest()
@@ -67,9 +68,11 @@ class HandlerSteps:
 
     async def do_by_name(self, name: str, function: Callable[[], Awaitable[Any]], call: str | None) -> Any:
         """Execute a step identified by its name alone: every call of that name is the same step."""
-        place = step_key(self._delivery.id, name, 0)
+        log_key = step_key(self._delivery.id, name, 0)
         branch = self.branch()
-        step = Step(name, place, function, args=(), kwargs={}, limits=_UNLIMITED, remember=(), branch=branch, call=call)
+        step = Step(
+            name, log_key, function, args=(), kwargs={}, limits=_UNLIMITED, remember=(), branch=branch, call=call
+        )
         return await self._do_once(step)
 
     async def _do_once(self, step: Step) -> Any:
@@ -85,7 +88,7 @@ class HandlerSteps:
         )
         if step.transaction:
             # What the step writes must not be durable before the commits that led to it.
-            await scope.settle()
+            await scope.flush()
         return await do_once(step, context)
 
     def has_result(self, name: str) -> bool:

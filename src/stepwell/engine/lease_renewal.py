@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from stepwell.engine.completion import finish
+from stepwell.engine.cancellation_shield import finish
 from stepwell.errors import DurabilityError, RunBusy
 from stepwell.storage.archive import Archive
 from stepwell.storage.lease import Owner
-from stepwell.storage.system import call_in_forked_child
+from stepwell.storage.posix import call_in_forked_child
 
 # Seconds between two looks for signals, such as a cancel sent by another process.
 _LOOK_EVERY = 1.0

@@ -15,20 +15,23 @@ from stepwell import kernel
 from stepwell.engine.commit import store_commit
 from stepwell.engine.compatibility import check_same_workflow, is_changed, make_compatible
 from stepwell.engine.definition import WorkflowDefinition
-from stepwell.engine.executors import RunExecutors
+from stepwell.engine.executor_state import RunExecutors
 from stepwell.errors import CheckpointCorrupt, CheckpointMissing, InputMismatch, RoutingFailed, RunError
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import is_default_name
 from stepwell.graph.type_matching import describe
+from stepwell.model.checkpoint import Checkpoint, RunHeader
+from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import WorkflowRunState
+from stepwell.model.log_keys import RecalledLog
+from stepwell.model.message import Plan
 from stepwell.model.payload import Pack
-from stepwell.model.superstep import Checkpoint, Commit, CommitKind, Plan, RecalledLog, RunHeader, Stamp
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.ids import checkpoint_id, new_run_id
 
 
-class Fresh(msgspec.Struct, frozen=True):
+class StartRun(msgspec.Struct, frozen=True):
     """Start with a message; if the run is stored already, resume it, provided it was started with the same one."""
 
     message: object
@@ -40,7 +43,7 @@ class Fresh(msgspec.Struct, frozen=True):
     tags: Mapping[str, str] | None = None
 
 
-class Continue(msgspec.Struct, frozen=True):
+class ResumeRun(msgspec.Struct, frozen=True):
     """Resume a stored run from its head."""
 
     run_id: str
@@ -49,7 +52,7 @@ class Continue(msgspec.Struct, frozen=True):
     except_at: int | None = None
 
 
-class Rewind(msgspec.Struct, frozen=True):
+class FromCheckpoint(msgspec.Struct, frozen=True):
     """Continue from exactly that checkpoint: the head continues its run, an older one starts a new run."""
 
     checkpoint_id: str
@@ -60,14 +63,14 @@ class Rewind(msgspec.Struct, frozen=True):
     tags: Mapping[str, str] | None = None
 
 
-class MoveBack(msgspec.Struct, frozen=True):
+class RestoreRun(msgspec.Struct, frozen=True):
     """Move a stored run back to one of its earlier checkpoints, and continue from there."""
 
     run_id: str
     checkpoint_id: str
 
 
-class Suspended(msgspec.Struct, frozen=True):
+class SuspendedRun(msgspec.Struct, frozen=True):
     """Continue a run that exists only in this process."""
 
     at: Checkpoint
@@ -75,7 +78,7 @@ class Suspended(msgspec.Struct, frozen=True):
     executors: Mapping[str, Executor]
 
 
-Position = Fresh | Continue | Rewind | MoveBack | Suspended
+Position = StartRun | ResumeRun | FromCheckpoint | RestoreRun | SuspendedRun
 AcquireLease = Callable[[str], Awaitable[None]]
 
 
@@ -179,12 +182,12 @@ async def find_run(
     definition: WorkflowDefinition, position: Position, archive: Archive | None, acquire: AcquireLease
 ) -> FoundRun:
     """Look up what a position means. The lease is acquired before the head is read, so that it cannot move."""
-    if isinstance(position, Suspended):
+    if isinstance(position, SuspendedRun):
         return StoredRun(position.at)
     if archive is None:
         return _start_in_memory(definition, position)
     match position:
-        case Fresh(message=message, run_id=run_id, named=named):
+        case StartRun(message=message, run_id=run_id, named=named):
             await acquire(run_id)
             head = await archive.head(run_id) if named else None
             if head is None:
@@ -195,7 +198,7 @@ async def find_run(
             else:
                 _check_digest(head, position.digest)
             return await _open_head(definition, head, archive)
-        case Continue(run_id=run_id):
+        case ResumeRun(run_id=run_id):
             await acquire(run_id)
             head = await archive.head(run_id)
             if head is None:
@@ -205,19 +208,19 @@ async def find_run(
             if position.unless_stopped and head.status in STOPPED and head.number != position.except_at:
                 raise Stopped
             return await _open_head(definition, head, archive)
-        case MoveBack(run_id=run_id, checkpoint_id=id):
+        case RestoreRun(run_id=run_id, checkpoint_id=id):
             return await _find_restore_source(definition, archive, run_id, id, acquire)
-        case Rewind(checkpoint_id=id, run_id=new_id):
-            rewound = await _rewind(definition, archive, id, new_id, acquire)
-            if isinstance(rewound, ForkedRun) and position.tags is not None:
-                rewound = replace(rewound, header=replace(rewound.header, tags=position.tags))
-            if isinstance(rewound, ForkedRun) and position.only_head:
+        case FromCheckpoint(checkpoint_id=id, run_id=new_id):
+            opened = await _open_checkpoint(definition, archive, id, new_id, acquire)
+            if isinstance(opened, ForkedRun) and position.tags is not None:
+                opened = replace(opened, header=replace(opened.header, tags=position.tags))
+            if isinstance(opened, ForkedRun) and position.only_head:
                 raise RunError(
-                    f"run {rewound.source.run_id!r} has moved on from checkpoint {id!r}, so its requests there can be "
+                    f"run {opened.source.run_id!r} has moved on from checkpoint {id!r}, so its requests there can be "
                     f"answered only in a new run: give it a name with run_id",
-                    run_id=rewound.source.run_id,
+                    run_id=opened.source.run_id,
                 )
-            return rewound
+            return opened
 
 
 async def enter_run(
@@ -280,8 +283,8 @@ async def _open_head(definition: WorkflowDefinition, head: Checkpoint, archive: 
 
 async def _take_over(run: StoredRun, before: Checkpoint, archive: Archive) -> EnteredRun:
     """Commit that this code takes over a run that other code stored, with the changes it made."""
-    here = new_stamp(before.run_id, before.header.epoch, before.number + 1)
-    first = kernel.migrate(before, run.at, run.changes, here)
+    stamp = new_stamp(before.run_id, before.header.epoch, before.number + 1)
+    first = kernel.migrate(before, run.at, run.changes, stamp)
     at = kernel.apply(run.at.header, None, first, previous_id=before.stamp.checkpoint_id)
     await store_commit(archive, first, at)
     return EnteredRun(at, first, run.log)
@@ -309,7 +312,7 @@ async def _commit_restore(
     at = kernel.apply(header, None, first, previous_id=source.stamp.checkpoint_id)
     if archive is not None:
         keys = tuple(key for key, _ in await archive.pending_signals(head.run_id))
-        await store_commit(archive, first, at, settled=head.place, consumed=keys)
+        await store_commit(archive, first, at, drop_log_through=head.place, consumed=keys)
     return EnteredRun(at, first)
 
 
@@ -326,15 +329,17 @@ async def _find_restore_source(
     return RestoredRun(head, compatible.at, compatible.changes)
 
 
-def _start_in_memory(definition: WorkflowDefinition, position: Fresh | Continue | Rewind | MoveBack) -> NewRun:
-    if not isinstance(position, Fresh):
+def _start_in_memory(
+    definition: WorkflowDefinition, position: StartRun | ResumeRun | FromCheckpoint | RestoreRun
+) -> NewRun:
+    if not isinstance(position, StartRun):
         raise CheckpointMissing(
             "a run can be resumed only from where it was stored: give checkpoint_storage to run() or to the builder"
         )
     return _start(definition, position, digest="")
 
 
-def _start(definition: WorkflowDefinition, position: Fresh, digest: str) -> NewRun:
+def _start(definition: WorkflowDefinition, position: StartRun, digest: str) -> NewRun:
     message, run_id = position.message, position.run_id
     start = definition.graph.executors[definition.graph.start]
     if not start.can_handle(message):
@@ -348,7 +353,7 @@ def _start(definition: WorkflowDefinition, position: Fresh, digest: str) -> NewR
     return NewRun(header, message)
 
 
-async def _rewind(
+async def _open_checkpoint(
     definition: WorkflowDefinition, archive: Archive, id: str, new_id: str | None, acquire: AcquireLease
 ) -> StoredRun | ForkedRun:
     source = await archive.find(id)
@@ -393,8 +398,8 @@ def check_same_start(definition: WorkflowDefinition, head: Checkpoint, message: 
     _check_input(definition, head, message)
 
 
-def plan_next(definition: WorkflowDefinition, at: Checkpoint, log: RecalledLog) -> Plan:
-    """Return the next deliveries. Raises CheckpointCorrupt if the log has an outcome of another executor."""
+def plan_first(definition: WorkflowDefinition, at: Checkpoint, log: RecalledLog) -> Plan:
+    """Return the first plan of a drive. Raises CheckpointCorrupt if the log has an outcome of another executor."""
     plan = kernel.plan(definition.graph, at.place, at.messages, at.held)
     for delivery in plan.deliveries:
         outcome = log.outcomes.get(delivery.id)

@@ -10,9 +10,9 @@ from stepwell.errors import DefinitionError, RequestExpired, ResponseRejected, R
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import Graph
 from stepwell.graph.type_matching import describe, flatten
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.payload import Pack, Payload
 from stepwell.model.request import Request
-from stepwell.model.superstep import Checkpoint
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.response_types import NotOfType, answer_as, named_in, type_words

@@ -11,9 +11,9 @@ from stepwell.engine.responses import convert_response, find_overdue, send_defau
 from stepwell.errors import ResponseRejected
 from stepwell.graph.graph import Graph
 from stepwell.kernel import ReceivedInput, ReceivedResponse, ReceivedSignal
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.payload import Payload
-from stepwell.model.superstep import Checkpoint
 from stepwell.storage.archive import Archive
 from stepwell.storage.signals import (
     CancelSignal,

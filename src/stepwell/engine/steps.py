@@ -18,8 +18,9 @@ from stepwell.engine.threads import run_in_own_thread, run_in_thread
 from stepwell.errors import CodecError, CommitConflict, HandlerTimeout, StepChanged, StepFailed
 from stepwell.graph.retry import Limits
 from stepwell.model.event import WorkflowErrorDetails
+from stepwell.model.log_keys import LogEntry
 from stepwell.model.payload import Pack
-from stepwell.model.superstep import LogEntry, is_text
+from stepwell.model.valid_text import is_text
 from stepwell.storage.ids import idempotency_key
 
 # The result cannot be stored; another process drives the run.

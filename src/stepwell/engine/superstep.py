@@ -16,11 +16,11 @@ import msgspec
 from stepwell.engine import branches
 from stepwell.engine.attempts import Attempts
 from stepwell.engine.drive_scope import DriveScope
-from stepwell.engine.executors import RunExecutors
+from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.failures import Failure, details_of, handler_error, make_failure
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.engine.superstep_log import Parked, SuperstepLog
-from stepwell.engine.telemetry import StepObserver
+from stepwell.engine.telemetry import SuperstepObserver
 from stepwell.engine.threads import run_in_own_thread, run_in_thread
 from stepwell.engine.time_limits import TimeLimit
 from stepwell.errors import RoutingFailed
@@ -28,10 +28,12 @@ from stepwell.graph.executor import Executor, keeps_state
 from stepwell.graph.handler import HandlerSpec
 from stepwell.graph.retry import Limits
 from stepwell.graph.type_matching import describe
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
+from stepwell.model.log_keys import RecalledLog
+from stepwell.model.message import Delivery, Outcome, Plan
 from stepwell.model.payload import Payload
 from stepwell.model.state import StateView
-from stepwell.model.superstep import Checkpoint, Delivery, Outcome, Plan, RecalledLog
 from stepwell.storage.archive import Archive
 
 # Meant for the whole process, not for one run.
@@ -66,7 +68,7 @@ class Superstep:
         at: Checkpoint,
         plan: Plan,
         log: RecalledLog,
-        observer: StepObserver | None = None,
+        observer: SuperstepObserver | None = None,
     ) -> None:
         self.observer = observer
         self._scope, self._executors, self._archive, self._at, self._plan = scope, executors, archive, at, plan

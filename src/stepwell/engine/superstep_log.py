@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowErrorDetails, WorkflowRunState
-from stepwell.model.superstep import Checkpoint, LogEntry, attempt_key
+from stepwell.model.log_keys import LogEntry, attempt_key
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.transactions import Transaction

@@ -72,7 +72,7 @@ class Observer:
         self._run: Attributes = {**self._workflow, "workflow.run_id": run_id}
         self._resumed: Attributes = {"workflow.resumed": resumed}
         self._span = spans.start("workflow.run", {**self._run, **self._resumed}, links=spans.links(began))
-        self._step: StepObserver | None = None
+        self._superstep: SuperstepObserver | None = None
         self._started = perf_counter()
 
     @property
@@ -81,15 +81,15 @@ class Observer:
         span = self._span.get_span_context()
         return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}" if span.is_valid else None
 
-    def superstep(self, iteration: int, deliveries: int) -> StepObserver:
+    def superstep(self, iteration: int, deliveries: int) -> SuperstepObserver:
         """Start observing a superstep with that many handler calls."""
         span = self._spans.start(
             "workflow.superstep",
             {**self._run, "superstep.iteration": iteration, "superstep.deliveries": deliveries},
             parent=self._span,
         )
-        self._step = StepObserver(self._spans, self._measures, self._workflow, self._run, span)
-        return self._step
+        self._superstep = SuperstepObserver(self._spans, self._measures, self._workflow, self._run, span)
+        return self._superstep
 
     def record_commit(self, seconds: float) -> None:
         """Record how long a commit took to store."""
@@ -97,8 +97,8 @@ class Observer:
 
     def end(self, status: str, error: BaseException | None = None) -> None:
         """End the drive, and a superstep that it left open. Being stopped from outside is not an error."""
-        if self._step is not None:
-            self._step.end(error)
+        if self._superstep is not None:
+            self._superstep.end(error)
         seconds, within = perf_counter() - self._started, self._spans.within(self._span)
         self._span.set_attribute("workflow.status", status)
         self._spans.end(self._span, error)
@@ -107,7 +107,7 @@ class Observer:
         self._measures.record("stepwell.run.duration", seconds, about, within)
 
 
-class StepObserver:
+class SuperstepObserver:
     """Observes one superstep, and its handler calls concurrently."""
 
     def __init__(self, spans: _Spans, measures: _Measures, workflow: Attributes, run: Attributes, span: Span) -> None:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from stepwell.storage.system import call_in_forked_child
+from stepwell.storage.posix import call_in_forked_child
 
 
 def _new_pool() -> ThreadPoolExecutor:

@@ -16,7 +16,7 @@ from typing import Protocol, Self
 
 from stepwell.model.event import WorkflowEvent
 from stepwell.storage.archive import Archive
-from stepwell.storage.system import call_in_forked_child
+from stepwell.storage.posix import call_in_forked_child
 
 # Batches that a slow reader may leave unread; it reads older ones from the history.
 _AT_MOST = 1000

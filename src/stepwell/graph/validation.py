@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from stepwell.graph.edges import Direct, Edge, FanIn, Select, Switch
 from stepwell.graph.executor import Executor
 from stepwell.graph.type_matching import describe, is_type_compatible
-from stepwell.model.superstep import is_text
+from stepwell.model.valid_text import is_text
 
 
 def find_problems(start: str | None, executors: Mapping[str, Executor], edges: Sequence[Edge]) -> list[str]:

@@ -63,10 +63,11 @@ The functions, in the order in which a run meets them:
     Migrator, migrate   checkpoint, declared migrations     -> the commit that adapts the run to it
 """
 
+from stepwell.kernel.apply import apply
 from stepwell.kernel.commit_events import events, output_events, request_events
 from stepwell.kernel.compatibility import find_incompatibilities, find_rejected_signals
 from stepwell.kernel.intake import ReceivedInput, ReceivedResponse, ReceivedSignal, intake
-from stepwell.kernel.lifecycle import apply, begin, cancel, fail, fork, is_at_rest, park, restore
+from stepwell.kernel.lifecycle import begin, cancel, fail, fork, is_at_rest, park, restore
 from stepwell.kernel.merge import Merged, inner_id, merge
 from stepwell.kernel.migrate import Migrator, migrate
 from stepwell.kernel.plan import plan, status_of, waiting_joins

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit, CommitKind, Done
 from stepwell.model.event import (
     CheckpointInfo,
     WorkflowErrorDetails,
@@ -19,7 +21,6 @@ from stepwell.model.event import (
 )
 from stepwell.model.payload import Payload, PayloadList
 from stepwell.model.request import Request
-from stepwell.model.superstep import Checkpoint, Commit, CommitKind, Done
 
 
 def events(

@@ -18,9 +18,11 @@ from stepwell.graph.subworkflow import Nesting
 from stepwell.graph.type_matching import describe
 from stepwell.kernel.intake import ReceivedInput, ReceivedSignal
 from stepwell.kernel.plan import plan
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.log_keys import RecalledLog
+from stepwell.model.message import Delivery, Outcome, Sent
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
-from stepwell.model.superstep import Checkpoint, Delivery, Outcome, RecalledLog, Sent
 
 _ANYTHING = frozenset({"Any", "object"})
 

@@ -9,8 +9,10 @@ import msgspec
 from stepwell.graph.graph import Graph
 from stepwell.kernel.merge import Merged
 from stepwell.kernel.plan import plan, status_of
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit, CommitKind, Stamp
+from stepwell.model.message import Reply, RoutedMessage
 from stepwell.model.payload import Payload
-from stepwell.model.superstep import Checkpoint, Commit, CommitKind, Reply, RoutedMessage, Stamp
 
 
 class ReceivedResponse(msgspec.Struct, frozen=True):

@@ -10,21 +10,13 @@ from msgspec.structs import replace
 from stepwell.errors import RoutingFailed, RunError
 from stepwell.graph.graph import Graph
 from stepwell.kernel.plan import plan, status_of, waiting_joins
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.child import Child
+from stepwell.model.commit import Commit, CommitKind, Done, Stamp
+from stepwell.model.message import Outcome, Plan, Routed, RoutedMessage
 from stepwell.model.payload import Pack, Payload
 from stepwell.model.request import Request
 from stepwell.model.state import fold
-from stepwell.model.superstep import (
-    Checkpoint,
-    Child,
-    Commit,
-    CommitKind,
-    Done,
-    Outcome,
-    Plan,
-    Routed,
-    RoutedMessage,
-    Stamp,
-)
 
 Routes = Mapping[str, Sequence[Routed]]
 """For each delivery, who receives each message it sent."""

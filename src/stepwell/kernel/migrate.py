@@ -36,20 +36,12 @@ from stepwell.graph.migration import (
 from stepwell.kernel.compatibility import find_executor_keys
 from stepwell.kernel.lifecycle import full_commit
 from stepwell.kernel.plan import plan, status_of
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import WorkflowRunState
+from stepwell.model.message import Outcome, RoutedMessage, Sent
 from stepwell.model.payload import Pack, Payload
-from stepwell.model.superstep import (
-    Appended,
-    Assigned,
-    Checkpoint,
-    Commit,
-    CommitKind,
-    Outcome,
-    RoutedMessage,
-    Sent,
-    Stamp,
-    Write,
-)
+from stepwell.model.state_writes import Appended, Assigned, Write
 
 DescribeType = Callable[[object], tuple[str, str]]
 """Returns the description of a type, and its JSON schema as text."""

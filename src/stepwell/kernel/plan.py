@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from stepwell.graph.edges import FanIn
 from stepwell.graph.graph import Graph
 from stepwell.model.event import WorkflowRunState
+from stepwell.model.message import Delivery, Held, Plan, Reply, RoutedMessage
 from stepwell.model.payload import Payload, PayloadList
-from stepwell.model.superstep import Delivery, Held, Plan, Reply, RoutedMessage
 
 _Call = tuple[str, Payload, tuple[str, ...], Reply | None]  # a delivery that has no id yet
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stepwell.graph.edges import Edge, FanIn
 from stepwell.graph.graph import Graph
 from stepwell.graph.type_matching import describe
-from stepwell.model.superstep import Routed
+from stepwell.model.message import Routed
 
 
 def route(graph: Graph, source: str, value: object, target: str | None, chosen: Sequence[tuple[str, ...]]) -> Routed:

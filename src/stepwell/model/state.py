@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from stepwell.errors import RunError, StateConflict
+from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack, Payload
-from stepwell.model.superstep import Appended, Assigned, Deleted, Edited, Outcome, Write
+from stepwell.model.state_writes import Appended, Assigned, Deleted, Edited, Write
 
 Reducer = Callable[[Any, Any], Any]
 """Combines two values of one key: (the value so far, the value written) → the value to keep."""

@@ -13,20 +13,14 @@ from msgspec.structs import replace
 
 from stepwell.codec.codec import Codec
 from stepwell.errors import CheckpointMissing, CommitConflict, RunError
-from stepwell.kernel.lifecycle import apply, drop_undone, fork, is_at_rest
+from stepwell.kernel.apply import apply
+from stepwell.kernel.lifecycle import drop_undone, fork, is_at_rest
+from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
+from stepwell.model.child import Child
+from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import CheckpointInfo
-from stepwell.model.superstep import (
-    Checkpoint,
-    Child,
-    Commit,
-    CommitKind,
-    LogEntry,
-    Outcome,
-    RecalledLog,
-    Retention,
-    RunHeader,
-    Stamp,
-)
+from stepwell.model.log_keys import LogEntry, RecalledLog
+from stepwell.model.message import Outcome
 from stepwell.storage import clock
 from stepwell.storage.ids import checkpoint_id, forked_child_id
 from stepwell.storage.lease import LEASE, Owner
@@ -66,12 +60,12 @@ class Archive(Protocol):
         after: Checkpoint,
         *,
         before: Checkpoint | None = None,
-        settled: int | None = None,
+        drop_log_through: int | None = None,
         consumed: tuple[str, ...] = (),
     ) -> None:
         """Append a commit if the run is still where it was. Durable on return. `before` is where
         the run was: large values are written as a delta to it. In the same transaction, drops the
-        superstep log up to the place `settled` and consumes signals.
+        superstep log up to the place `drop_log_through` and consumes signals.
         """
 
     async def send(self, run_id: str, key: str, body: bytes) -> bool:
@@ -185,7 +179,7 @@ class StoreArchive:
         after: Checkpoint,
         *,
         before: Checkpoint | None = None,
-        settled: int | None = None,
+        drop_log_through: int | None = None,
         consumed: tuple[str, ...] = (),
     ) -> None:
         # A restored or migrated run has a new header from here on, and only snapshots hold a
@@ -197,7 +191,7 @@ class StoreArchive:
         snapshot = commit.number == 0 or new_header or rests or self._chain.wants_snapshot(after)
         below = self._unneeded_below(after) if snapshot else None
         effects = CommitEffects(
-            settled,
+            drop_log_through,
             consumed,
             asked=pending_of(after.header, commit.asked),
             closed=commit.closed,

@@ -12,8 +12,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Self, cast
 
 from stepwell.errors import DefinitionError
+from stepwell.model.checkpoint import Retention
 from stepwell.model.event import WorkflowRunState
-from stepwell.model.superstep import Retention, is_text
+from stepwell.model.valid_text import is_text
 from stepwell.storage import clock
 from stepwell.storage.checkpoint_list import list_entries
 from stepwell.storage.due_runs import DueRun, due_run, stored_moment

@@ -16,11 +16,13 @@ from stepwell.codec.codec import DEFAULT_CODEC, Codec, Encoded
 from stepwell.codec.traversal import key_step, shorten
 from stepwell.errors import CheckpointCorrupt, CodecError
 from stepwell.graph.graph import signature_hash
+from stepwell.kernel.apply import apply
 from stepwell.kernel.commit_events import request_events
-from stepwell.kernel.lifecycle import apply
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
+from stepwell.model.message import Reply, RoutedMessage
 from stepwell.model.payload import Payload
-from stepwell.model.superstep import Checkpoint, Commit, Reply, RoutedMessage
 from stepwell.storage import clock
 from stepwell.storage.checkpoint_validation import check_parts
 from stepwell.storage.json_text import json_of

@@ -9,8 +9,10 @@ from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing, CommitConflict
 from stepwell.kernel.commit_events import events
 from stepwell.kernel.lifecycle import drop_undone
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit, CommitKind
 from stepwell.model.event import WorkflowEvent
-from stepwell.model.superstep import Checkpoint, Commit, CommitKind, RoutedMessage
+from stepwell.model.message import RoutedMessage
 from stepwell.storage.archive import StoreArchive, is_head, superseded_error
 from stepwell.storage.checkpoint import WorkflowCheckpoint, WorkflowMessage, record_of, unview, view, view_message
 from stepwell.storage.port import CommitEffects, Entry, Record, Store

@@ -10,8 +10,12 @@ from typing import Protocol, TypeVar
 from stepwell.codec.codec import Codec
 from stepwell.errors import CheckpointMissing, DefinitionError, StepwellError, StoreUnavailable
 from stepwell.kernel.lifecycle import drop_undone
+from stepwell.model.checkpoint import Checkpoint, Retention
+from stepwell.model.child import Child
+from stepwell.model.commit import Commit
 from stepwell.model.event import CheckpointInfo
-from stepwell.model.superstep import Checkpoint, Child, Commit, LogEntry, Outcome, RecalledLog, Retention
+from stepwell.model.log_keys import LogEntry, RecalledLog
+from stepwell.model.message import Outcome
 from stepwell.storage.checkpoint import WorkflowCheckpoint, unview, view
 from stepwell.storage.lease import LEASE, Lease, Owner
 from stepwell.storage.transactions import Transaction
@@ -141,7 +145,7 @@ class ContractArchive:
         after: Checkpoint,
         *,
         before: Checkpoint | None = None,
-        settled: int | None = None,
+        drop_log_through: int | None = None,
         consumed: tuple[str, ...] = (),
     ) -> None:
         await self._storage.save(view(after, commit))

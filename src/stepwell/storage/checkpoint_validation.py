@@ -17,8 +17,8 @@ from stepwell.codec.codec import Encoded
 from stepwell.codec.traversal import key_step, shorten
 from stepwell.errors import CodecError
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
+from stepwell.model.message import Reply
 from stepwell.model.state import GrownList
-from stepwell.model.superstep import Reply
 from stepwell.storage.json_text import json_of
 from stepwell.storage.limits import flaw_in_count, flaw_in_name, flaw_in_time
 from stepwell.storage.wire.shapes import WireCommit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from stepwell.storage.damage import read_moment
+from stepwell.storage.checked_reads import read_moment
 from stepwell.storage.port import Wake
 
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from stepwell.errors import CannotUnseal, CheckpointCorrupt
+from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.checksums import add_checksum, has_checksum, verify_checksum
-from stepwell.storage.damage import decode_stored
 from stepwell.storage.lease import LEASE
 from stepwell.storage.port import NO_EFFECTS, CommitEffects, Entry, Pending, Record, Store
 from stepwell.storage.transactions import Transacting, Transaction, Translated

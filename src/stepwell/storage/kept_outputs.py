@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from stepwell.storage.damage import decode_stored
+from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.port import Record
 from stepwell.storage.wire.shapes import WireCommit
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from stepwell.errors import RunBusy
 from stepwell.storage import clock
-from stepwell.storage.system import is_posix
+from stepwell.storage.posix import is_posix
 
 LEASE = 30.0  # seconds, unless a storage sets another length
 # Seconds. On a busy machine the renewing thread may be delayed for most of a second.

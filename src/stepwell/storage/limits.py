@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stepwell.errors import CheckpointCorrupt
-from stepwell.model.superstep import is_text
-from stepwell.storage.damage import read_moment
+from stepwell.model.valid_text import is_text
+from stepwell.storage.checked_reads import read_moment
 from stepwell.storage.port import Entry
 
 LONGEST = 10_000  # characters of an id or a tag: each is stored with every record, and in indexes

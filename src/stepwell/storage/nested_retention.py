@@ -12,8 +12,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from stepwell.codec.codec import Codec
-from stepwell.kernel.lifecycle import apply
-from stepwell.model.superstep import Checkpoint, Child, Commit, RunHeader
+from stepwell.kernel.apply import apply
+from stepwell.model.checkpoint import Checkpoint, RunHeader
+from stepwell.model.child import Child
+from stepwell.model.commit import Commit
 from stepwell.storage.ids import forked_child_id
 from stepwell.storage.kept_outputs import outputs_alone
 from stepwell.storage.port import Entry, Record, RunEntry, Store

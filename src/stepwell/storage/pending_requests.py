@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from stepwell.storage import clock
-from stepwell.storage.damage import decode_stored, read_moment
+from stepwell.storage.checked_reads import decode_stored, read_moment
 from stepwell.storage.port import Pending
 
 _read_schema = msgspec.json.Decoder(dict[str, Any]).decode

@@ -173,7 +173,7 @@ def prefix_end(prefix: str) -> str | None:
 class CommitEffects(_Value, frozen=True):
     """What happens in the same transaction as a record: all of it, or none."""
 
-    settled: int | None = None  # drop the superstep log up to this place
+    drop_log_through: int | None = None  # drop the superstep log up to this place
     # Keys of the signals that caused the record; they become tombstones.
     consumed: tuple[str, ...] = ()
     asked: tuple[Pending, ...] = ()  # requests that are open from now on

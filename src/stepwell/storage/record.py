@@ -9,10 +9,12 @@ from msgspec.structs import replace
 
 from stepwell.codec.codec import Codec
 from stepwell.errors import CheckpointCorrupt
-from stepwell.kernel.lifecycle import apply, full_commit
+from stepwell.kernel.apply import apply
+from stepwell.kernel.lifecycle import full_commit
+from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
+from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.request import Request
-from stepwell.model.superstep import Checkpoint, Commit, Retention, RunHeader
 from stepwell.storage.port import Entry, Pending, Record, RunMetadata
 from stepwell.storage.wire.format import header_of, read_commit, write_commit
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stepwell.model.event import WorkflowRunState
-from stepwell.storage.damage import damage_error
+from stepwell.storage.checked_reads import damage_error
 from stepwell.storage.port import RunEntry
 
 _STATES = frozenset(WorkflowRunState)

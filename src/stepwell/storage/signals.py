@@ -11,7 +11,7 @@ from stepwell.codec.codec import Codec, Encoded
 from stepwell.errors import NewerFormat
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
-from stepwell.storage.damage import damage_error, decode_stored
+from stepwell.storage.checked_reads import damage_error, decode_stored
 from stepwell.storage.json_text import json_of
 
 FORMAT = 1

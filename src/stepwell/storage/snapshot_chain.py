@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepwell.model.superstep import Checkpoint
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.storage.json_text import size_of
 from stepwell.storage.kept_outputs import outputs_alone
 from stepwell.storage.port import Record

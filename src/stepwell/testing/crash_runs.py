@@ -8,13 +8,13 @@ from itertools import count
 from typing import Any
 
 from stepwell.errors import DurabilityError
-from stepwell.model.superstep import FullHistory, Retention
+from stepwell.model.checkpoint import FullHistory, Retention
 from stepwell.storage.port import Store
 from stepwell.stores.memory.store import MemoryStore
+from stepwell.testing.crash_trial import NotTheSame, Responder, Trial, TrialResult, Witness
 from stepwell.testing.faults.crash import Crash, CrashingStore
 from stepwell.testing.faults.failing import FailingStore
 from stepwell.testing.ledger import Ledger
-from stepwell.testing.trial import NotTheSame, Responder, Trial, TrialResult, Witness
 from stepwell.workflows.workflow import Workflow
 
 __all__ = ["CrashReport", "NotTheSame", "crash_everywhere"]

@@ -1,5 +1,5 @@
 """Drawings of workflows as Mermaid, DOT and text."""
 
-from stepwell.viz.picture import WorkflowViz
+from stepwell.viz.workflow_viz import WorkflowViz
 
 __all__ = ["WorkflowViz"]

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from stepwell.engine import watchers
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive import Drive
-from stepwell.engine.open_run import STOPPED, Continue, Fresh, MoveBack, Position, Stopped, check_same_start
+from stepwell.engine.open_run import STOPPED, Position, RestoreRun, ResumeRun, StartRun, Stopped, check_same_start
 from stepwell.errors import CommitConflict, RunBusy, RunError
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowRunState
-from stepwell.model.superstep import Checkpoint
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
@@ -59,7 +59,7 @@ class BackgroundDrive:
     def __init__(self, workflow: Runnable, run_id: str, storage: CheckpointStorage, private: Mapping[str, Any]) -> None:
         self._workflow, self._run_id, self._storage, self._private = workflow, run_id, storage, private
         self.key = watchers.key_of(self.archive(), run_id)
-        self._resume_position = Continue(run_id, unless_stopped=True)
+        self._resume_position = ResumeRun(run_id, unless_stopped=True)
         self._task: asyncio.Task[None] | None = None
         # Something may have arrived since the current drive looked.
         self._has_news = False
@@ -100,7 +100,7 @@ class BackgroundDrive:
             started.set_result(None)
             self._start(self._resume_position, started)
 
-    async def restore_run(self, position: MoveBack) -> Checkpoint | None:
+    async def restore_run(self, position: RestoreRun) -> Checkpoint | None:
         """Move the run back. Drives of this event loop are stopped first. Raises RunBusy if another one holds it."""
         restores = _loop_state().restores
         restore = restores.setdefault(self.key, _Restore())
@@ -115,7 +115,7 @@ class BackgroundDrive:
                 for drive in restore.waiting:
                     drive.continue_run()
 
-    async def _restore(self, position: MoveBack) -> Checkpoint | None:
+    async def _restore(self, position: RestoreRun) -> Checkpoint | None:
         while True:
             # A cancelled drive may be replaced by one that was just about to start, hence the loop.
             while tasks := _driving_tasks(self.key):
@@ -173,7 +173,7 @@ class BackgroundDrive:
             except Stopped:
                 return None
             except RunBusy:
-                if isinstance(position, MoveBack) and not started.done():
+                if isinstance(position, RestoreRun) and not started.done():
                     raise
                 position = await self._position_if_busy(position, started)
                 await asyncio.sleep(next(waits))
@@ -208,7 +208,7 @@ class BackgroundDrive:
 
     async def _position_if_busy(self, position: Position, started: StartFuture) -> Position:
         """Another process was first: check that it has started the same run, and continue that one."""
-        if isinstance(position, Fresh) and not started.done():
+        if isinstance(position, StartRun) and not started.done():
             head = await self.archive().head(self._run_id)
             if head is None:
                 return position  # it is about to be started
@@ -216,12 +216,12 @@ class BackgroundDrive:
             started.set_result(None)
             # If it had stopped at this very commit, the caller's start counts as resuming it on purpose.
             return replace(self._resume_position, except_at=head.number)
-        return position if isinstance(position, Continue) else self._resume_position
+        return position if isinstance(position, ResumeRun) else self._resume_position
 
     async def _is_wanted(self, position: Position) -> bool:
         """Return whether there is a reason to drive the run: signals to apply, or somebody who watches."""
         head = await self.archive().head(self._run_id)
-        if head is None or not isinstance(position, Continue):
+        if head is None or not isinstance(position, ResumeRun):
             return True  # it has not been started yet
         if head.status in STOPPED:
             return head.number == position.except_at

@@ -26,7 +26,7 @@ from stepwell.graph.migration import Migration, find_migration_problems, version
 from stepwell.graph.subworkflow import find_unrouted_outputs
 from stepwell.graph.validation import find_problems
 from stepwell.model.state import Reducer
-from stepwell.model.superstep import is_text
+from stepwell.model.valid_text import is_text
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.workflows.executor_specs import ExecutorLike, ExecutorSpec, freeze, identity, spec_of
 from stepwell.workflows.storage_options import StorageLike, storage_of

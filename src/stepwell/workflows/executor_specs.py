@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -102,46 +101,8 @@ def _begin_state(executor: Executor) -> None:
         vars(executor)[_BEGINNING] = {n: plain_copy(vars(executor)[n]) for n in names if n in vars(executor)}
 
 
-def _reset(executor: Executor) -> None:
+def reset_state(executor: Executor) -> None:
+    """Give the persistent attributes their initial values again."""
     for name in persistent_names(type(executor)):
         vars(executor).pop(name, None)
     vars(executor).update(plain_copy(vars(executor).get(_BEGINNING, {})))
-
-
-class ExecutorPool:
-    """Gives each run its executors: the first run of a workflow the given instances, every other run clones."""
-
-    def __init__(self, specs: Mapping[str, ExecutorSpec]) -> None:
-        self._specs = specs
-        self._first = True
-        self._lock = threading.Lock()
-
-    def acquire(self) -> dict[str, Executor]:
-        # Two threads may start runs of one workflow at once.
-        with self._lock:
-            first, self._first = self._first, False
-        executors = {id: self._acquire_one(spec, first) for id, spec in self._specs.items()}
-        for executor in executors.values():
-            _reset(executor)
-        return executors
-
-    def release(self, executors: Mapping[str, Executor]) -> None:
-        """Take back the executors of a run that has stopped."""
-        with _BUSY_LOCK:
-            for executor in executors.values():
-                _BUSY.discard(id(executor))
-
-    def _acquire_one(self, spec: ExecutorSpec, first: bool) -> Executor:
-        if first and spec.instance is not None:
-            # An instance given to two workflows serves one run at a time.
-            with _BUSY_LOCK:
-                if id(spec.instance) not in _BUSY:
-                    _BUSY.add(id(spec.instance))
-                    return spec.instance
-        return spec.make()
-
-
-# Instances in use, by identity. For the whole process: one instance may be given to several workflows.
-_BUSY: set[int] = set()
-# Reentrant: a drive that is garbage-collected inside may release its own.
-_BUSY_LOCK = threading.RLock()

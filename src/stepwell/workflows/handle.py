@@ -8,13 +8,13 @@ from typing import Any
 
 from stepwell import kernel
 from stepwell.engine import watchers
-from stepwell.engine.open_run import STOPPED, Continue, MoveBack, Position
+from stepwell.engine.open_run import STOPPED, Position, RestoreRun, ResumeRun
 from stepwell.engine.responses import check_no_caller, check_responses, find_overdue, send_responses
 from stepwell.engine.superstep_log import is_far
 from stepwell.errors import CheckpointMissing, RoutingFailed, RunBusy, RunError
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import CheckpointInfo, WorkflowEvent, WorkflowRunState
 from stepwell.model.status_words import status_word
-from stepwell.model.superstep import Checkpoint
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
@@ -184,7 +184,7 @@ class RunHandle:
         check_no_caller(await self._head())
         checkpoint_id = await self._find_own(checkpoint)
         try:
-            at = await self._background.restore_run(MoveBack(self.run_id, checkpoint_id))
+            at = await self._background.restore_run(RestoreRun(self.run_id, checkpoint_id))
         except Exception:
             # The restore has stopped the drives of this loop.
             self._background.continue_run()
@@ -308,7 +308,7 @@ class RunHandle:
 
     async def _stop(self) -> WorkflowRunState:
         """Cancel a run that nobody drives. Raises RunBusy if somebody does."""
-        drive = self._background.drive(Continue(self.run_id))
+        drive = self._background.drive(ResumeRun(self.run_id))
         drive.cancel()
         async for _ in drive.events():
             pass

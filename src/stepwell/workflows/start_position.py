@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stepwell.engine.open_run import Continue, Fresh, Position, Rewind, Suspended
-from stepwell.model.superstep import is_text
+from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun, SuspendedRun
+from stepwell.model.valid_text import is_text
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.limits import LONGEST
 from stepwell.workflows.waiting_runs import WaitingRun
@@ -35,19 +35,21 @@ def position_of(
     if checkpoint_id is not None:
         if message is not OMITTED:
             raise ValueError("give a message to start a run, or checkpoint_id to continue from there, not both")
-        return Rewind(checkpoint_id, run_id, tags=checked_tags)
+        return FromCheckpoint(checkpoint_id, run_id, tags=checked_tags)
     if message is OMITTED and run_id is not None:
         if checked_tags is not None:
             raise ValueError(f"tags are set when a run starts: leave them out to resume run {run_id!r}")
-        return Continue(run_id)
-    return Fresh(None if message is OMITTED else message, run_id or new_run_id(), run_id is not None, tags=checked_tags)
+        return ResumeRun(run_id)
+    return StartRun(
+        None if message is OMITTED else message, run_id or new_run_id(), run_id is not None, tags=checked_tags
+    )
 
 
 def position_of_waiting(waiting: WaitingRun) -> Position:
     return (
-        Continue(waiting.run_id)
+        ResumeRun(waiting.run_id)
         if waiting.at is None
-        else Suspended(waiting.at, waiting.output_commits, waiting.executors or {})
+        else SuspendedRun(waiting.at, waiting.output_commits, waiting.executors or {})
     )
 
 

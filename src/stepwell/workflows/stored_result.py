@@ -7,8 +7,9 @@ from stepwell.engine.failures import handler_error
 from stepwell.engine.responses import expiry_error, find_overdue
 from stepwell.errors import HandlerTimeout, RoutingFailed, RunError, StateConflict, SuperstepLimit
 from stepwell.kernel.lifecycle import drop_undone
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowEvent, WorkflowEventSource
-from stepwell.model.superstep import Checkpoint, Commit
 from stepwell.storage.archive import Archive
 from stepwell.workflows.result import WorkflowRunResult
 

@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 from stepwell import kernel
 from stepwell.engine.drive import Drive
+from stepwell.engine.drive_options import ExecutorSource, Options
 from stepwell.engine.edge_conditions import choose_route
 from stepwell.engine.handler_context import HandlerContext
-from stepwell.engine.open_run import Continue, Fresh, Position, Rewind, Suspended
-from stepwell.engine.run_options import ExecutorSource, Options
+from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun, SuspendedRun
 from stepwell.engine.superstep_log import Parked
 from stepwell.errors import CheckpointMissing, HandlerFailed, InputMismatch, RoutingFailed, RunError, UnknownRequest
 from stepwell.graph.executor import Executor, HandlerTable
@@ -36,10 +36,12 @@ from stepwell.graph.subworkflow import (
     SubWorkflowRequestMessage,
     SubWorkflowResponseMessage,
 )
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.child import Child
+from stepwell.model.commit import Commit, CommitKind
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.model.payload import PayloadList
 from stepwell.model.request import Request
-from stepwell.model.superstep import Checkpoint, Child, Commit, CommitKind
 from stepwell.storage.archive import Archive
 from stepwell.storage.ids import child_run_id, forked_child_id
 from stepwell.storage.json_text import json_of
@@ -66,15 +68,6 @@ class InnerTable(HandlerTable):
         yield SubWorkflowRequestMessage
         for executor in self._inner.values():
             yield from executor._handler_table.every_type()
-
-
-@dataclass(frozen=True, slots=True)
-class _SuspendedRun:
-    """A waiting sub-workflow run that is not stored: it is kept here."""
-
-    at: Checkpoint
-    output_commits: Sequence[Commit]
-    executors: Mapping[str, Executor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +108,8 @@ class WorkflowExecutor(Nesting):
         output_types = _output_types(workflow)
         self._forwarded_types = () if allow_direct_output else output_types
         self._table = _table(workflow, self._forwarded_types, output_types if allow_direct_output else ())
-        self._suspended: dict[str, _SuspendedRun] = {}
+        # Waiting sub-workflow runs that are not stored: they are kept here.
+        self._suspended: dict[str, SuspendedRun] = {}
         # Weak: a lock is needed only while responses to its run are under way.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._answers: _Answers | None = None
@@ -127,11 +121,11 @@ class WorkflowExecutor(Nesting):
     async def call(self, message: Any, ctx: HandlerContext) -> None:
         """Run the workflow with a message, until it is completed or waits."""
         # Commits of the child must not be stored before those that led to it.
-        await ctx.scope.settle()
+        await ctx.scope.flush()
         # Derived from the delivery: a repetition of the call finds the run that it started before.
         key = child_run_id(ctx.run_id, ctx.scope.epoch, ctx.delivery.id)
         outputs: list[Any] = []
-        drive = self._drive(ctx, Fresh(message, key, named=True, digest=self._digest(ctx)), {})
+        drive = self._drive(ctx, StartRun(message, key, named=True, digest=self._digest(ctx)), {})
         try:
             async for event in self._events(ctx, drive):
                 if event.type == "output" and not event.path:
@@ -200,7 +194,7 @@ class WorkflowExecutor(Nesting):
             child = ctx.children.get(key)
             if child is None:
                 return False
-            await ctx.scope.settle()
+            await ctx.scope.flush()
             drive = self._drive(ctx, self._position(ctx, key, child), {request_id: value}, child)
             try:
                 async for _ in self._events(ctx, drive):
@@ -225,10 +219,10 @@ class WorkflowExecutor(Nesting):
     def _position(self, ctx: HandlerContext, key: str, child: Child) -> Position:
         """Return where to resume a run; a fork of the calling run resumes a fork of it."""
         if (suspended := self._suspended.get(key)) is not None:
-            return Suspended(suspended.at, suspended.output_commits, suspended.executors)
+            return suspended
         if child.caller == Child.caller_of(ctx.run_id, ctx.scope.epoch):
-            return Continue(child.run_id)
-        return Rewind(child.checkpoint_id, forked_child_id(ctx.run_id, ctx.scope.epoch, child.run_id))
+            return ResumeRun(child.run_id)
+        return FromCheckpoint(child.checkpoint_id, forked_child_id(ctx.run_id, ctx.scope.epoch, child.run_id))
 
     def _drive(
         self, ctx: HandlerContext, position: Position, responses: Mapping[str, Any], child: Child | None = None
@@ -237,7 +231,7 @@ class WorkflowExecutor(Nesting):
         if archive is not None and child is not None:
             # With LatestOnly, records since `needed` must stay: the effects of the response are read from them,
             # also by a repetition after a crash, or by a caller that is moved back itself.
-            archive.needed = child.number if isinstance(position, Continue) and not scope.is_needed else 0
+            archive.needed = child.number if isinstance(position, ResumeRun) and not scope.is_needed else 0
         options = Options(
             position,
             archive,
@@ -257,7 +251,7 @@ class WorkflowExecutor(Nesting):
 
     def _executors_for(self, position: Position) -> ExecutorSource:
         pool = self.workflow._executor_pool
-        suspended = position.executors if isinstance(position, Suspended) else None
+        suspended = position.executors if isinstance(position, SuspendedRun) else None
 
         def release(executors: Mapping[str, Executor], at: Checkpoint | None, output_commits: Sequence[Commit]) -> None:
             pool.release(executors)
@@ -326,7 +320,7 @@ class WorkflowExecutor(Nesting):
             caller = Child.caller_of(ctx.run_id, ctx.scope.epoch)
             ctx.keep_child(key, Child(at.run_id, self.id, at.stamp.checkpoint_id, at.number, caller))
             if self._archive(ctx) is None:
-                self._suspended[key] = _SuspendedRun(at, drive.output_commits, drive.executors)
+                self._suspended[key] = SuspendedRun(at, drive.output_commits, drive.executors)
         elif key in ctx.children:
             ctx.keep_child(key, None)
 

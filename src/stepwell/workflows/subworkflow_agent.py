@@ -14,8 +14,8 @@ from stepwell.engine.handler_context import HandlerContext
 from stepwell.errors import DefinitionError
 from stepwell.graph.handler import HandlerSpec
 from stepwell.graph.subworkflow import SubWorkflowRequestMessage, SubWorkflowResponseMessage
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.request import Request
-from stepwell.model.superstep import Checkpoint
 from stepwell.workflows.subworkflow import InnerTable, WorkflowExecutor
 from stepwell.workflows.workflow import Workflow
 from stepwell.workflows.workflow_agent import WorkflowAgent, as_response, combine

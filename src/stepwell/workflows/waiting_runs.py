@@ -8,8 +8,9 @@ import msgspec
 
 from stepwell.errors import CheckpointMissing, RunBusy, RunError
 from stepwell.graph.executor import Executor
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowRunState
-from stepwell.model.superstep import Checkpoint, Commit
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 
 # Stored runs can be found in their storage: remembering them here is for short programs only.

@@ -12,20 +12,22 @@ from msgspec.structs import replace
 from stepwell.codec.codec import Codec, reachable_types
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive import Drive
+from stepwell.engine.drive_options import ExecutorSource, OnChangedStep, Options
 from stepwell.engine.durability import LEVELS, Durability
-from stepwell.engine.open_run import Fresh, Position, Rewind
-from stepwell.engine.run_options import ExecutorSource, OnChangedStep, Options
+from stepwell.engine.open_run import FromCheckpoint, Position, StartRun
 from stepwell.engine.stream import RunStream
 from stepwell.graph.edges import Edge
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import Graph, default_name, signature, signature_hash
 from stepwell.graph.migration import Migration
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowEvent
-from stepwell.model.superstep import Checkpoint, Commit
 from stepwell.storage.archive import Archive
 from stepwell.storage.built_in_storage import open_archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
-from stepwell.workflows.executor_specs import ExecutorPool, ExecutorSpec
+from stepwell.workflows.executor_pool import ExecutorPool
+from stepwell.workflows.executor_specs import ExecutorSpec
 from stepwell.workflows.handle import RunHandle
 from stepwell.workflows.result import WorkflowRunResult
 from stepwell.workflows.start_position import OMITTED, position_of, position_of_waiting
@@ -200,7 +202,7 @@ class Workflow:
         position = (
             position_of(message, run_id, checkpoint_id, tags) if waiting is None else position_of_waiting(waiting)
         )
-        if isinstance(position, Rewind) and responses is not None and run_id is None:
+        if isinstance(position, FromCheckpoint) and responses is not None and run_id is None:
             position = replace(position, only_head=True)
         # Copied now: the run may start later, when the stream is read.
         private_values, answers = dict(private or {}), dict(responses or {})
@@ -239,7 +241,7 @@ class Workflow:
         event loop. Without a storage the run is kept in memory, as long as this workflow object.
         """
         position = position_of(message, run_id, None, tags)
-        assert isinstance(position, Fresh)
+        assert isinstance(position, StartRun)
         storage = self._storage_for(checkpoint_storage)
         return RunHandle(self, position.run_id, storage, dict(private or {}), position)
 

@@ -17,7 +17,7 @@ import pytest
 
 from stepwell import WorkflowEvent, WorkflowRunState
 from stepwell.cli.views.events import TimedEvent
-from stepwell.cli.views.scene import Scene
+from stepwell.cli.views.live_view_state import Scene
 from stepwell.model.payload import pack_copy
 from stepwell.model.request import Request
 from tests.support.command_line import Say

@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.message import RoutedMessage
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.status_words import status_word
-from stepwell.model.superstep import Checkpoint, RoutedMessage
 from stepwell.storage.json_text import json_of
 
 

@@ -16,13 +16,14 @@ from stepwell.admin.doctor.findings import Finding as Finding
 from stepwell.admin.doctor.findings import check_tags, find_unknown_executors, remove_duplicates
 from stepwell.admin.retention.inventory import gather_in_batches
 from stepwell.admin.transfer.redaction import LOCK
-from stepwell.admin.transfer.snapshots import PAGE, PARTLY_HERE, Snapshot, is_listed_right, take_snapshot
+from stepwell.admin.transfer.run_copy import PAGE, PARTLY_HERE, RunCopy, is_listed_right, read_run_copy
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CodecError, DurabilityError, NewerFormat, StoreUnavailable
-from stepwell.kernel.lifecycle import apply
+from stepwell.kernel.apply import apply
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.child import Child
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.status_words import status_word
-from stepwell.model.superstep import Checkpoint, Child
 from stepwell.storage.archive import parent_of
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.limits import entry_flaws, flaw_in_count, flaw_in_time
@@ -156,14 +157,14 @@ class _Examination:
             # damage again.
             return remove_duplicates(findings)
         try:
-            snapshot = await take_snapshot(self._store, entry.run_id, "run")
-            if snapshot is None:
+            run_copy = await read_run_copy(self._store, entry.run_id, "run")
+            if run_copy is None:
                 return findings  # deleted meanwhile
             return [
                 *findings,
-                *self._check_superstep_log(snapshot),
-                *await self._check_listing(entry, snapshot),
-                *await self._check_head(snapshot),
+                *self._check_superstep_log(run_copy),
+                *await self._check_listing(entry, run_copy),
+                *await self._check_head(run_copy),
             ]
         except DurabilityError as error:
             return remove_duplicates([*findings, await self._finding(error, entry.run_id)])
@@ -263,7 +264,7 @@ class _Examination:
         findings = []
         for key, body in signals:
             self._totals.signals += 1
-            # The mark of an unfinished import: take_snapshot() reports it.
+            # The mark of an unfinished import: read_run_copy() reports it.
             if key == PARTLY_HERE:
                 continue
             try:
@@ -272,35 +273,35 @@ class _Examination:
                 findings.append(Finding("error", str(error), run_id))
         return findings
 
-    def _check_superstep_log(self, snapshot: Snapshot) -> Iterator[Finding]:
-        for key, body in snapshot.superstep_log.items():
+    def _check_superstep_log(self, run_copy: RunCopy) -> Iterator[Finding]:
+        for key, body in run_copy.superstep_log.items():
             self._totals.log_entries += 1
             try:
                 # Outcomes are stored under the id of their delivery, which has no slash.
                 if "/" in key:
-                    read_log_entry(snapshot.run_id, key, body, DEFAULT_CODEC)
+                    read_log_entry(run_copy.run_id, key, body, DEFAULT_CODEC)
                 else:
-                    read_outcome(snapshot.run_id, key, body, DEFAULT_CODEC)
+                    read_outcome(run_copy.run_id, key, body, DEFAULT_CODEC)
             except DurabilityError as error:
-                yield Finding("error", str(error), snapshot.run_id)
+                yield Finding("error", str(error), run_copy.run_id)
 
-    async def _check_listing(self, entry: RunEntry, snapshot: Snapshot) -> list[Finding]:
+    async def _check_listing(self, entry: RunEntry, run_copy: RunCopy) -> list[Finding]:
         """Compare what the lists of the store say about a run with its head.
 
         A run that commits between the two reads looks inconsistent, so a difference counts only if
         neither side has changed when both are read again.
         """
         for _ in range(_TRIES):
-            findings = await self._compare_listing(entry, snapshot.at)
+            findings = await self._compare_listing(entry, run_copy.at)
             if not findings:
                 return []
-            again = await take_snapshot(self._store, snapshot.run_id, "run")
-            listed = await self._store.run(snapshot.run_id)
+            again = await read_run_copy(self._store, run_copy.run_id, "run")
+            listed = await self._store.run(run_copy.run_id)
             if again is None or listed is None:
                 return []  # deleted meanwhile
-            if (again.at.number, listed) == (snapshot.at.number, entry):
+            if (again.at.number, listed) == (run_copy.at.number, entry):
                 return findings
-            snapshot, entry = again, listed
+            run_copy, entry = again, listed
         # A run that is always busy proves nothing.
         return []
 
@@ -353,9 +354,9 @@ class _Examination:
             # finding.
             return True
 
-    async def _check_head(self, snapshot: Snapshot) -> list[Finding]:
+    async def _check_head(self, run_copy: RunCopy) -> list[Finding]:
         """Check whether a run could continue from its head."""
-        head, run_id = snapshot.at, snapshot.run_id
+        head, run_id = run_copy.at, run_copy.run_id
         self._totals.questions += len(head.requests) if head.header.caller is None else 0
         if LOCK in head.executors:
             return [Finding("warning", LOCK, run_id)]

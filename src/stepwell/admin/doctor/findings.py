@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stepwell.errors import CodecError
-from stepwell.model.superstep import Checkpoint
+from stepwell.model.checkpoint import Checkpoint
 
 Severity = Literal["error", "warning"]
 

@@ -20,9 +20,9 @@ from stepwell.engine import lease_renewal
 from stepwell.engine.commit import store_commit
 from stepwell.engine.open_run import create_fork_commit, create_fork_header
 from stepwell.errors import RunError
+from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.payload import Payload
-from stepwell.model.superstep import Checkpoint, RunHeader
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import new_run_id

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 from stepwell.admin.report.layout import Box, Connector, Layout, Rectangle, lay_out
 from stepwell.admin.report.markup import escape, shorten
 from stepwell.admin.report.stored_graph import Arrow, Shape, shape_of
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowRunState
-from stepwell.model.superstep import Checkpoint, Commit
 from stepwell.model.visible_text import JOINERS, visible
 
 _LINE, _SMALL = 17.0, 14.0  # height of a line of text, normal and small

@@ -16,11 +16,11 @@ from stepwell.admin.report.json_tree import Tree, format_brief
 from stepwell.admin.report.markup import escape, shorten
 from stepwell.admin.report.timeline import CommitRow, Timeline, load_timeline
 from stepwell.admin.transfer.redaction import LOCK
+from stepwell.model.commit import Commit, Done
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.status_words import status_word
-from stepwell.model.superstep import Commit, Done
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.json_text import json_of
 from stepwell.storage.permissions import creating
@@ -100,7 +100,7 @@ def _render_page(timeline: Timeline) -> Iterator[str]:
 
 
 def _render_facts(timeline: Timeline) -> Iterator[str]:
-    checkpoint, head, header = timeline.at, timeline.snapshot.at, timeline.at.header
+    checkpoint, head, header = timeline.at, timeline.run_copy.at, timeline.at.header
     if LOCK in checkpoint.executors:
         yield "<p><b>Private values were removed from this run when it was exported: it cannot be resumed.</b></p>"
     facts: list[tuple[str, object]] = [
@@ -120,11 +120,11 @@ def _render_facts(timeline: Timeline) -> Iterator[str]:
         ("Sub-workflow run", f"{c.run_id}, executor {c.executor}, waiting at its commit {c.number}")
         for c in checkpoint.children.values()
     ]
-    if timeline.snapshot.superstep_log:
-        entries = len(timeline.snapshot.superstep_log)
+    if timeline.run_copy.superstep_log:
+        entries = len(timeline.run_copy.superstep_log)
         facts.append(("Superstep log", f"{entries:,} {'entry' if entries == 1 else 'entries'} not committed yet"))
-    if timeline.snapshot.signals:
-        facts.append(("Signals", f"{_count(len(timeline.snapshot.signals), 'signal')} not applied yet"))
+    if timeline.run_copy.signals:
+        facts.append(("Signals", f"{_count(len(timeline.run_copy.signals), 'signal')} not applied yet"))
     yield (
         "<dl>"
         + "".join(f"<dt>{escape(key)}</dt><dd>{escape(shorten(str(value), _OUTPUT))}</dd>" for key, value in facts)

@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from stepwell.admin.diffs.documents import document_of
 from stepwell.admin.diffs.json_diff import compare, lines_of
 from stepwell.admin.report.drawing import Progress, progress_of
-from stepwell.admin.transfer.snapshots import Snapshot, read_records, take_snapshot
+from stepwell.admin.transfer.run_copy import RunCopy, read_records, read_run_copy
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing
-from stepwell.kernel.lifecycle import apply, drop_undone
-from stepwell.model.superstep import Checkpoint, Commit
+from stepwell.kernel.apply import apply
+from stepwell.kernel.lifecycle import drop_undone
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
 from stepwell.storage.port import Store
 from stepwell.storage.wire.format import header_of, read_commit
 
@@ -32,7 +34,7 @@ class CommitRow:
 class Timeline:
     """The part of a run's history that a report shows."""
 
-    snapshot: Snapshot  # of its head
+    run_copy: RunCopy  # of its head
     at: Checkpoint  # the one selected
     progress: Progress
     first: list[CommitRow] = field(default_factory=list)
@@ -48,19 +50,19 @@ async def load_timeline(store: Store, run_id: str, number: int | None, *, rows: 
 
     Raises CheckpointMissing if the run, or that checkpoint of it, does not exist.
     """
-    snapshot = await take_snapshot(store, run_id, "run")
-    if snapshot is None:
+    run_copy = await read_run_copy(store, run_id, "run")
+    if run_copy is None:
         raise CheckpointMissing(f"run {run_id!r} is not in this store; list_runs() returns the runs that are")
-    wanted = snapshot.at.number if number is None else number
-    timeline = Timeline(snapshot, snapshot.at, Progress())
+    wanted = run_copy.at.number if number is None else number
+    timeline = Timeline(run_copy, run_copy.at, Progress())
     # Progress needs every commit up to the selected one, so they are kept without their payloads.
     light: list[Commit] = []
     chosen: Checkpoint | None = None
-    total = len([e for e in await store.entries(run_id=run_id) if e.number <= snapshot.at.number])
+    total = len([e for e in await store.entries(run_id=run_id) if e.number <= run_copy.at.number])
     # The end of a run is usually what somebody looks for, so it gets three quarters of the rows.
     head, tail = rows // 4, rows - rows // 4
     index = 0
-    async for before, commit, after in _walk(store, snapshot):
+    async for before, commit, after in _walk(store, run_copy):
         if commit.number <= wanted:
             light.append(_strip(commit))
         if commit.number == wanted:
@@ -79,10 +81,10 @@ async def load_timeline(store: Store, run_id: str, number: int | None, *, rows: 
     return timeline
 
 
-async def _walk(store: Store, snapshot: Snapshot) -> AsyncIterator[tuple[Checkpoint | None, Commit, Checkpoint | None]]:
+async def _walk(store: Store, run_copy: RunCopy) -> AsyncIterator[tuple[Checkpoint | None, Commit, Checkpoint | None]]:
     """Yield each commit with the checkpoints before and after it; None where they are unknown."""
     before: Checkpoint | None = None
-    async for page in read_records(store, snapshot):
+    async for page in read_records(store, run_copy):
         for record in page:
             commit, shape = read_commit(record, DEFAULT_CODEC)
             follows = before is not None and before.number == commit.number - 1

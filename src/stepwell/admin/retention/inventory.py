@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from stepwell.admin.retention.policy import RunFacts
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CannotUnseal, DurabilityError, StoreUnavailable
-from stepwell.model.superstep import RunHeader
+from stepwell.model.checkpoint import RunHeader
 from stepwell.storage.archive import parent_of
 from stepwell.storage.port import Entry, RunEntry, Store
 from stepwell.storage.wire.format import header_of, read_commit

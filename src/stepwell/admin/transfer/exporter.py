@@ -25,11 +25,11 @@ from stepwell.admin.transfer.container import (
     make_header,
 )
 from stepwell.admin.transfer.redaction import LOCK, REMOVED, Redaction
-from stepwell.admin.transfer.snapshots import Snapshot, collect_runs, read_records
+from stepwell.admin.transfer.run_copy import RunCopy, collect_runs, read_records
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import DefinitionError, RunError
-from stepwell.kernel.lifecycle import apply
-from stepwell.model.superstep import Checkpoint
+from stepwell.kernel.apply import apply
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.permissions import creating, mode_of
 from stepwell.storage.port import Record
@@ -130,10 +130,10 @@ async def _export(
         )
     count = 0
     with Writer(file, make_header(run_id, main.at.header.workflow, redaction.paths, bundle.missing)) as writer:
-        for snapshot in bundle.runs:
-            lines = _RunLines(snapshot, redaction)
-            writer.write(RunLine(snapshot.run_id, snapshot.at.number, snapshot.role, snapshot.at.place))
-            async for page in read_records(storage._store, snapshot):
+        for run_copy in bundle.runs:
+            lines = _RunLines(run_copy, redaction)
+            writer.write(RunLine(run_copy.run_id, run_copy.at.number, run_copy.role, run_copy.at.place))
+            async for page in read_records(storage._store, run_copy):
                 await asyncio.to_thread(_write, writer, map(lines.make_record_line, page))
                 count += len(page)
             await asyncio.to_thread(_write, writer, lines.make_other_lines())
@@ -143,7 +143,7 @@ async def _export(
                 f"{redaction.unused[0]!r} matches nothing in run {run_id!r}, so nothing was removed; check its spelling"
             )
         await asyncio.to_thread(writer.finish)
-    return Exported(run_id, tuple(snapshot.run_id for snapshot in bundle.runs), count, bundle.missing)
+    return Exported(run_id, tuple(run_copy.run_id for run_copy in bundle.runs), count, bundle.missing)
 
 
 def _write(writer: Writer, lines: Iterable[Line]) -> None:
@@ -164,18 +164,18 @@ def _check_readable(storage: BuiltInStorage, unsealed: bool) -> None:
 class _RunLines:
     """The lines of one run, with private values removed."""
 
-    def __init__(self, snapshot: Snapshot, redaction: Redaction) -> None:
-        self._snapshot, self._redaction = snapshot, redaction
+    def __init__(self, run_copy: RunCopy, redaction: Redaction) -> None:
+        self._run_copy, self._redaction = run_copy, redaction
         self._checkpoint: Checkpoint | None = None
 
     def make_other_lines(self) -> list[Line]:
         """Return the lines of the superstep log and of the signals."""
         redaction, lines = self._redaction, list[Line]()
-        for key, body in self._snapshot.superstep_log.items():
+        for key, body in self._run_copy.superstep_log.items():
             # Outcomes are stored under the id of their delivery, which has no slash.
             redact = redaction.redact_note if "/" in key else redaction.redact_outcome
             lines.append(LogLine(key, self._encode_body(body, redact)))
-        for key, body in self._snapshot.signals:
+        for key, body in self._run_copy.signals:
             lines.append(SignalLine(key, self._encode_body(body, redaction.redact_signal)))
         return lines
 

@@ -23,12 +23,14 @@ from stepwell.admin.transfer.container import (
     SignalLine,
 )
 from stepwell.admin.transfer.import_errors import too_large_error
-from stepwell.admin.transfer.snapshots import PARTLY_HERE, is_listed_right
+from stepwell.admin.transfer.run_copy import PARTLY_HERE, is_listed_right
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointCorrupt
-from stepwell.kernel.lifecycle import apply
-from stepwell.model.superstep import Appended, Checkpoint, Commit, Retention, RunHeader
-from stepwell.storage.damage import damage_error, decode_stored
+from stepwell.kernel.apply import apply
+from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
+from stepwell.model.commit import Commit
+from stepwell.model.state_writes import Appended
+from stepwell.storage.checked_reads import damage_error, decode_stored
 from stepwell.storage.json_text import json_of
 from stepwell.storage.limits import LONGEST, entry_flaws, flaw_in_count, flaw_in_name
 from stepwell.storage.port import Record

@@ -19,9 +19,9 @@ from stepwell.admin.retention.inventory import BATCH, gather_in_batches
 from stepwell.admin.transfer.container import Line, LogLine, Reader, RecordLine, RunLine, SignalLine, compact
 from stepwell.admin.transfer.import_check import CheckedFile, Opener, RunContents, apply_record, check_file
 from stepwell.admin.transfer.import_errors import ImportRefused as ImportRefused
-from stepwell.admin.transfer.snapshots import PARTLY_HERE
+from stepwell.admin.transfer.run_copy import PARTLY_HERE
 from stepwell.errors import DefinitionError, StoreUnavailable
-from stepwell.model.superstep import Checkpoint, Retention
+from stepwell.model.checkpoint import Checkpoint, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import checkpoint_id
 from stepwell.storage.lease import this_process

@@ -12,7 +12,7 @@ from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.views.output import print_document, print_note
 from stepwell.model.status_words import status_word
-from stepwell.model.superstep import is_text
+from stepwell.model.valid_text import is_text
 
 if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stepwell.declarative.instance import AgentWorkflowInstance
     from stepwell.engine.durability import Durability
     from stepwell.engine.stream import RunStream
-    from stepwell.model.superstep import Checkpoint
+    from stepwell.model.checkpoint import Checkpoint
     from stepwell.storage.built_in_storage import BuiltInStorage
     from stepwell.workflows.result import WorkflowRunResult
     from stepwell.workflows.workflow import Workflow

@@ -24,7 +24,7 @@ from stepwell.cli.views.output import print_note
 from stepwell.cli.views.text import format_deadline, format_span, tree
 from stepwell.model.status_words import status_word
 from stepwell.storage import clock
-from stepwell.storage.damage import read_moment
+from stepwell.storage.checked_reads import read_moment
 
 if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage

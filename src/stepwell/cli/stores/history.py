@@ -15,7 +15,8 @@ from stepwell.storage.archive import StoreArchive
 from stepwell.storage.wire.format import read_commit
 
 if TYPE_CHECKING:
-    from stepwell.model.superstep import Checkpoint, Commit
+    from stepwell.model.checkpoint import Checkpoint
+    from stepwell.model.commit import Commit
     from stepwell.storage.built_in_storage import BuiltInStorage
 
 PAGE = 100  # records in memory at a time

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
 import click
 
+from stepwell.cli.views.live_view_state import CHATTER, Scene
 from stepwell.cli.views.output import print_json_line
-from stepwell.cli.views.scene import CHATTER, Scene
 
 if TYPE_CHECKING:
     from stepwell.cli.views.events import TimedEvent

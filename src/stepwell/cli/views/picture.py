@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from stepwell.cli.views.scene import CHATTER, Scene
+from stepwell.cli.views.live_view_state import CHATTER, Scene
 
 if TYPE_CHECKING:
     from stepwell.cli.views.events import TimedEvent

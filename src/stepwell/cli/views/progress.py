@@ -9,7 +9,8 @@ from typing import Any
 
 from stepwell.cli.views.text import pluralise, printable
 from stepwell.kernel.lifecycle import drop_undone
-from stepwell.model.superstep import Checkpoint, Commit
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
 
 
 @dataclass(frozen=True)

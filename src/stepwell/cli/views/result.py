@@ -9,7 +9,7 @@ from stepwell.cli.views.requests import request_to_dict
 from stepwell.model.status_words import status_word
 
 if TYPE_CHECKING:
-    from stepwell.model.superstep import Checkpoint
+    from stepwell.model.checkpoint import Checkpoint
 
 # Stored names of classes. Outputs are shown as they are stored, without loading the classes.
 _RESPONSES = ("stepwell:AgentResponse",)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stepwell.storage.permissions import OWNER_ONLY, creating, folder_mode, make_one_folder, mode_of
-from stepwell.storage.system import sync_folder
+from stepwell.storage.posix import sync_folder
 
 # Lower case only, because some file systems ignore case. No dot: only derived names have one, so a
 # plain name can never equal a derived one.

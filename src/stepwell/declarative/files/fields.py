@@ -21,7 +21,7 @@ from stepwell.declarative.definition import (
     OutputMode,
     Retries,
 )
-from stepwell.model.superstep import Retention
+from stepwell.model.checkpoint import Retention
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,30 +13,16 @@ import msgspec
 
 from stepwell.codec.codec import Codec, Encoded
 from stepwell.errors import CheckpointCorrupt, CodecError, NewerFormat
+from stepwell.model.checkpoint import Checkpoint, RunHeader
+from stepwell.model.child import Child
+from stepwell.model.commit import Commit, Done, Stamp
 from stepwell.model.event import WorkflowErrorDetails
+from stepwell.model.log_keys import LogEntry
+from stepwell.model.message import Held, Outcome, Output, Reply, RoutedMessage, Sent
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
-from stepwell.model.superstep import (
-    Appended,
-    Assigned,
-    Checkpoint,
-    Child,
-    Commit,
-    Deleted,
-    Done,
-    Edited,
-    Held,
-    LogEntry,
-    Outcome,
-    Output,
-    Reply,
-    RoutedMessage,
-    RunHeader,
-    Sent,
-    Stamp,
-    Write,
-)
-from stepwell.storage.damage import damage_error, decode_stored, read_moment
+from stepwell.model.state_writes import Appended, Assigned, Deleted, Edited, Write
+from stepwell.storage.checked_reads import damage_error, decode_stored, read_moment
 from stepwell.storage.deltas import WORTH_IT, Splice, StoredEdit, splice_of
 from stepwell.storage.json_text import json_of
 from stepwell.storage.port import Record

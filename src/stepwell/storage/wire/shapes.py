@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from stepwell.model.checkpoint import Retention
+from stepwell.model.commit import CommitKind
 from stepwell.model.event import WorkflowRunState
-from stepwell.model.superstep import CommitKind, Retention
 
 FORMAT = 1
 # What this version reads: its own format, and every published one before it.

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from stepwell.storage.damage import damage_error, decode_stored, read_moment
+from stepwell.storage.checked_reads import damage_error, decode_stored, read_moment
 from stepwell.storage.limits import LARGEST
 from stepwell.storage.wire.shapes import WireCommit, WireRequest, WireRun
 

@@ -143,8 +143,8 @@ def _write_page(folder: Path, page: Page) -> None:
 def finish(run: RunFolder, effects: CommitEffects) -> None:
     """Clean up after a commit. If a crash prevents it, the next writer does it."""
     _consume(run, effects.consumed)
-    if effects.settled is not None:
-        drop_log(run.folder, effects.settled)
+    if effects.drop_log_through is not None:
+        drop_log(run.folder, effects.drop_log_through)
         run.forget_keys()
     if effects.reduced:
         run.install_reduced(effects.drop_below or 0)

@@ -19,7 +19,7 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from stepwell.errors import CheckpointCorrupt, CommitConflict, StoreUnavailable
-from stepwell.model.superstep import FullHistory, Retention
+from stepwell.model.checkpoint import FullHistory, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.storage.lease import LEASE, Owner
@@ -36,7 +36,7 @@ from stepwell.storage.port import (
     Survey,
     Wake,
 )
-from stepwell.storage.system import require_posix
+from stepwell.storage.posix import require_posix
 from stepwell.stores.files import layout, lease, open_page, reader, superstep_log
 from stepwell.stores.files.folders import Folders
 from stepwell.stores.files.group_commit import GroupCommit, LogWrite, write_batch

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from stepwell.errors import CheckpointCorrupt, CommitConflict
-from stepwell.model.superstep import FullHistory, Retention
+from stepwell.model.checkpoint import FullHistory, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.storage.lease import LEASE, Lease, Owner
@@ -344,9 +344,9 @@ class MemoryStore:
 
         Requests and the wake-up time are set by `_open_requests`.
         """
-        if effects.settled is not None:
+        if effects.drop_log_through is not None:
             places = self._logs.get(run.run_id, {})
-            for place in [p for p in places if p <= effects.settled]:
+            for place in [p for p in places if p <= effects.drop_log_through]:
                 del places[place]
         for key in effects.consumed:
             # A key may be consumed that was never sent here: it counts as used all the same.

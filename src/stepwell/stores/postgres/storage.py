@@ -6,11 +6,11 @@ imported without it.
 
 from __future__ import annotations
 
-from stepwell.model.superstep import Retention
+from stepwell.model.checkpoint import Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.storage.lease import LEASE
-from stepwell.storage.system import require_posix
+from stepwell.storage.posix import require_posix
 
 
 class PostgresCheckpointStorage(BuiltInStorage):

@@ -15,7 +15,7 @@ import msgspec
 
 from stepwell.errors import CheckpointCorrupt, CommitConflict
 from stepwell.storage import clock
-from stepwell.storage.damage import damage_error
+from stepwell.storage.checked_reads import damage_error
 from stepwell.storage.lease import Lease, Owner
 from stepwell.storage.port import (
     ANY_RUN,
@@ -360,7 +360,7 @@ def _effects(effects: CommitEffects) -> dict[str, Any]:
     """Return the effects of a record as keys of a job, without those that are empty."""
     requests = {p.request_id: _plain(p) for p in effects.asked}
     parts = {
-        "settled": effects.settled,
+        "settled": effects.drop_log_through,
         "wake": effects.wake,
         "consumed": list({escape(key): None for key in effects.consumed}),
         "asked": list(requests.values()),
@@ -387,7 +387,7 @@ def _columns(record: Record, effects: CommitEffects) -> tuple[bytes | None, ...]
         b"t" if entry.outputs else b"f",
         b"t" if entry.fleeting else b"f",
         record.body,
-        None if effects.settled is None else b"%d" % effects.settled,
+        None if effects.drop_log_through is None else b"%d" % effects.drop_log_through,
         None if effects.wake is None else effects.wake.encode(),
         b"%d" % (NO_LIMIT if effects.fence is None else effects.fence),
     )

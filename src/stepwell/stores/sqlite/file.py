@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 
 from stepwell.storage.permissions import create, make_one_folder
-from stepwell.storage.system import sync_folder
+from stepwell.storage.posix import sync_folder
 
 # POSIX drops all locks of a process on a file when the process closes *any* descriptor of that
 # file. A thread that closed the new file while another one already had it open in SQLite would take

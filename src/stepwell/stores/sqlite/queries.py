@@ -58,7 +58,7 @@ SELECT :run_id, :place, :key, :body WHERE NOT EXISTS (SELECT 1 FROM leases WHERE
 ON CONFLICT DO NOTHING
 """
 RECALL = "SELECT key, CAST(body AS BLOB) FROM memory WHERE run_id = ? AND place = ?"
-SETTLE = "DELETE FROM memory WHERE run_id = ? AND place <= ?"
+DROP_LOG_THROUGH = "DELETE FROM memory WHERE run_id = ? AND place <= ?"
 FORGET_AFTER = "DELETE FROM memory WHERE run_id = ? AND place > ?"
 
 # ---------------------------------------------------------------------- signals

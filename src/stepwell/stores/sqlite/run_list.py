@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from stepwell.storage.damage import decode_stored
+from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.port import ANY_RUN, Pending, RunEntry, RunFilter, RunMetadata, fold_case, prefix_end
 from stepwell.stores.sqlite.queries import (
     HAS_TAG,

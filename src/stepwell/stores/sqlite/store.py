@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stepwell.errors import CheckpointCorrupt, CommitConflict
-from stepwell.model.superstep import FullHistory, Retention
+from stepwell.model.checkpoint import FullHistory, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.storage.lease import LEASE, Lease, Owner, lease_end
@@ -392,8 +392,8 @@ def _check_fence(run_id: str, fence: int | None, claimed: int) -> None:
 
 def _settle(db: sqlite3.Connection, entry: Entry, effects: CommitEffects, run: _Standing) -> None:
     """Apply the effects of a record on the superstep log, signals, old records and metadata."""
-    if effects.settled is not None and run.remembers:
-        db.execute(queries.SETTLE, (entry.run_id, effects.settled))
+    if effects.drop_log_through is not None and run.remembers:
+        db.execute(queries.DROP_LOG_THROUGH, (entry.run_id, effects.drop_log_through))
     if effects.consumed:
         db.executemany(queries.CONSUME, [(entry.run_id, key) for key in effects.consumed])
     for record in effects.reduced:

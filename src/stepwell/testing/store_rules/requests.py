@@ -275,7 +275,7 @@ async def a_record_and_its_effects_are_stored_together(store: Store) -> None:
     await store.send("r", "q", text(True))
     await store.write_log("r", 1, "k", text(1))
     effects = CommitEffects(
-        settled=1, consumed=("q",), asked=(question("r", "next"),), closed=("q",), wake="2026-01-01"
+        drop_log_through=1, consumed=("q",), asked=(question("r", "next"),), closed=("q",), wake="2026-01-01"
     )
     await store.append(record("r", 1), effects)
     await store.close()

@@ -35,7 +35,7 @@ async def an_append_drops_the_superstep_log_it_settles(store: Store) -> None:
     await fill(store, "r", 1)
     await store.write_log("r", 1, "k", text(1))
     await store.write_log("r", 2, "k", text(2))
-    await store.append(record("r", 1), CommitEffects(settled=1))
+    await store.append(record("r", 1), CommitEffects(drop_log_through=1))
     assert await store.read_log("r", 1) == {}
     assert await store.read_log("r", 2) == {"k": text(2)}
 
@@ -45,7 +45,7 @@ async def a_refused_append_keeps_the_superstep_log(store: Store) -> None:
     await fill(store, "r", 1)
     await store.write_log("r", 1, "k", text(1))
     with refused(CommitConflict):
-        await store.append(record("r", 0), CommitEffects(settled=1))
+        await store.append(record("r", 0), CommitEffects(drop_log_through=1))
     assert await store.read_log("r", 1) == {"k": text(1)}
 
 

@@ -49,7 +49,7 @@ async def a_stale_writer_is_refused(one: Store, other: Store) -> None:
     # The other program has seen commit 0 and may have cached it.
     assert meaning(await other.head("r")) == meaning(record("r", 0))
     await one.append(record("r", 1), CommitEffects(wake="2026-01-01"))
-    stale = CommitEffects(consumed=("k",), asked=(question("r", "q"),), settled=1)
+    stale = CommitEffects(consumed=("k",), asked=(question("r", "q"),), drop_log_through=1)
     await one.write_log("r", 1, "k", text(2))
     with refused(CommitConflict, "'r'"):
         await other.append(record("r", 1, body="stale"), stale)

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from stepwell.admin.transfer.container import Role
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointCorrupt, CheckpointMissing, CommitConflict
-from stepwell.model.superstep import Checkpoint, Child, Commit
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.child import Child
+from stepwell.model.commit import Commit
 from stepwell.storage.archive import StoreArchive, parent_of
 from stepwell.storage.ids import child_run_id, forked_child_id
 from stepwell.storage.port import Entry, Record, Store
@@ -25,7 +27,7 @@ _TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class RunCopy:
     """A run at a commit, with its superstep log and its signals at that time."""
 
     at: Checkpoint
@@ -42,7 +44,7 @@ class Snapshot:
 class RunBundle:
     """A run and the runs it needs; the run itself is the last."""
 
-    runs: tuple[Snapshot, ...]
+    runs: tuple[RunCopy, ...]
     missing: tuple[str, ...]  # referred to, but not stored
 
 
@@ -53,26 +55,26 @@ async def collect_runs(store: Store, run_id: str) -> RunBundle:
     """
     # A caller is read before its sub-workflow runs: they may then be ahead of what it knows, as
     # after a crash, but never behind.
-    first = await take_snapshot(store, run_id, "run")
+    first = await read_run_copy(store, run_id, "run")
     if first is None:
         raise CheckpointMissing(f"run {run_id!r} is not in this store; list_runs() returns the runs that are")
-    snapshots, missing = {run_id: first}, dict[str, None]()
+    copies, missing = {run_id: first}, dict[str, None]()
     queue = [first]
     while queue:
         current = queue.pop(0)
         for id, role in (await _find_references(store, current)).items():
-            if id in snapshots or id in missing:
+            if id in copies or id in missing:
                 continue
-            other = await take_snapshot(store, id, role)
+            other = await read_run_copy(store, id, role)
             if other is None:
                 missing[id] = None
             else:
-                snapshots[id] = other
+                copies[id] = other
                 queue.append(other)
-    return RunBundle(tuple(snapshots.values())[::-1], tuple(missing))
+    return RunBundle(tuple(copies.values())[::-1], tuple(missing))
 
 
-async def take_snapshot(store: Store, run_id: str, role: Role) -> Snapshot | None:
+async def read_run_copy(store: Store, run_id: str, role: Role) -> RunCopy | None:
     """Return a consistent view of a run, even if it is being driven; None if it is not stored."""
     archive = StoreArchive(store, DEFAULT_CODEC)
     # The reads are not one transaction, so they are repeated until the head is the same before and
@@ -88,7 +90,7 @@ async def take_snapshot(store: Store, run_id: str, role: Role) -> Snapshot | Non
                 raise CheckpointCorrupt(
                     f"run {run_id!r} is incomplete: its import was interrupted; import it again, or delete it"
                 )
-            return Snapshot(head, role, dict(sorted(log.items())), signals)
+            return RunCopy(head, role, dict(sorted(log.items())), signals)
     raise CommitConflict(f"run {run_id!r} commits faster than it can be read; try again when it is idle")
 
 
@@ -101,43 +103,43 @@ def is_listed_right(entry: Entry, commit: Commit, *, is_snapshot: bool) -> bool:
     return (entry.status, entry.iteration, entry.is_snapshot) == expected and (entry.outputs or not has_outputs)
 
 
-async def read_records(store: Store, snapshot: Snapshot) -> AsyncIterator[list[Record]]:
-    """Yield the records of a run up to its snapshot, oldest first, a page at a time."""
-    entries = await store.entries(run_id=snapshot.run_id)
-    numbers = sorted(entry.number for entry in entries if entry.number <= snapshot.at.number)
+async def read_records(store: Store, run_copy: RunCopy) -> AsyncIterator[list[Record]]:
+    """Yield the records of a run up to the commit of its copy, oldest first, a page at a time."""
+    entries = await store.entries(run_id=run_copy.run_id)
+    numbers = sorted(entry.number for entry in entries if entry.number <= run_copy.at.number)
     for begin in range(0, len(numbers), PAGE):
         expected = numbers[begin : begin + PAGE]
-        page = await store.history(snapshot.run_id, after=expected[0] - 1, upto=expected[-1])
+        page = await store.history(run_copy.run_id, after=expected[0] - 1, upto=expected[-1])
         if [record.entry.number for record in page] != expected:
             raise CommitConflict(
-                f"run {snapshot.run_id!r} dropped records while they were read; try again when it is idle"
+                f"run {run_copy.run_id!r} dropped records while they were read; try again when it is idle"
             )
         yield page
 
 
-async def _find_references(store: Store, snapshot: Snapshot) -> dict[str, Role]:
+async def _find_references(store: Store, run_copy: RunCopy) -> dict[str, Role]:
     """Return the runs that any checkpoint of a run refers to, with their roles."""
     roles: dict[str, Role] = {}
-    async for page in read_records(store, snapshot):
+    async for page in read_records(store, run_copy):
         for record in page:
             commit, _ = read_commit(record, DEFAULT_CODEC)
             roles |= {child.run_id: "inside" for child in commit.children.values() if child is not None}
-    roles |= {child.run_id: "inside" for child in _children_in_log(snapshot)}
-    for id in possible_inner_runs(snapshot.at):
+    roles |= {child.run_id: "inside" for child in _children_in_log(run_copy)}
+    for id in possible_inner_runs(run_copy.at):
         if await store.head(id) is not None:
             roles[id] = "inside"
-    parent = await parent_of(store, snapshot.at.header)
+    parent = await parent_of(store, run_copy.at.header)
     if parent is not None:
         roles.setdefault(parent[0], "lineage")
-    elif snapshot.at.header.parent_id is not None:
-        roles.setdefault(f"the run of checkpoint {snapshot.at.header.parent_id}", "lineage")
+    elif run_copy.at.header.parent_id is not None:
+        roles.setdefault(f"the run of checkpoint {run_copy.at.header.parent_id}", "lineage")
     return roles
 
 
-def _children_in_log(snapshot: Snapshot) -> list[Child]:
+def _children_in_log(run_copy: RunCopy) -> list[Child]:
     outcomes = [
-        read_outcome(snapshot.run_id, key, body, DEFAULT_CODEC)
-        for key, body in snapshot.superstep_log.items()
+        read_outcome(run_copy.run_id, key, body, DEFAULT_CODEC)
+        for key, body in run_copy.superstep_log.items()
         if "/" not in key
     ]
     return [child for outcome in outcomes for child in outcome.children.values() if child is not None]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from inspect import isawaitable
 from typing import Any
 
+from stepwell.model.checkpoint import Retention
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
-from stepwell.model.superstep import Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.port import Store
 from stepwell.testing.clock import FakeClock

@@ -11,7 +11,8 @@ from stepwell.codec.codec import Codec
 from stepwell.engine.durability import Durability
 from stepwell.engine.open_run import Position
 from stepwell.graph.executor import Executor
-from stepwell.model.superstep import Checkpoint, Commit
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
 from stepwell.storage.archive import Archive
 
 OnChangedStep = Literal["refuse", "recall"]

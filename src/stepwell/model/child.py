@@ -1,0 +1,21 @@
+"""A sub-workflow run as its caller knows it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Child(msgspec.Struct, frozen=True):
+    """A sub-workflow run that waits for responses, and the commit at which it waits."""
+
+    run_id: str
+    executor: str
+    checkpoint_id: str
+    number: int
+    # The run, and its epoch, that started it. A fork of that run, or the same run after a restore,
+    # must not move this one, so it makes a fork of it.
+    caller: str
+
+    @staticmethod
+    def caller_of(run_id: str, epoch: int) -> str:
+        return f"{epoch}/{run_id}"

@@ -1,0 +1,84 @@
+"""A commit: one step of a run's history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from stepwell.model.child import Child
+from stepwell.model.event import WorkflowErrorDetails, WorkflowRunState
+from stepwell.model.message import Held, Output, RoutedMessage
+from stepwell.model.payload import Payload
+from stepwell.model.request import Request
+from stepwell.model.state_writes import Edited, Write
+
+
+class CommitKind(StrEnum):
+    """Why a commit was made."""
+
+    INPUT = "input"
+    INTAKE = "intake"  # signals were applied
+    SUPERSTEP = "superstep"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    FORKED = "forked"
+    PARKED = "parked"  # nothing to do before a certain time
+    RESTORED = "restored"  # moved back to an earlier checkpoint of the same run
+    MIGRATED = "migrated"  # adopted by code with another graph or version
+    SAVED = "saved"  # a checkpoint that a user passed to `CheckpointStorage.save`
+
+
+class Stamp(msgspec.Struct, frozen=True):
+    """The id and time of a commit, which the pure kernel cannot make up itself."""
+
+    checkpoint_id: str
+    at: str
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The summary of one outcome in a commit, from which its events are computed."""
+
+    delivery: str
+    executor: str
+    sent: tuple[str, ...]  # ids of messages
+    outputs: tuple[Output, ...]
+    asked: tuple[str, ...] = ()  # ids of requests
+    attempts: int = 1
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """One step of a run's history: what changed, and what was done to change it.
+
+    Contains only changes, so that its size does not grow with the run.
+    """
+
+    number: int
+    kind: CommitKind
+    stamp: Stamp
+    status: WorkflowRunState
+    iteration: int
+    since_input: int
+    place: int
+    messages: tuple[RoutedMessage, ...] | None = None  # None: as before
+    held: Held | None = None  # None: as before
+    state: Mapping[str, Write | Edited] = {}
+    executors: Mapping[str, Payload | Edited] = {}
+    asked: tuple[Request, ...] = ()
+    # ids of requests that are no longer open
+    closed: tuple[str, ...] = ()
+    # those that changed; None: it no longer waits
+    children: Mapping[str, Child | None] = {}
+    # the time before which there is nothing to do
+    wake: str | None = None
+    # the number of the commit that the run was moved back to
+    restored: int | None = None
+    # what changed when other code adopted the run, one sentence each
+    migrated: tuple[str, ...] = ()
+    done: tuple[Done, ...] = ()
+    failures: tuple[WorkflowErrorDetails, ...] = ()
+    warnings: tuple[str, ...] = ()
+    # what users added to a checkpoint; plain JSON data
+    metadata: Mapping[str, Any] = {}

@@ -1,0 +1,54 @@
+"""The superstep log: what is kept of a superstep that is not committed yet, and its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from stepwell.model.event import WorkflowErrorDetails
+from stepwell.model.message import Outcome
+from stepwell.model.payload import Payload
+
+
+class LogEntry(msgspec.Struct, frozen=True):
+    """An entry of the superstep log: a timer, a failed attempt and when the next is due, or a step's result."""
+
+    due: str
+    failure: WorkflowErrorDetails | None = None
+    final: bool = False  # no further attempt is made
+    # the result of a step; with a failure, the arguments of its error
+    value: Payload | None = None
+    # what the step called: the name of the function and digests of its arguments
+    call: str | None = None
+
+
+def timer_key(delivery: str, number: int, branch: str = "") -> str:
+    return f"{delivery}/timer/{number}{_in_branch(branch)}"
+
+
+def attempt_key(delivery: str, number: int) -> str:
+    return f"{delivery}/attempt/{number}"
+
+
+def step_key(delivery: str, name: str, number: int, branch: str = "") -> str:
+    """Return the key of a step: its name, its branch, and how many steps of that name the branch made before."""
+    return f"{delivery}/step/{number}{_in_branch(branch)}/{name}"
+
+
+def explicit_step_key(delivery: str, name: str, digest: str) -> str:
+    """Return the key of a step that the caller identifies by an explicit key, given here as its digest."""
+    return f"{delivery}/step/={digest}/{name}"
+
+
+def _in_branch(branch: str) -> str:
+    # no branch means the handler itself
+    return f"@{branch}" if branch else ""
+
+
+class RecalledLog(msgspec.Struct, frozen=True):
+    """The superstep log as it is read back: what was done in a superstep that is not committed yet."""
+
+    outcomes: Mapping[str, Outcome] = {}  # by delivery
+    # by timer_key, attempt_key or step_key
+    entries: Mapping[str, LogEntry] = {}
