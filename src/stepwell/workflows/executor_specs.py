@@ -1,4 +1,4 @@
-"""Executors as callers give them to a builder: instances, classes, factories, or ids of others."""
+"""Executors as callers pass them to a builder: instances, classes, factories, or ids of others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ExecutorSpec(msgspec.Struct, frozen=True):
 
     id: str
     pattern: Executor  # never called
-    # The given instance, for the first run.
+    # The instance that was passed, for the first run.
     instance: Executor | None = None
     factory: Callable[[], Executor] | None = None
 
@@ -43,7 +43,6 @@ def spec_of(source: ExecutorLike) -> ExecutorSpec:
     if isinstance(source, Executor):
         _begin_state(source)
         return ExecutorSpec(_valid_id(source), source, instance=source)
-    # Here: a program without agents need not load them.
     from stepwell.agents import AgentExecutor, is_agent  # lazy: a program without agents does not load them
 
     if is_agent(source):
@@ -57,7 +56,7 @@ def spec_of(source: ExecutorLike) -> ExecutorSpec:
         executor = _call_factory(source)
         return ExecutorSpec(_valid_id(executor), executor, factory=source)
     raise DefinitionError(
-        f"{source!r} is not an executor: give an Executor, a subclass of it, or a function that returns one"
+        f"{source!r} is not an executor: pass an Executor, a subclass of it, or a function that returns one"
     )
 
 
@@ -85,7 +84,7 @@ def _call_factory(factory: Callable[[], Any]) -> Executor:
     except Exception as error:
         raise DefinitionError(
             f"{name_of(factory)!r} was called to make an executor and failed: {type(error).__name__}: {error}; "
-            f"give an instance, a factory without parameters, or a function marked with @executor"
+            f"pass an instance, a factory without parameters, or a function marked with @executor"
         ) from error
     if not isinstance(executor, Executor):
         raise DefinitionError(f"{name_of(factory)!r} was called to make an executor, but it made {executor!r}")
@@ -109,7 +108,7 @@ def _reset(executor: Executor) -> None:
 
 
 class ExecutorPool:
-    """Gives each run its executors: the first run of a workflow the given instances, every other run clones."""
+    """Gives each run its executors: the first run of a workflow the passed instances, every other run clones."""
 
     def __init__(self, specs: Mapping[str, ExecutorSpec]) -> None:
         self._specs = specs
@@ -133,7 +132,7 @@ class ExecutorPool:
 
     def _acquire_one(self, spec: ExecutorSpec, first: bool) -> Executor:
         if first and spec.instance is not None:
-            # An instance given to two workflows serves one run at a time.
+            # An instance passed to two workflows serves one run at a time.
             with _BUSY_LOCK:
                 if id(spec.instance) not in _BUSY:
                     _BUSY.add(id(spec.instance))
@@ -141,7 +140,7 @@ class ExecutorPool:
         return spec.make()
 
 
-# Instances in use, by identity. For the whole process: one instance may be given to several workflows.
+# Instances in use, by identity. For the whole process: one instance may be passed to several workflows.
 _BUSY: set[int] = set()
 # Reentrant: a drive that is garbage-collected inside may release its own.
 _BUSY_LOCK = threading.RLock()
