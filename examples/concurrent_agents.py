@@ -1,4 +1,4 @@
-"""Agents side by side; one of them fails, and only that one is called again.
+"""Concurrent agents; one of them fails, and only that one is called again.
 
     python concurrent_agents.py
 

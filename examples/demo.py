@@ -1,6 +1,6 @@
 """A run survives two kills: one inside a sub-workflow, and one while it waits for a human.
 
-The research is a sub-workflow in which five researchers work side by side. When three of them have
+The research is a sub-workflow in which five researchers work concurrently. When three of them have
 returned, the process is killed with SIGKILL. A new process resumes the run inside the research: the
 three do not run again, only the two that were interrupted do. Then the run asks a human, and that
 process is killed too. A third process brings the answer.

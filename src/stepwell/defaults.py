@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 def default_path() -> Path:
     """Return `$STEPWELL_HOME/runs.db`; without the variable, `.stepwell/runs.db` in the working directory."""
-    # Here: most programs name their storage and never need it.
-    from pathlib import Path  # lazy: a program loads only the store it uses
+    from pathlib import Path  # lazy: most programs name their storage and never need it
 
     return Path(os.environ.get("STEPWELL_HOME", ".stepwell")).resolve() / "runs.db"
 
@@ -50,5 +49,5 @@ def _files(folder: Path, **options: Any) -> CheckpointStorage:
     return FileCheckpointStorage(folder, **options)
 
 
-# `workflows` may not import a concrete store, so the factories are handed down to it.
+# `workflows` may not import a concrete store, so the factories are registered with it when this module is imported.
 STORAGE_FACTORIES.update(default=default_storage, memory=_memory, files=_files)

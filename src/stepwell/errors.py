@@ -1,4 +1,6 @@
-"""Every error that Stepwell raises on purpose, in one tree, split by who must act.
+"""The errors that Stepwell raises on purpose, in one tree, split by who must act.
+
+`declarative` and `admin` add subclasses of their own.
 
 StepwellError
 ├── DefinitionError          the graph is wrong; nothing has run         → fix the code
@@ -96,7 +98,7 @@ class RoutingFailed(RunError):
 
 
 class SuperstepLimit(RunError):
-    """The run reached its limit of supersteps since the last message from outside."""
+    """The run took the maximum number of supersteps since the last message from outside."""
 
 
 class StateConflict(RunError):

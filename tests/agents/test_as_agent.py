@@ -185,7 +185,7 @@ async def test_other_outputs_are_said_as_text_and_kept_as_data() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"messages": "a", "responses": {}}, {"messages": "a", "checkpoint_id": "x"}])
 async def test_what_is_to_be_done_must_be_clear(options: Any) -> None:
-    with pytest.raises(ValueError, match="give messages"):
+    with pytest.raises(ValueError, match="pass messages"):
         team().as_agent().run(**options)
 
 

@@ -47,7 +47,7 @@ async def test_a_start_executor_that_does_not_take_the_message_says_what_it_take
 
     workflow = WorkflowBuilder(start_executor=start).build()
     with pytest.raises(
-        RoutingFailed, match=r"the start executor 'start' accepts int, but run\(\) was given a NoneType"
+        RoutingFailed, match=r"the start executor 'start' accepts int, but run\(\) was passed a NoneType"
     ):
         await workflow.run()
 
@@ -76,7 +76,7 @@ async def test_an_unknown_id_without_a_message_is_an_error_that_names_it(ids: di
 @pytest.mark.parametrize("ids", [{"run_id": "r"}, {"checkpoint_id": "c"}])
 async def test_going_on_without_a_storage_says_what_to_give(ids: dict[str, Any]) -> None:
     chain = Chain()
-    with pytest.raises(CheckpointMissing, match="give checkpoint_storage"):
+    with pytest.raises(CheckpointMissing, match="pass checkpoint_storage"):
         await chain.build(checkpoint_storage=None).run(**ids)
 
 

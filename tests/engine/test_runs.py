@@ -447,7 +447,7 @@ async def test_a_private_value_that_is_missing_after_a_resume_is_a_clear_error_a
     async for event in whisperer(storage).run("x", private={"token": SECRET}, stream=True, run_id="r"):
         if event.type == "superstep_completed":
             break
-    with pytest.raises(PrivateMissing, match="run 'r' was not given the private value 'token'") as caught:
+    with pytest.raises(PrivateMissing, match="run 'r' was not passed the private value 'token'") as caught:
         await whisperer(storage).run(run_id="r")
     assert caught.value.run_id == "r"
     result = await whisperer(storage).run(run_id="r", private={"token": SECRET})

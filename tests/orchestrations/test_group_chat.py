@@ -330,7 +330,7 @@ def test_everything_wrong_is_said_at_once() -> None:
     words = str(caught.value)
     for problem in (
         "'deaf' takes neither GroupChatRequestMessage nor list[Message]",
-        "selection_func, orchestrator_agent and orchestrator, but 3 are given",
+        "selection_func, orchestrator_agent and orchestrator, but 3 are set",
         "selection_func must be callable, not 'a'",
         "termination_condition must be callable, not 3",
         "orchestrator must be an instance of GroupChatOrchestrator, not 7",
@@ -339,5 +339,5 @@ def test_everything_wrong_is_said_at_once() -> None:
         "'x' cannot be a participant",
     ):
         assert problem in words
-    with pytest.raises(DefinitionError, match="but 0 are given"):
+    with pytest.raises(DefinitionError, match="but 0 are set"):
         GroupChatBuilder(participants=[speaker("a")]).build()

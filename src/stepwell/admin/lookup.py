@@ -158,7 +158,7 @@ def _require_unique(text: str, matches: Sequence[T], names: Sequence[str]) -> T:
         return matches[0]
     candidates = list(names[:_MOST_CANDIDATES])
     more = "" if len(names) <= _MOST_CANDIDATES else " and others"
-    raise Ambiguous(f"{text!r} matches {', '.join(candidates)}{more}; give more characters of the id", candidates)
+    raise Ambiguous(f"{text!r} matches {', '.join(candidates)}{more}; use more characters of the id", candidates)
 
 
 async def _no_match(store: Store, what: str, text: str) -> NotFound:

@@ -1,4 +1,4 @@
-"""Searches runs for a text in their newest state, requests, messages and outputs."""
+"""Searches runs for a string in their newest state, requests, messages and outputs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _TAG = {"$", "v"}  # the keys of a value stored with its class
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A run that contains a text, and the path to it: `state.order.customer`, `outputs[0]`."""
+    """A run that contains a string, and the path to it: `state.order.customer`, `outputs[0]`."""
 
     run: RunInfo
     where: str
 
 
 async def search(storage: BuiltInStorage, text: str, /, **filters: Any) -> AsyncIterator[Holding]:
-    """Yield the runs that contain a text in a value or a key, newest first.
+    """Yield the runs that contain a string in a value or a key, newest first.
 
     ASCII letters match in either case.
 
@@ -50,7 +50,7 @@ async def search(storage: BuiltInStorage, text: str, /, **filters: Any) -> Async
 
 
 async def find_text(storage: BuiltInStorage, run_id: str, wanted: str) -> str | None:
-    """Return the path of the first value of a run that contains a text.
+    """Return the path of the first value of a run that contains a string.
 
     None if there is none, or no such run.
     """
@@ -59,7 +59,7 @@ async def find_text(storage: BuiltInStorage, run_id: str, wanted: str) -> str | 
     except CheckpointMissing:
         return None
     folded = fold_case(wanted)
-    return next((where for part in parts for where, text in _texts("", part) if folded in fold_case(text)), None)
+    return next((where for part in parts for where, text in _strings("", part) if folded in fold_case(text)), None)
 
 
 async def _parts(storage: BuiltInStorage, run_id: str) -> AsyncIterator[dict[str, Any]]:
@@ -76,11 +76,11 @@ async def _parts(storage: BuiltInStorage, run_id: str) -> AsyncIterator[dict[str
     yield {"outputs": [msgspec.json.decode(json_of(payload)) for payload in payloads]}
 
 
-def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield every text in a value with its path; numbers, booleans and null as JSON writes them."""
+def _strings(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield every string in a value with its path; numbers, booleans and null as JSON writes them."""
     if isinstance(value, dict):
         if set(value) == _TAG:
-            yield from _texts(path, value["v"])
+            yield from _strings(path, value["v"])
             return
         for name, inner in value.items():
             below = f"{path}.{name}" if path else str(name)
@@ -88,9 +88,9 @@ def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
             # every run.
             if path:
                 yield below, str(name)
-            yield from _texts(below, inner)
+            yield from _strings(below, inner)
     elif isinstance(value, list):
         for n, inner in enumerate(value):
-            yield from _texts(f"{path}[{n}]", inner)
+            yield from _strings(f"{path}[{n}]", inner)
     else:
         yield path, value if isinstance(value, str) else msgspec.json.encode(value).decode()

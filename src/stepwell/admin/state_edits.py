@@ -77,7 +77,7 @@ def _read_changes(what: str, changes: Mapping[str, Any], state: Mapping[str, Any
         _check_value(value, f"{what} {path!r}")
         parts = _resolve_tags(state, _parts(path))
         if parts in values:
-            raise EditRefused(f"{path!r} is changed twice; give each path once")
+            raise EditRefused(f"{path!r} is changed twice; name each path once")
         values[parts] = deepcopy(value)
     return values
 

@@ -13,7 +13,7 @@ class Agent(Protocol):
     """Anything with a name that can take a turn.
 
     `take_turn` reads the turn (the messages to answer, the state its last turn left behind), calls
-    its model and its tools through the turn, so that each call is made once, and returns its answer.
+    its model and its tools through the turn, so that no call is repeated after a crash, and returns its answer.
     It may be called again for the same turn, after a crash or once a person has responded: calls
     that were already made then return their stored results.
     """

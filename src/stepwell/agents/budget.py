@@ -16,7 +16,7 @@ class Budget:
 
     Once a limit is reached, a person is asked before the model is called again. With `whole_run`,
     the usage of all agents of the run counts, as of the last commit; otherwise only the agent's own.
-    Agents that run side by side in one superstep do not see each other's calls until it ends.
+    Agents that run concurrently in one superstep do not see each other's calls until it ends.
     """
 
     tokens: int | None = None

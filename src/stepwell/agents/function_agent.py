@@ -16,8 +16,8 @@ class FunctionAgent:
     """An async function that answers a conversation: `async def writer(messages: list[Message]) -> str`.
 
     A parameter of type `str` receives the text of the last message instead. The whole call counts as
-    one model call and is made once. A function with a second parameter receives the turn, and makes
-    its own calls through it.
+    one model call and is not repeated after a crash. A function with a second parameter receives the
+    turn, and makes its own calls through it.
     """
 
     def __init__(self, function: Callable[..., Awaitable[Any]], name: str | None = None) -> None:
@@ -41,7 +41,7 @@ class FunctionAgent:
         async def call() -> ModelReply:
             response = await self._function(input)
             answer = _answer(response, self.name)
-            # A function that counts its own model calls says so in its response; any other counts as one.
+            # A response with `usage` counts its own model calls; any other response counts as one call.
             usage = response.usage if isinstance(response, AgentResponse) and response.usage.calls else ONE_CALL
             return ModelReply(answer, "\n".join(message.text for message in answer.messages), usage=usage)
 
@@ -61,8 +61,8 @@ def _annotation(function: Any, parameter: inspect.Parameter) -> Any:
     try:
         return get_type_hints(function).get(parameter.name)
     except NameError:
-        # Another annotation names something imported only under TYPE_CHECKING. With
-        # `from __future__ import annotations` this one is still its source text.
+        # Some annotation of the function names something imported only under TYPE_CHECKING. With
+        # `from __future__ import annotations`, `parameter.annotation` is its source code.
         return parameter.annotation if parameter.annotation != "str" else str
 
 

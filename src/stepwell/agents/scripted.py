@@ -17,7 +17,7 @@ from stepwell.agents.turn_input import tool_names
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """The model answers with a text, streamed word by word if the run is streamed, and the turn ends."""
+    """The model answers with a string, streamed word by word if the run is streamed, and the turn ends."""
 
     text: str
     value: Any = None
@@ -25,7 +25,7 @@ class Says:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The model calls tools, side by side: `Calls(("search", {"q": "x"}), ("book", {"seat": 3}))`."""
+    """The model calls tools concurrently: `Calls(("search", {"q": "x"}), ("book", {"seat": 3}))`."""
 
     tools: tuple[tuple[str, dict[str, Any]], ...]
     text: str = ""

@@ -310,7 +310,7 @@ class Turn:
         if name in self._in_progress:
             raise RunError(
                 f"{self.executor_id!r} in run {self.run_id!r} makes the call {name!r} twice at the same time; make one "
-                f"call after the other, or name the parts of the turn that run side by side: "
+                f"call after the other, or name the parts of the turn that run concurrently: "
                 f"turn.model(..., within=...)",
                 run_id=self.run_id,
             )

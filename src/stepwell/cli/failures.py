@@ -81,7 +81,7 @@ class Ending:
         if isinstance(error, (KeyboardInterrupt, click.Abort)):
             sys.exit(INTERRUPTED)
         # Not Python's own traceback: it would print secrets, and control characters of stored
-        # texts.
+        # strings.
         if self._settings.debug:
             for line in "".join(traceback.format_exception(error)).rstrip().split("\n"):
                 _print_error(printable(line))
@@ -134,7 +134,7 @@ def _describe(error: BaseException, settings: Settings) -> tuple[str, str, int]:
             return str(error), format_command(settings, "tail", str(error.run_id), options=["--follow"]), FAILED
         case InputMismatch():
             resume = format_command(settings, "resume", str(error.run_id), "MODULE:WORKFLOW")
-            return str(error), f"{resume}, or give another --run-id", USAGE
+            return str(error), f"{resume}, or pass another --run-id", USAGE
         case StepwellError():
             # By name: importing `Ambiguous` would load `admin.lookup`, which most commands do not
             # need.

@@ -6,7 +6,7 @@ import re
 from urllib.parse import unquote
 
 HIDDEN = "***"
-SHORTEST = 4  # replacing a shorter secret everywhere would reveal it: every `a` of a text would be missing
+SHORTEST = 4  # replacing a shorter secret everywhere would reveal it: every `a` of the output would be missing
 
 # Up to the last @, because a password may hold an @ that is not escaped.
 # `a:b@5` is not an address but checkpoint 5 of run `a:b`, so a number after the @ does not match.
@@ -31,7 +31,7 @@ def hide_address(address: str) -> None:
 
 
 def hide(*secrets: str) -> None:
-    """Hide these texts in all later output."""
+    """Hide these strings in all later output."""
     _secrets.update(secrets)
 
 

@@ -29,7 +29,7 @@ def _set_option(context: click.Context, option: click.Parameter, value: Any) -> 
     # meant.
     if value == "":
         raise click.BadParameter("the value is empty")
-    # Called for the group and for the command: a value that is not given must not overwrite one
+    # Called for the group and for the command: a value that is not passed must not overwrite one
     # that is.
     if value not in (None, False) and option.name is not None:
         setattr(context.ensure_object(Settings), option.name, value)

@@ -8,7 +8,7 @@ import sys
 
 
 def make_writable() -> None:
-    """Make sure that every text can be printed: a locale or a closed stream must not end a run.
+    """Make sure that every string can be printed: a locale or a closed stream must not end a run.
 
     A stream that was closed before the program started is replaced by /dev/null. A character that
     the encoding of a stream lacks is written as an escape, such as `\\u2192`.

@@ -15,7 +15,7 @@ _LONGEST = timedelta(days=365_000)  # a longer one could not be subtracted from 
 
 
 def parse_span(text: str) -> timedelta | None:
-    """Parse a duration; return None if the text is not one."""
+    """Parse a duration; return None if the string is not one."""
     # The length limit keeps `int` from parsing thousands of digits.
     if re.fullmatch(f"(?:{_PART.pattern})+", text, re.ASCII) is None or len(text) > 30:
         return None

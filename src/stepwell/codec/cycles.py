@@ -66,5 +66,5 @@ class _CycleWalk:
                 cycle.length = cycle.steps
             raise
         finally:
-            # the same object may well occur twice side by side; only one inside itself is a cycle
+            # the same object may occur twice in one container; only an object inside itself is a cycle
             self._inside.discard(id(value))

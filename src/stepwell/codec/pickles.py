@@ -24,11 +24,11 @@ _BUILT_IN: dict[str, Any] = {tag_of(cls): cls for cls in (str, bool, int, float,
 
 
 class PickleKind:
-    """A class stored by pickle. Instances that were stored before it was registered so are still read."""
+    """A class stored by pickle. Instances stored before it was registered with `pickle=True` are still read."""
 
-    def __init__(self, cls: type, before: ValueKind | None) -> None:
-        self.cls, self.tag, self._before = cls, tag_of(cls), before
-        self.members = frozenset({"$", "v", "by"}) | (before.members if before else frozenset())
+    def __init__(self, cls: type, previous_kind: ValueKind | None) -> None:
+        self.cls, self.tag, self._previous_kind = cls, tag_of(cls), previous_kind
+        self.members = frozenset({"$", "v", "by"}) | (previous_kind.members if previous_kind else frozenset())
 
     def close(self, value: Any, close: Close, depth: int) -> dict[str, Any]:
         data = pickle.dumps(value, _PROTOCOL)
@@ -38,10 +38,10 @@ class PickleKind:
         return {"$": self.tag, "by": "pickle", "v": b64encode(data).decode("ascii")}
 
     def open(self, tree: dict[str, Any], open: Open, depth: int) -> Any:
-        if "by" not in tree and self._before is not None:
-            return self._before.open(tree, open, depth)
+        if "by" not in tree and self._previous_kind is not None:
+            return self._previous_kind.open(tree, open, depth)
         if tree.get("by") != "pickle" or tree.keys() != {"$", "v", "by"}:
-            raise Refused(f"expected a pickled `{self.cls.__qualname__}`, found one stored in another way")
+            raise Refused(f"expected a pickled `{self.cls.__qualname__}`, found one stored without pickle")
         return self._load(b64decode(require(str, tree["v"]), validate=True), tree["$"])
 
     def _load(self, data: bytes, tag: str) -> Any:
@@ -58,7 +58,7 @@ class PickleKind:
             registration = REGISTRY.registration_of(cls)
             if registration.pickled:
                 allowed |= dict.fromkeys((import_path(cls), *registration.names), cls)
-        # the tag it was stored under, in case a script's `__main__` is a module by now
+        # the tag it was stored under, in case a script's `__main__` has since become a module
         return allowed | {tag: self.cls}
 
 

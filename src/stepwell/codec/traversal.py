@@ -86,7 +86,7 @@ def key_step(key: object) -> str:
 
 
 def shorten(text: object) -> str:
-    """Cut a text of unknown origin to a length that fits into a sentence."""
+    """Cut a string of unknown origin to a length that fits into a sentence."""
     text = str(text)
     return text if len(text) <= _SHOWN_TEXT else text[:_SHOWN_TEXT] + "…"
 

@@ -110,7 +110,7 @@ def _wire(
     graph = NodeGraph(definition)
     conductor = Conductor(graph)
     builder = WorkflowBuilder(
-        # The engine's limit of supersteps must never be what ends a loop: `max_iterations` does,
+        # The engine's superstep limit must never be what ends a loop: `max_iterations` does,
         # with a better message. Six supersteps are more than one run of a node normally takes: two
         # for the node and the conductor, two more for a workflow inside, one for each request.
         100 + 6 * len(definition.nodes) * definition.max_iterations,

@@ -33,17 +33,17 @@ def find_placeholders(template: str) -> list[str]:
 
 def fill_template(template: str, values: Mapping[str, Any], node: str, run_id: str) -> str:
     """Fill in a template. Raises MissingInput naming every path without a value."""
-    texts: dict[str, str] = {}
+    strings: dict[str, str] = {}
     missing: list[str] = []
     for path in find_placeholders(template):
         try:
-            texts[path] = as_text(find(values, path))
+            strings[path] = as_text(find(values, path))
         except KeyError:
             missing.append(path)
     if missing:
         raise _make_missing_error(node, missing, values, run_id)
     # One pass over the template: braces inside a value are not filled in again.
-    return _PLACEHOLDER.sub(lambda match: texts[match[1]], template)
+    return _PLACEHOLDER.sub(lambda match: strings[match[1]], template)
 
 
 def as_text(value: Any) -> str:

@@ -107,7 +107,7 @@ def _candidates(response: AgentResponse) -> Iterator[Any]:
 
 
 def _find_json_objects(text: str) -> Iterator[str]:
-    """Find the JSON objects in a text, the last one first."""
+    """Find the JSON objects in a string, the last one first."""
     objects, at, decoder = list[str](), 0, json.JSONDecoder()
     while (at := text.find("{", at)) >= 0:
         try:

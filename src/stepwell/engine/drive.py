@@ -1,6 +1,6 @@
 """One drive of a run: open it, move it forward superstep by superstep, commit, emit.
 
-It wires the parts together and decides nothing itself: what a superstep means is decided in `kernel`.
+It wires the parts together and decides when something happens; `kernel` decides what.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from stepwell.storage.archive import Archive
 
 
 class PrivateValues(Mapping[str, Any]):
-    """The values given as `run(private={...})`: readable by handlers, never stored."""
+    """The values passed as `run(private={...})`: readable by handlers, never stored."""
 
     def __init__(self, run_id: str, values: Mapping[str, Any]) -> None:
         self._run_id, self._values = run_id, values
@@ -25,7 +25,7 @@ class PrivateValues(Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         if key not in self._values:
             raise PrivateMissing(
-                f"run {self._run_id!r} was not given the private value {key!r}; private values are never stored: "
+                f"run {self._run_id!r} was not passed the private value {key!r}; private values are never stored: "
                 f"pass run(..., private={{{key!r}: ...}}) at every start and every resume",
                 run_id=self._run_id,
             )

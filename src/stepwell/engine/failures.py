@@ -37,7 +37,7 @@ def handler_error(
     hint = (
         f"What finished is kept; resume with run(run_id={run_id!r})"
         if stored
-        else "The run is not stored, so it cannot be resumed: to keep what finishes, give it a checkpoint_storage"
+        else "The run is not stored, so it cannot be resumed: to keep what finishes, pass checkpoint_storage"
     )
     return HandlerFailed(
         f"executor {executor_id!r} failed in run {run_id!r}: {details.error_type}: {details.message}. {hint}",

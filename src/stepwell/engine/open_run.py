@@ -203,7 +203,7 @@ async def find_run(
             head = await archive.head(run_id)
             if head is None:
                 raise CheckpointMissing(
-                    f"no run {run_id!r} is stored; to start it, give a message (None is one too): run(None, run_id=...)"
+                    f"no run {run_id!r} is stored; to start it, pass a message (None is one too): run(None, run_id=...)"
                 )
             if position.unless_stopped and head.status in STOPPED and head.number != position.except_at:
                 raise Stopped
@@ -217,7 +217,7 @@ async def find_run(
             if isinstance(opened, ForkedRun) and position.only_head:
                 raise RunError(
                     f"run {opened.source.run_id!r} has moved on from checkpoint {id!r}, so its requests there can be "
-                    f"answered only in a new run: give it a name with run_id",
+                    f"answered only in a new run: name it with run_id",
                     run_id=opened.source.run_id,
                 )
             return opened
@@ -334,7 +334,7 @@ def _start_in_memory(
 ) -> NewRun:
     if not isinstance(position, StartRun):
         raise CheckpointMissing(
-            "a run can be resumed only from where it was stored: give checkpoint_storage to run() or to the builder"
+            "a run can be resumed only from where it was stored: pass checkpoint_storage to run() or to the builder"
         )
     return _start(definition, position, digest="")
 
@@ -345,7 +345,7 @@ def _start(definition: WorkflowDefinition, position: StartRun, digest: str) -> N
     if not start.can_handle(message):
         accepted = " | ".join(describe(input_type) for input_type in start.input_types)
         raise RoutingFailed(
-            f"the start executor {start.id!r} accepts {accepted}, but run() was given a {type(message).__name__}",
+            f"the start executor {start.id!r} accepts {accepted}, but run() was passed a {type(message).__name__}",
             run_id=run_id,
         )
     tags, version = position.tags or {}, definition.version
@@ -372,7 +372,7 @@ async def _open_checkpoint(
     if run_id == source.run_id:
         raise RunError(
             f"checkpoint {id!r} is not the head of run {run_id!r}, so continuing from it starts a new run: "
-            f"leave run_id out, or give the new run another id",
+            f"leave run_id out, or pass another one for the new run",
             run_id=run_id,
         )
     await acquire(run_id)
@@ -418,7 +418,7 @@ def _check_name(definition: WorkflowDefinition, head: Checkpoint) -> None:
     if names[0] != names[1] and not all(map(is_default_name, names)):
         raise RunError(
             f"run {head.run_id!r} is stored already, by workflow {head.header.workflow!r}, not {definition.name!r}; "
-            f"give the new run another id, or leave the message out to resume the stored one",
+            f"pass another run_id for the new run, or leave the message out to resume the stored one",
             run_id=head.run_id,
         )
 
@@ -431,6 +431,6 @@ def _check_digest(head: Checkpoint, digest: str) -> None:
     if head.header.input_digest != digest:
         raise InputMismatch(
             f"run {head.run_id!r} was started with another input; to resume it, leave the message out, "
-            f"to start a new run, give another run_id",
+            f"to start a new run, pass another run_id",
             run_id=head.run_id,
         )

@@ -154,7 +154,7 @@ def check_transaction(step: Step, executor: str, log: SuperstepLog) -> None:
     if log.transaction(step.key) is None:
         raise RuntimeError(
             f"step {step.name!r} of {executor!r} needs a transaction, which the storage of this run does not have: "
-            f"use PostgresCheckpointStorage, or leave transaction=True out and give the function an idempotency_key"
+            f"use PostgresCheckpointStorage, or leave transaction=True out and pass an idempotency_key to the function"
         )
 
 
@@ -192,7 +192,7 @@ def _check_same_call(step: Step, context: StepContext, entry: LogEntry) -> None:
         return
     raise StepChanged(
         f"step {step.name!r} of {context.executor!r} in run {context.run_id!r} has a stored result of {entry.call}, "
-        f"and is now called as {step.call} (# marks a digest of an argument). Give it the same arguments each time; "
+        f"and is now called as {step.call} (# marks a digest of an argument). Pass it the same arguments each time; "
         f"or, if they may differ, identify the step with a key: step(..., key=...); or use the stored result: "
         f"run(run_id={context.run_id!r}, on_changed_step='recall')",
         run_id=context.run_id,
@@ -220,7 +220,7 @@ def _recall(step: Step, context: StepContext, entry: LogEntry) -> Any:
 
 
 def _with_subclasses(kinds: tuple[type[Exception], ...]) -> list[type[Exception]]:
-    """Return the given exception classes and all their subclasses."""
+    """Return these exception classes and all their subclasses."""
     classes: list[type[Exception]] = []
     for kind in kinds:
         classes += [kind, *_with_subclasses(tuple(kind.__subclasses__()))]

@@ -1,11 +1,14 @@
-"""Runs the handlers of one superstep: executors concurrently, each with one message at a time."""
+"""Runs the handlers of one superstep: executors concurrently, each with one message at a time.
+
+The exception is an executor that keeps no state, such as a sub-workflow: it handles its messages concurrently.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import partial
@@ -265,7 +268,7 @@ class Superstep:
         else:
             arguments, spec = [value], executor._handler_table.choose(value)
         if spec is None:
-            raise self._unroutable_error(executor, value)
+            raise self._unroutable_error(executor, arguments)
         return _Call(executor, spec, arguments, executor._limits_for(spec))
 
     async def _call_within(self, limit: TimeLimit | None, call: _Call, context: HandlerContext) -> None:
@@ -304,16 +307,22 @@ class Superstep:
         if result is not None:
             context.send_message(result)
 
-    def _unroutable_error(self, executor: Executor, value: Any) -> RoutingFailed:
-        """Return the error for a fan-in whose messages fit a handler one by one, but not together as a list,
-        or for a response whose handler was removed after it was requested."""
-        kinds = " | ".join(dict.fromkeys(type(item).__name__ for item in value)) if isinstance(value, list) else ""
-        accepted = " | ".join(describe(item) for item in executor.input_types)
-        return RoutingFailed(
-            f"run {self._at.run_id!r}: {executor.id!r} accepts {accepted}, but the joined messages are a "
-            f"{type(value).__name__}[{kinds}]; add a handler that accepts all of them",
-            run_id=self._at.run_id,
-        )
+    def _unroutable_error(self, executor: Executor, arguments: Sequence[Any]) -> RoutingFailed:
+        """Return the error for a delivery that no handler accepts. `arguments` are those of the handler.
+
+        There are two such cases: the messages of a fan-in fit a handler one by one, but not together as a list;
+        or the handler of a response was removed after the request was made.
+        """
+        *questions, value = arguments
+        if questions:
+            problem = (
+                f"{executor.id!r} has no response handler for a request of type {type(questions[0]).__name__} and a "
+                f"response of type {type(value).__name__}; add it again"
+            )
+        else:
+            accepted = " | ".join(describe(item) for item in executor.input_types)
+            problem = f"{executor.id!r} accepts {accepted}, but was sent {_describe_sent(value)}"
+        return RoutingFailed(f"run {self._at.run_id!r}: {problem}", run_id=self._at.run_id)
 
     def _fail(self, delivery: Delivery, error: BaseException) -> None:
         self.failures[delivery.id] = make_failure(self._at.run_id, delivery.executor, error, stored=self.is_stored)
@@ -325,6 +334,13 @@ class Superstep:
             self._scope.emit(WorkflowEvent.from_payload(type, payload, **attributes, **more))
         else:
             self._scope.emit(WorkflowEvent(type, **attributes, **more))
+
+
+def _describe_sent(value: Any) -> str:
+    if not isinstance(value, list):
+        return f"a {type(value).__name__}; add a handler that accepts it"
+    kinds = " | ".join(dict.fromkeys(type(item).__name__ for item in value))
+    return f"a {type(value).__name__}[{kinds}]; add a handler that accepts all of its items"
 
 
 def _is_being_stopped() -> bool:

@@ -72,7 +72,7 @@ def _failure(at: Checkpoint, error: StepwellError, superstep: Superstep) -> Fail
 def _limit_error(at: Checkpoint, plan: Plan, superstep: Superstep) -> SuperstepLimit:
     still = ", ".join(dict.fromkeys(repr(delivery.executor) for delivery in plan.deliveries))
     return SuperstepLimit(
-        f"run {at.run_id!r} took {at.since_input} supersteps since its last input and is not completed: {still} "
+        f"run {at.run_id!r} took {at.since_input} supersteps since its last input and has not finished: {still} "
         f"would run next; build the workflow with a larger max_iterations and "
         f"{'resume' if superstep.is_stored else 'run it again'}",
         run_id=at.run_id,

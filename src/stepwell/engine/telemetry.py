@@ -193,7 +193,7 @@ class _Spans:
         span.end()
 
     def links(self, traceparent: str | None) -> Sequence[Link]:
-        """Return a link to that span; none if the text is missing or malformed."""
+        """Return a link to that span; none if the string is missing or malformed."""
         match = TRACEPARENT.fullmatch(traceparent or "")
         if match is None:
             return ()

@@ -1,7 +1,7 @@
 """The rules of a run, as pure functions.
 
 A workflow is a graph of executors that send each other messages. A run moves through it in
-*supersteps*: every message in flight is delivered, the handlers run side by side, and everything
+*supersteps*: every message in flight is delivered, the handlers run concurrently, and everything
 they did (messages, state, outputs, requests) becomes one *commit*. Folding the commits of a run, one
 after the other, gives its *checkpoint*: all that is needed to resume it on another machine.
 

@@ -39,7 +39,7 @@ def status_word(status: WorkflowRunState | str, *, wake: str | None = None) -> s
 
     `wake` is the stored time of `Checkpoint.wake`, if there is one.
 
-    A text that is not a status is returned as it is: it may come from a damaged list.
+    A string that is not a status is returned as it is: it may come from a damaged list.
     """
     word = _WORDS.get(str(status), str(status))
     # Parking a run changes no status: only the time to wake up tells a sleeping run from a running

@@ -91,7 +91,7 @@ class CallbackAggregator(Executor):
 
 
 class ConcurrentBuilder(ReviewingTeamBuilder):
-    """Builds a team whose participants work side by side on the same messages.
+    """Builds a team whose participants work concurrently on the same messages.
 
     An aggregator receives their answers as a list, in the order of the participants. The default one
     yields one AgentResponse with the last message of each. A participant that is not an agent takes

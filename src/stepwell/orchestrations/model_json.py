@@ -14,7 +14,7 @@ _DECODER = json.JSONDecoder()
 def objects_in(response: AgentResponse) -> list[dict[str, Any]]:
     """Return the JSON objects in an answer: its parsed value if it has one, else all objects in its text.
 
-    In a text they may stand alone, in a code fence, between words, or one after the other.
+    In a string they may stand alone, in a code fence, between words, or one after the other.
     """
     value = response.value
     if hasattr(value, "model_dump"):

@@ -28,7 +28,7 @@ class AgentRequestInfoResponse:
 
     @staticmethod
     def from_strings(texts: Sequence[str]) -> AgentRequestInfoResponse:
-        """Ask the agent to answer again, with these texts as feedback."""
+        """Ask the agent to answer again, with these strings as feedback."""
         if isinstance(texts, str) or not _are_all(str, texts):
             raise TypeError(f"from_strings takes a list of strings: from_strings([{texts!r:.80}])")
         return AgentRequestInfoResponse.from_messages([Message("user", text) for text in texts])

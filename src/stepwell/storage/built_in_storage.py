@@ -121,7 +121,7 @@ class BuiltInStorage:
     ) -> list[RunInfo]:
         """Return the runs that match, latest start first.
 
-        A run must have all the `tags`. `prefix`: its id starts with this text. `text`: occurs in
+        A run must have all the `tags`. `prefix`: its id starts with this string. `text`: occurs in
         the id, the workflow, or a name or value of a tag, ignoring the case of A to Z. `since` and
         `until`: it began at that time or later, and before that time. `changed_since` and
         `changed_until`: the same for its newest commit. At most `limit`, continuing after `after`,

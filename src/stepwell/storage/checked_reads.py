@@ -20,7 +20,7 @@ def damage_error(what: str, why: object) -> CheckpointCorrupt:
 
 
 def decode_stored(decode: Callable[[bytes], T], text: bytes, what: str) -> T:
-    """Decode a stored text.
+    """Decode a stored body.
 
     Raises CheckpointCorrupt, naming `what`, if it does not have the expected shape.
     """

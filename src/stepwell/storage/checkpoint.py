@@ -60,7 +60,7 @@ class PayloadMapping(Mapping[str, Any]):
         return repr(dict(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Payloads refer to a codec, which cannot be pickled: the texts can.
+        # Payloads refer to a codec, which cannot be pickled: their JSON can.
         return PayloadMapping, ({key: Encoded(json_of(p), DEFAULT_CODEC) for key, p in self.payloads.items()},)
 
 

@@ -21,6 +21,7 @@ from stepwell.storage.wire.format import header_of, read_commit
 
 
 async def save(store: Store, checkpoint: WorkflowCheckpoint) -> str:
+    """Store a checkpoint that came from elsewhere; return its id."""
     at, _ = unview(checkpoint, DEFAULT_CODEC)
     pending = pending_of(at.header, at.requests.values())
     effects = CommitEffects(asked=pending, wake=wake_of(at), metadata=metadata_of(at.header))
@@ -29,6 +30,7 @@ async def save(store: Store, checkpoint: WorkflowCheckpoint) -> str:
 
 
 async def load(store: Store, checkpoint_id: str) -> WorkflowCheckpoint:
+    """Return a checkpoint. Raises CheckpointMissing if it is not stored, or was superseded in a LatestOnly run."""
     entry = await _entry(store, checkpoint_id)
     if entry.fleeting and not await is_head(store, entry):
         raise superseded_error(entry)
@@ -36,6 +38,7 @@ async def load(store: Store, checkpoint_id: str) -> WorkflowCheckpoint:
 
 
 async def load_all(store: Store, entries: Sequence[Entry]) -> list[WorkflowCheckpoint]:
+    """Return the checkpoints of these entries, in their order, without those that are deleted meanwhile."""
     views: dict[tuple[str, int], WorkflowCheckpoint] = {}
     for run, numbers in _by_run(entries).items():
         for checkpoint, commit in await _fold_range(store, run, min(numbers), max(numbers)):
@@ -45,14 +48,16 @@ async def load_all(store: Store, entries: Sequence[Entry]) -> list[WorkflowCheck
 
 
 async def latest(store: Store, workflow_name: str | None, run_id: str | None) -> WorkflowCheckpoint | None:
-    while (newest := await _newest(store, workflow_name, run_id)) is not None:
-        chain = await store.chain(newest.run_id, newest.number)
-        if chain:  # otherwise it was dropped meanwhile, because there is a newer one
+    """Return the head of a run; without `run_id`, the newest checkpoint of all matching runs."""
+    while (entry := await _find_latest(store, workflow_name, run_id)) is not None:
+        chain = await store.chain(entry.run_id, entry.number)
+        if chain:  # otherwise it was dropped meanwhile, because the run has a newer head
             return view(*fold(chain, DEFAULT_CODEC)[-1])
     return None
 
 
 async def delete(store: Store, checkpoint_id: str) -> bool:
+    """Delete a checkpoint; return False if it is not stored. Deleting the head moves its run back."""
     while (entry := await store.locate(checkpoint_id)) is not None:
         if entry.fleeting:  # the only visible checkpoint of its run
             return await is_head(store, entry) and await store.drop(entry.run_id)
@@ -67,10 +72,12 @@ async def delete(store: Store, checkpoint_id: str) -> bool:
 
 
 async def messages(store: Store, checkpoint_id: str) -> list[WorkflowMessage]:
+    """Return the messages that led to a checkpoint, oldest first. Raises CheckpointMissing if they are not stored."""
     return [view_message(m) for _, commit in await _commits(store, checkpoint_id) for m in _new_messages(commit)]
 
 
 async def events_of(store: Store, run_id: str) -> list[WorkflowEvent]:
+    """Return all durable events of a run, oldest first. Raises CheckpointMissing if the run is not stored."""
     records = await store.history(run_id)
     if not records:
         raise CheckpointMissing(f"there is no run {run_id!r} in this storage")
@@ -82,7 +89,7 @@ async def _entry(store: Store, checkpoint_id: str) -> Entry:
     entry = await store.locate(checkpoint_id)
     if entry is None:
         raise CheckpointMissing(
-            f"there is no checkpoint {checkpoint_id!r} in this storage; list_checkpoint_ids() returns those there are "
+            f"there is no checkpoint {checkpoint_id!r} in this storage; list_checkpoint_ids() lists the existing ids "
             f"(a run with retention=LatestOnly keeps only its latest)"
         )
     return entry
@@ -103,11 +110,11 @@ async def _fold_range(store: Store, run_id: str, first: int, last: int) -> list[
     return fold([*base, *more], DEFAULT_CODEC) if base else []
 
 
-async def _newest(store: Store, workflow_name: str | None, run_id: str | None) -> Entry | None:
+async def _find_latest(store: Store, workflow_name: str | None, run_id: str | None) -> Entry | None:
     if run_id is None:
         return await store.newest(workflow=workflow_name)
-    # Not `store.newest`: a checkpoint that was saved by hand is the newest, but perhaps not the
-    # head.
+    # Not `store.newest`: the checkpoint stored last is not the head if it was saved by hand with a
+    # lower number.
     head = await store.head(run_id)
     return head.entry if head is not None and workflow_name in (None, head.entry.workflow) else None
 
@@ -121,7 +128,7 @@ async def _as_snapshot(store: Store, run_id: str, number: int) -> Record | None:
 
 
 async def _before(store: Store, entry: Entry) -> Checkpoint | None:
-    """Return where the run is once the entry is deleted; None if it is not the newest."""
+    """Return the head of the run once the entry is deleted; None if the entry is not the head now."""
     chain = await _chain_before(store, entry) if await is_head(store, entry) else []
     return fold(chain, DEFAULT_CODEC)[-1][0] if chain else None
 
@@ -137,7 +144,7 @@ async def _chain_before(store: Store, entry: Entry) -> list[Record]:
 
 
 async def _commits(store: Store, checkpoint_id: str) -> list[tuple[str, Commit]]:
-    """Return the commits that brought new messages on the way to a checkpoint, oldest first."""
+    """Return the commits up to a checkpoint that added messages, with their runs, oldest first."""
     commits = [commit async for commit in _backwards(store, await _entry(store, checkpoint_id))]
     # A fork starts with messages of its parent. They count only if the parent is not stored, that
     # is, if the fork's first commit is the oldest of all.
@@ -161,7 +168,7 @@ async def _backwards(store: Store, entry: Entry | None) -> AsyncIterator[tuple[s
 
 
 def _new_messages(commit: Commit) -> Sequence[RoutedMessage]:
-    """Return the messages that a commit brought."""
+    """Return the messages that a commit added."""
     messages = commit.messages or ()
     # An intake repeats the messages that were in flight before it.
     if commit.kind is CommitKind.INTAKE:

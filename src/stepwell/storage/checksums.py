@@ -1,4 +1,4 @@
-"""Checksums: each stored text carries one, over itself and its place."""
+"""Checksums: each stored body carries one, over itself and its place."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def add_checksum(text: bytes, place: bytes) -> bytes:
 def verify_checksum(text: bytes, place: bytes, what: str) -> bytes:
     """Return the object without its checksum.
 
-    Raises CheckpointCorrupt, naming `what`, unless the text is unchanged and in its place.
+    Raises CheckpointCorrupt, naming `what`, unless the body is unchanged and in its place.
     """
     plain = b"{}" if text[_SIZE - len(_END) :] == _CLOSE else b"{" + text[_SIZE:]
-    # Comparing whole texts, not only the digits, also catches damage in the bytes around them.
+    # Comparing whole bodies, not only the digits, also catches damage in the bytes around them.
     if text != add_checksum(plain, place):
         raise CheckpointCorrupt(
             f"{what} is damaged or in the wrong place: its checksum does not match; restore it from a backup"
@@ -37,7 +37,7 @@ def verify_checksum(text: bytes, place: bytes, what: str) -> bytes:
 
 
 def has_checksum(text: bytes) -> bool:
-    """Return whether a text starts with a checksum; a sealed text has none."""
+    """Return whether a body starts with a checksum; a sealed body has none."""
     return text.startswith(_BEGIN)
 
 

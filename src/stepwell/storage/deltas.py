@@ -1,4 +1,4 @@
-"""Deltas of large values: one that changed a little is stored as the changed part of its text."""
+"""Deltas of large values: one that changed a little is stored as the changed part of its JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Splice(msgspec.Struct, frozen=True):
 
 
 def splice_of(before: bytes, after: bytes) -> Splice | None:
-    """Return what changed between two texts; None if writing the whole text is as good."""
+    """Return what changed between two JSON values; None if writing the whole value is as good."""
     if min(len(before), len(after)) < WORTH_IT:
         return None
     # Both ends are moved to character boundaries: the changed part is stored as text, and half a
@@ -35,7 +35,7 @@ def splice_of(before: bytes, after: bytes) -> Splice | None:
     while tail and _is_continuation(after[len(after) - tail]):
         tail -= 1
     changed = after[start : len(after) - tail]
-    # A splice makes the record depend on the one before it: it must at least halve the text.
+    # A splice makes the record depend on the one before it: it must at least halve the size.
     return Splice(start, tail, changed) if len(changed) * 2 < len(after) else None
 
 
@@ -82,7 +82,7 @@ def _common_suffix(before: bytes, after: bytes, most: int) -> int:
 
 
 def _last(text: bytes, after: int, upto: int) -> bytes:
-    """Return the last `upto` bytes of a text without the last `after` of them."""
+    """Return the last `upto` bytes without the last `after` of them."""
     return text[max(0, len(text) - upto) : len(text) - after]
 
 
@@ -104,7 +104,7 @@ class Spliced(Encoded):
     def _join(self) -> bytes:
         """Apply all changes since the last complete text at once.
 
-        Slices of the texts are collected first and joined at the end, so a long chain copies the
+        Slices of the values are collected first and joined at the end, so a long chain copies the
         bytes once and not once per change.
         """
         splices: list[Splice] = []

@@ -25,7 +25,7 @@ def due_run(stored: Wake) -> DueRun:
 def stored_moment(at: datetime) -> str:
     """Return a time as stores compare it: UTC, ISO 8601. Raises ValueError if it has no time zone.
 
-    As texts, such times sort chronologically. A time at a full second lacks the fraction, but the
+    As strings, such times sort chronologically. A time at a full second lacks the fraction, but the
     `+` that follows the seconds instead sorts before the point.
     """
     if at.tzinfo is None:

@@ -29,7 +29,7 @@ _decode = msgspec.json.Decoder(_SealedEnvelope).decode
 
 
 class Seal:
-    """Keys for a storage: its runs are encrypted with AES-GCM, each text bound to its place.
+    """Keys for a storage: its runs are encrypted with AES-GCM, and bound to their place.
 
     `keys` maps names to keys of 16, 24 or 32 random bytes. New records are sealed with the key
     named `current`; the others read older records, so keys can be rotated. What a storage lists

@@ -1,6 +1,8 @@
-"""Ids that leave a run, derived from run, epoch and place.
+"""Ids that are visible outside a run.
 
-So a retry gets the same ids, and no two runs share one.
+A checkpoint id is derived from the run, its epoch and the number of the commit. Idempotency keys, and
+the ids of requests and child runs, are derived from the run, its epoch and the delivery that causes
+them. So a retry gets the same ids, and no two runs share one.
 """
 
 from __future__ import annotations

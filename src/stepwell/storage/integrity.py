@@ -1,6 +1,6 @@
-"""Integrity: a wrapper around every store that binds each text to its place.
+"""Integrity: a wrapper around every store that binds each body to its place.
 
-It adds a checksum to each text or, if there is a key, encrypts it.
+It adds a checksum to each body or, if there is a key, encrypts it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from stepwell.storage.transactions import Transacting, Transaction, Translated
 
 
 class Cipher(Protocol):
-    """Encrypts texts; `encryption.Seal` is the one we ship."""
+    """Encrypts bodies; `encryption.Seal` is the one we ship."""
 
     def close(self, text: bytes, place: bytes) -> bytes: ...
     def open(self, text: bytes, place: bytes, what: str) -> bytes:
-        """Decrypt a text.
+        """Decrypt a body.
 
         Raises CheckpointCorrupt, naming `what`, unless it was sealed for this place.
         """
@@ -37,9 +37,9 @@ _decode_head = msgspec.json.Decoder(_Head).decode
 
 
 class VerifiedStore:
-    """A store whose texts are protected on the way in and verified on the way out.
+    """A store whose bodies are protected on the way in and verified on the way out.
 
-    It wraps the methods that carry texts. Everything else is passed through to the store inside.
+    It wraps the methods that carry bodies. Everything else is passed through to the store inside.
     """
 
     def __init__(self, store: Store, cipher: Cipher | None = None, *, lease: float = LEASE) -> None:
@@ -151,7 +151,7 @@ class VerifiedStore:
         return add_checksum(text, place)
 
     def _verify(self, text: bytes, place: bytes, what: str) -> bytes:
-        # With a key, only sealed texts are accepted: otherwise an attacker who can write to the
+        # With a key, only sealed bodies are accepted: otherwise an attacker who can write to the
         # store could replace a sealed text by a plain one.
         if self._cipher is not None:
             return self._cipher.open(text, place, what)
@@ -177,7 +177,7 @@ def _signal_place(run_id: str, key: str) -> bytes:
 
 
 def _place(kind: str, run_id: str, *rest: str | int) -> bytes:
-    """Return the bytes that name the place of a text; no two places have the same.
+    """Return the bytes that name the place of a body; no two places have the same.
 
     The length of the id keeps two places apart if an id contains a NUL, the separator.
     """
@@ -189,7 +189,7 @@ def _log_title(run_id: str, key: str) -> str:
 
 
 def _no_checksum_error(text: bytes, what: str) -> CheckpointCorrupt:
-    """The error for a text without a checksum: it is sealed, or damaged."""
+    """The error for a body without a checksum: it is sealed, or damaged."""
     if decode_stored(_decode_head, text, what).sealed is not None:
         return CannotUnseal(f"{what} is sealed: open the storage with its key, seal=Seal(...)")
     return CheckpointCorrupt(f"{what} is damaged: its checksum is missing; restore it from a backup")

@@ -13,7 +13,7 @@ def json_of(payload: Payload) -> bytes:
     if isinstance(payload, Encoded):
         return payload.json
     if isinstance(payload, GrownList):
-        # The texts are joined, not parsed: appending to a long list must not cost a decode of it.
+        # The encoded items are joined, not parsed: appending to a long list must not cost a decode of it.
         parts = [json_of(item) for item in payload.items]
         if payload.base is not None and (before := json_of(payload.base)[1:-1].strip()):
             parts.insert(0, before)
@@ -23,7 +23,7 @@ def json_of(payload: Payload) -> bytes:
 
 def size_of(payload: Payload) -> int:
     """Return about how many bytes a payload takes when it is stored."""
-    if isinstance(payload, GrownList):  # without joining the texts
+    if isinstance(payload, GrownList):  # without joining the encoded items
         items = sum(len(json_of(item)) + 1 for item in payload.items)
         return items + (0 if payload.base is None else size_of(payload.base))
     return len(json_of(payload))

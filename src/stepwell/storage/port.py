@@ -24,7 +24,7 @@ from stepwell.errors import CommitConflict
 from stepwell.storage.lease import Owner
 
 
-# gc=False: the fields are texts and numbers, which cannot form reference cycles, so the garbage
+# gc=False: the fields are strings and numbers, which cannot form reference cycles, so the garbage
 # collector need not track the thousands of entries that a long list holds.
 class _Value(msgspec.Struct, frozen=True, gc=False):
     """The base of everything that is passed through the port."""
@@ -148,7 +148,7 @@ _LOWER_CASE = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 def fold_case(text: str) -> str:
-    """Return a text as searches compare it: A to Z become a to z, and nothing else changes.
+    """Return a string as searches compare it: A to Z become a to z, and nothing else changes.
 
     Only ASCII, because SQLite's `lower` and PostgreSQL's in the C collation fold no more: every
     store must find the same runs.

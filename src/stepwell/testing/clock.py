@@ -1,4 +1,4 @@
-"""A clock that a test can advance."""
+"""`FakeClock`: advance the time of a process in a test."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from stepwell.storage import clock
 
 
 class FakeClock:
-    """A clock that runs as usual and can be advanced: `with FakeClock() as later: later(hours=3)`.
+    """Replaces the clock of this process: `with FakeClock() as clock: clock(hours=3)` lets three hours pass.
 
-    Sleeps, back-offs, deadlines and leases use it. Only one may be active in a process.
+    It keeps running at normal speed, ahead of the real time by what it was advanced. Sleeps, back-offs, deadlines
+    and leases use it. Only one can be active in a process.
     """
 
     def __init__(self) -> None:
         self._ahead = 0.0
 
     def __call__(self, **passed: float) -> None:
-        """Advance the clock, by the arguments of `timedelta`: `later(days=1, seconds=5)`."""
+        """Advance the clock by a duration, in the arguments of `timedelta`: `clock(days=1, seconds=5)`."""
         self._ahead += timedelta(**passed).total_seconds()
 
     def until(self, moment: datetime) -> None:
-        """Advance the clock to that moment, unless it is later already."""
+        """Advance the clock to a moment. Does nothing if the moment has passed."""
         self._ahead += max(0.0, moment.timestamp() - self.seconds())
 
     def seconds(self) -> float:
-        """Return the time of this clock in seconds since the epoch."""
+        """Return the time of this clock, in seconds since 1970."""
         return time.time() + self._ahead
 
     def __enter__(self) -> Self:

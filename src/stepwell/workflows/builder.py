@@ -42,7 +42,7 @@ OthersFrom: TypeAlias = "Sequence[ExecutorLike] | Literal['all', 'all_other'] | 
 class WorkflowBuilder:
     """Declares a workflow: executors, and the edges between them.
 
-    An executor may be given as an instance, a class, a factory, or the id of one that is used elsewhere in the same
+    An executor may be passed as an instance, a class, a factory, or the id of one that is used elsewhere in the same
     builder.
 
     `version` is the version of the workflow, by default that of the last migration, or 1; `migrations` declare how
@@ -89,7 +89,7 @@ class WorkflowBuilder:
         return self
 
     def with_checkpointing(self, checkpoint_storage: StorageLike) -> Self:
-        """Commit every run to this storage, unless `run` is given another one."""
+        """Commit every run to this storage, unless another one is passed to `run`."""
         try:
             self._storage = storage_of(checkpoint_storage)
         except DefinitionError as error:
@@ -153,7 +153,7 @@ class WorkflowBuilder:
 
     def build(self) -> Workflow:
         """Return the immutable workflow. Raises DefinitionError with all problems at once."""
-        # Frozen now: what is done to a given instance later must not change what later runs start with.
+        # Frozen now: later changes to an instance that was passed must not change what later runs start with.
         specs = {id: freeze(spec) for id, spec in self._specs.items()}
         patterns = {id: spec.pattern for id, spec in specs.items()}
         outputs, output_problems = self._outputs()

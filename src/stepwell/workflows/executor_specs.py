@@ -1,4 +1,4 @@
-"""Executors as callers give them to a builder: instances, classes, factories, or ids of others."""
+"""Executors as callers pass them to a builder: instances, classes, factories, or ids of others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ExecutorSpec(msgspec.Struct, frozen=True):
 
     id: str
     pattern: Executor  # never called
-    # The given instance, for the first run.
+    # The instance that was passed, for the first run.
     instance: Executor | None = None
     factory: Callable[[], Executor] | None = None
 
@@ -42,7 +42,6 @@ def spec_of(source: ExecutorLike) -> ExecutorSpec:
     if isinstance(source, Executor):
         _begin_state(source)
         return ExecutorSpec(_valid_id(source), source, instance=source)
-    # Here: a program without agents need not load them.
     from stepwell.agents import AgentExecutor, is_agent  # lazy: a program without agents does not load them
 
     if is_agent(source):
@@ -56,7 +55,7 @@ def spec_of(source: ExecutorLike) -> ExecutorSpec:
         executor = _call_factory(source)
         return ExecutorSpec(_valid_id(executor), executor, factory=source)
     raise DefinitionError(
-        f"{source!r} is not an executor: give an Executor, a subclass of it, or a function that returns one"
+        f"{source!r} is not an executor: pass an Executor, a subclass of it, or a function that returns one"
     )
 
 
@@ -84,7 +83,7 @@ def _call_factory(factory: Callable[[], Any]) -> Executor:
     except Exception as error:
         raise DefinitionError(
             f"{name_of(factory)!r} was called to make an executor and failed: {type(error).__name__}: {error}; "
-            f"give an instance, a factory without parameters, or a function marked with @executor"
+            f"pass an instance, a factory without parameters, or a function marked with @executor"
         ) from error
     if not isinstance(executor, Executor):
         raise DefinitionError(f"{name_of(factory)!r} was called to make an executor, but it made {executor!r}")

@@ -1,4 +1,4 @@
-"""A handle of a run: watch it, answer it, send to it, cancel it or move it back, from any process."""
+"""A handle to a run: watch it, answer it, send to it, cancel it or move it back, from any process."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class RunHandle:
         """Answer open requests, by request id. The first response wins. It is durable when this returns, even if
         another process drives the run. Raises RunError if the run failed or was cancelled."""
         if not isinstance(responses, Mapping):
-            raise TypeError(f"responses must map request ids to answers, not be a {type(responses).__name__}")
+            raise TypeError(f"responses must be a mapping of request ids to answers, not a {type(responses).__name__}")
         head = await self._head()
         check_no_caller(head)
         self._check_active(head, "answer it")
@@ -175,7 +175,7 @@ class RunHandle:
                         return commit.status
 
     async def restore(self, checkpoint: CheckpointInfo | str) -> CheckpointInfo:
-        """Move this run back to one of its checkpoints, given by its info or its id, and continue from there,
+        """Move this run back to one of its checkpoints, named by its info or its id, and continue from there,
         executing afresh. Returns where the run is now: `events(after=...)` of that yields what follows.
 
         Raises CheckpointMissing if it is not a checkpoint of this run, RunBusy if the run is driven by something
@@ -206,7 +206,7 @@ class RunHandle:
         if self._loop is not here:
             if self._loop is not None and not self._loop.is_closed():
                 raise RuntimeError(
-                    f"this handle of run {self.run_id!r} belongs to another event loop; get one for this loop with "
+                    f"this handle to run {self.run_id!r} belongs to another event loop; get one for this loop with "
                     f"workflow.attach({self.run_id!r})"
                 )
             # Background work ended with its loop.

@@ -34,7 +34,7 @@ def position_of(
     checked_tags = None if tags is None else _check_tags(tags)
     if checkpoint_id is not None:
         if message is not OMITTED:
-            raise ValueError("give a message to start a run, or checkpoint_id to continue from there, not both")
+            raise ValueError("pass a message to start a run, or checkpoint_id to continue from there, not both")
         return FromCheckpoint(checkpoint_id, run_id, tags=checked_tags)
     if message is OMITTED and run_id is not None:
         if checked_tags is not None:

@@ -1,4 +1,4 @@
-"""Storages as callers give them: an object, or the name of one.
+"""Storages as callers pass them: an object, or the name of one.
 
 This package may not import a concrete store; `stepwell.defaults` provides the factories.
 """
@@ -18,7 +18,7 @@ StorageLike: TypeAlias = "CheckpointStorage | str"
 # "files" takes a directory; the others need no argument.
 STORAGE_FACTORIES: dict[str, Callable[..., CheckpointStorage]] = {}
 
-# Those a caller may give instead of an object.
+# Those a caller may pass instead of an object.
 _NAMES = ("default", "memory")
 
 
@@ -33,7 +33,7 @@ def storage_of(storage: StorageLike | None) -> CheckpointStorage | None:
     if isinstance(storage, str):
         if storage not in _NAMES:
             raise DefinitionError(
-                f"there is no storage called {storage!r}; give a storage object, or one of {list(_NAMES)}"
+                f"there is no storage called {storage!r}; pass a storage object, or one of {list(_NAMES)}"
             )
         return STORAGE_FACTORIES[storage]()
     check_contract(storage)

@@ -54,7 +54,7 @@ class WaitingRuns:
     def only_run(self) -> WaitingRun:
         """Return the one run that waits. Raises RunError, listing them, if there are several."""
         if not self._runs:
-            raise CheckpointMissing("no run of this workflow object waits for a response; give run_id or checkpoint_id")
+            raise CheckpointMissing("no run of this workflow object waits for a response; pass run_id or checkpoint_id")
         if len(self._runs) > 1:
             listed = ", ".join(repr(id) for id in self._runs)
             raise RunError(f"several runs of this workflow object wait: {listed}; choose one with run_id", run_id="")

@@ -58,7 +58,7 @@ class Workflow:
         self._executor_pool = ExecutorPool(specs)
         self._waiting = WaitingRuns()
         self._description = description
-        # Used by handles if no storage was given.
+        # Used by handles if no storage was passed.
         self._memory: CheckpointStorage | None = None
         types = [t for executor in graph.executors.values() for t in executor._handler_table.every_type()]
         self._definition = WorkflowDefinition(
@@ -188,12 +188,12 @@ class Workflow:
         resumed from its head. Without a message, `run_id` resumes that run from its head, and `checkpoint_id`
         continues from exactly that checkpoint: the head continues its run, an older one starts a new run.
 
-        `responses` answers open requests by request id; alone, it means the waiting run of this workflow object.
-        `checkpoint_storage` overrides the one given to the builder. `private` values can be read by handlers and are
-        never stored. `durability` says what a crash may lose: nothing ("sync"), the last superstep ("async"), or all
-        since the last pause ("exit"). `tags` are set when a run starts; `list_runs` of a storage filters by them. A
-        step called with other arguments than those of its stored result raises StepChanged;
-        `on_changed_step="recall"` returns the stored result instead.
+        `responses` answers open requests by request id; without an id it resumes the only waiting run of this
+        workflow object. `checkpoint_storage` overrides the one passed to the builder. `private` values can be read by
+        handlers and are never stored. `durability` says what a crash may lose: nothing ("sync"), the last superstep
+        ("async"), or everything since the run last waited, slept, failed or ended ("exit"). `tags` are set when a run
+        starts; `list_runs` of a storage filters by them. A step called with arguments different from those of its
+        stored result raises StepChanged; `on_changed_step="recall"` returns the stored result instead.
         """
         _check_run_options(message, responses, durability, on_changed_step)
         requested = storage_of(checkpoint_storage) or self._storage
@@ -235,7 +235,9 @@ class Workflow:
         private: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> RunHandle:
-        """Start a run in the background and return its handle; what `run` would raise, `result` raises.
+        """Start a run in the background and return a handle to it.
+
+        Every awaited method of the handle raises what `run` would raise.
 
         If `run_id` names a stored run that was started with the same message, that one is resumed. Needs a running
         event loop. Without a storage the run is kept in memory, as long as this workflow object.
@@ -252,9 +254,9 @@ class Workflow:
         checkpoint_storage: StorageLike | None = None,
         private: Mapping[str, Any] | None = None,
     ) -> RunHandle:
-        """Return a handle of a run that was started before, here or in another process."""
+        """Return a handle to a run that was started before, here or in another process."""
         if run_id is None:
-            raise ValueError("run_id is a non-empty string, not None")
+            raise ValueError("run_id must be a non-empty string, not None")
         # Raises ValueError for an invalid id.
         position_of(OMITTED, run_id, None)
         return RunHandle(self, run_id, self._storage_for(checkpoint_storage), dict(private or {}))
@@ -326,7 +328,6 @@ class Workflow:
 
         Its start executor must accept list[Message], Message or str.
         """
-        # Here: a program without agents need not load them.
         from stepwell.workflows.workflow_agent import WorkflowAgent  # lazy: a program without agents does not load them
 
         return WorkflowAgent(self, name=name, description=description, checkpoint_storage=checkpoint_storage)
@@ -376,13 +377,13 @@ async def _run(
 
 def _check_run_options(message: Any, responses: Any, durability: str, on_changed_step: str) -> None:
     if responses is not None and message is not OMITTED:
-        raise ValueError("give a message to start a run, or responses to resume a waiting one, not both")
+        raise ValueError("pass a message to start a run, or responses to resume a waiting one, not both")
     if durability not in LEVELS:
         raise ValueError(f"durability must be one of {', '.join(LEVELS)}, not {durability!r}")
     if on_changed_step not in get_args(OnChangedStep):
         raise ValueError(f"on_changed_step must be 'refuse' or 'recall', not {on_changed_step!r}")
     if responses is not None and not isinstance(responses, Mapping):
-        raise TypeError(f"responses must map request ids to answers, not be a {type(responses).__name__}")
+        raise TypeError(f"responses must be a mapping of request ids to answers, not a {type(responses).__name__}")
 
 
 def _inside_a_loop() -> bool:

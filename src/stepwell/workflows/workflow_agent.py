@@ -178,7 +178,7 @@ class WorkflowAgent:
         responses and gets messages.
         """
         if messages is not None and (responses is not None or checkpoint_id is not None):
-            raise ValueError("give messages, responses or a checkpoint_id, not several of them")
+            raise ValueError("pass messages, responses or a checkpoint_id, not several of them")
         if session is not None and not isinstance(session, AgentSession):
             raise TypeError(
                 f"session must be an AgentSession, made by create_session(...) or AgentSession.from_dict(...), "
@@ -187,7 +187,7 @@ class WorkflowAgent:
         if session is None and responses is not None and checkpoint_id is None:
             session = self._last
         if session is None and messages is None and checkpoint_id is None:
-            raise ValueError("give messages, or the session to continue")
+            raise ValueError("pass messages, or the session to continue")
         options = {"checkpoint_storage": checkpoint_storage or self._storage, "private": private}
         here = session or self.create_session()
         self._last = here

@@ -23,13 +23,13 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from stepwell.cli.forms.json_schema import problems
 from stepwell.cli.forms.schema_form import END, LEFT_OUT, Prompt, Unfillable, build_form
 from stepwell.cli.forms.value_parsers import (
-    Unfit,
+    InvalidInput,
     make_labels,
-    read_anything,
-    read_choice,
-    read_number,
-    read_text,
-    read_yes,
+    parse_any,
+    parse_bool,
+    parse_choice,
+    parse_number,
+    parse_text,
 )
 from stepwell.codec.plain_json import INT_MAX, INT_MIN
 from stepwell.storage.response_types import answer_as, schema_of
@@ -323,7 +323,7 @@ def test_what_will_not_do_is_asked_again_with_the_reason() -> None:
     assert value == {"pages": 7, "about": "milk"}
     assert [one.problem for one in prompts] == [
         "",
-        'a value is required; for an empty text, type ""',
+        'a value is required; for an empty string, type ""',
         "0 is not more than 0",
         "'many' is not a number",
         "",
@@ -363,28 +363,28 @@ def test_a_schema_without_an_end_has_no_form(schema: Any) -> None:
 @pytest.mark.parametrize(
     ("read", "text", "value"),
     [
-        (read_yes, " Yes", True),
-        (read_yes, "N", False),
-        (read_yes, "1", Unfit),
-        (read_number, " -2.5e3 ", -2500.0),
-        (read_number, "12", 12),
-        (read_number, "true", Unfit),
-        (read_number, "NaN", Unfit),
-        (read_number, "1e999", Unfit),
-        (read_number, "1_000", Unfit),
-        (read_text, 'he said "no"', 'he said "no"'),
-        (read_text, '"two\\nlines"', "two\nlines"),
-        (read_text, '"unfinished', '"unfinished'),
-        (read_text, "12", "12"),
-        (read_anything, "12", 12),
-        (read_anything, "tea", "tea"),
-        (read_anything, '"12"', "12"),
-        (read_anything, "[" * 100_000, "[" * 100_000),
+        (parse_bool, " Yes", True),
+        (parse_bool, "N", False),
+        (parse_bool, "1", InvalidInput),
+        (parse_number, " -2.5e3 ", -2500.0),
+        (parse_number, "12", 12),
+        (parse_number, "true", InvalidInput),
+        (parse_number, "NaN", InvalidInput),
+        (parse_number, "1e999", InvalidInput),
+        (parse_number, "1_000", InvalidInput),
+        (parse_text, 'he said "no"', 'he said "no"'),
+        (parse_text, '"two\\nlines"', "two\nlines"),
+        (parse_text, '"unfinished', '"unfinished'),
+        (parse_text, "12", "12"),
+        (parse_any, "12", 12),
+        (parse_any, "tea", "tea"),
+        (parse_any, '"12"', "12"),
+        (parse_any, "[" * 100_000, "[" * 100_000),
     ],
 )
 def test_a_text_comes_to(read: Any, text: str, value: Any) -> None:
-    if value is Unfit:
-        with pytest.raises(Unfit):
+    if value is InvalidInput:
+        with pytest.raises(InvalidInput):
             read(text)
     else:
         assert read(text) == value
@@ -397,11 +397,11 @@ def test_a_text_comes_to(read: Any, text: str, value: Any) -> None:
         (["approve", "deny", "answer"], "deny", "deny"),
         (["approve", "deny", "answer"], "D", "deny"),
         (["approve", "deny", "answer"], "3", "answer"),
-        (["approve", "deny", "answer"], "a", Unfit),
-        (["approve", "deny", "answer"], "4", Unfit),
+        (["approve", "deny", "answer"], "a", InvalidInput),
+        (["approve", "deny", "answer"], "4", InvalidInput),
         (["ran", "ran again"], "Ran", "ran"),
         ([3, 1, 2], "1", 1),
-        ([3, 1, 2], "0", Unfit),
+        ([3, 1, 2], "0", InvalidInput),
         (["1", 1], "1", 1),
         (["1", 1], '"1"', "1"),
         ([None, "null", True], "null", None),
@@ -411,8 +411,8 @@ def test_a_text_comes_to(read: Any, text: str, value: Any) -> None:
 def test_one_of_several_is_meant_by_its_word_its_number_or_its_beginning(values: Any, text: str, meant: Any) -> None:
     labels = make_labels(values)
     assert len(set(labels)) == len(labels)
-    if meant is Unfit:
-        with pytest.raises(Unfit):
-            read_choice(text, labels)
+    if meant is InvalidInput:
+        with pytest.raises(InvalidInput):
+            parse_choice(text, labels)
     else:
-        assert values[read_choice(text, labels)] is meant or values[read_choice(text, labels)] == meant
+        assert values[parse_choice(text, labels)] is meant or values[parse_choice(text, labels)] == meant

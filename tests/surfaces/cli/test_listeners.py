@@ -118,7 +118,7 @@ def test_a_hint_can_be_typed_as_it_is(code: None, say: Say) -> None:
         say("run", "heard:echoing", "--input", "x", f"--run-id={name}", "--store", "some runs")
         other = say("run", "heard:echoing", "--input", "y", f"--run-id={name}", "--store", "some runs")
         assert other.exit_code == 2
-        resume = other.stderr.splitlines()[-1].removeprefix("hint: ").removesuffix(", or give another --run-id")
+        resume = other.stderr.splitlines()[-1].removeprefix("hint: ").removesuffix(", or pass another --run-id")
         words = shlex.split(resume.replace("MODULE:WORKFLOW", "heard:echoing"))
         assert words[0] == "stepwell"
         assert say(*words[1:]).stdout == "x\n"

@@ -209,7 +209,7 @@ def test_where_nobody_is_there_the_answer_must_be_given(sqlite: Place, say: Say)
     for more in ([], ["--no-input"]):
         done = say("--store", sqlite.address, "respond", "refund-7", *more)
         assert (done.exit_code, done.stdout) == (2, "")
-        assert "hint: give the response with --json" in done.stderr
+        assert "hint: pass the response with --json" in done.stderr
 
 
 @pytest.mark.process

@@ -168,8 +168,8 @@ def _find_unequal_parts(before: list[Any], after: list[Any]) -> Iterator[tuple[i
         yield first, ends[0], first, ends[1]
         return
     # SequenceMatcher needs hashable items; autojunk would ignore items that occur often.
-    texts = [_encode(item) for item in before[first : ends[0]]], [_encode(item) for item in after[first : ends[1]]]
-    for tag, i1, i2, j1, j2 in SequenceMatcher(None, *texts, autojunk=False).get_opcodes():
+    encoded = [_encode(item) for item in before[first : ends[0]]], [_encode(item) for item in after[first : ends[1]]]
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, *encoded, autojunk=False).get_opcodes():
         if tag != "equal":
             yield first + i1, first + i2, first + j1, first + j2
 

@@ -21,7 +21,7 @@ class Finding:
     """
 
     severity: Severity
-    what: str
+    what: str  # the problem, in a sentence
     run_id: str | None = None
     number: int | None = None  # of a commit
 
@@ -64,18 +64,18 @@ def find_unknown_executors(checkpoint: Checkpoint) -> Iterator[str]:
     ]
     for name in dict.fromkeys(names):
         if name not in executors:
-            yield f"its head refers to executor {name!r}, which is not in the graph stored with it"
+            yield f"the head of the run refers to executor {name!r}, which is not in the graph stored with it"
 
 
-def check_tags(tree: Any, what: str) -> None:
-    """Raise CodecError if a tagged value does not name its class."""
+def check_tags(tree: Any, subject: str) -> None:
+    """Raise CodecError, naming `subject`, if a tagged value in `tree` does not name its class."""
     # A stack instead of recursion: a damaged record may be nested deeper than Python recurses.
     stack = [tree]
     while stack:
         value = stack.pop()
         if isinstance(value, dict):
             if not isinstance(value.get("$", ""), str):
-                raise CodecError(f"{what} contains a tagged value without a class name", path="$")
+                raise CodecError(f"{subject} contains a tagged value without a class name", path="$")
             stack += value.values()
         elif isinstance(value, list):
             stack += value

@@ -225,12 +225,12 @@ def _label_size(lines: list[str]) -> tuple[float, float]:
 
 
 def _text_width(text: str, letter: float) -> float:
-    """Return the approximate width of a text; wide East Asian characters count about double."""
+    """Return the approximate width of a string; wide East Asian characters count about double."""
     return sum(letter * (1.9 if unicodedata.east_asian_width(c) in "WF" else 1.0) for c in text)
 
 
 def _wrap(text: str) -> list[str]:
-    """Return a text as a few lines, broken after the separators that names use.
+    """Return a string as a few lines, broken after the separators that names use.
 
     The rest is cut off.
     """

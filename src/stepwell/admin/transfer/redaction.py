@@ -22,7 +22,7 @@ Part of the stored format.
 
 _NAMED = ("state", "executors", "metadata", "tags")  # values by key
 _UNNAMED = ("messages", "questions", "outputs", "steps")  # values without a key
-_INDIVISIBLE = ("failures",)  # texts: removed completely or not at all
+_INDIVISIBLE = ("failures",)  # strings: removed completely or not at all
 PARTS = (*_NAMED, *_UNNAMED, *_INDIVISIBLE)
 EVERYTHING = "*"
 

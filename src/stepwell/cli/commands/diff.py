@@ -32,7 +32,7 @@ def command(checkpoint: str, other: str | None, patch: bool, full: bool, json: b
     whether they differ or not.
     """
     if patch and json:
-        raise CommandFailed("--patch and --json cannot be used together", "give one of them", USAGE)
+        raise CommandFailed("--patch and --json cannot be used together", "pass one of them", USAGE)
     difference = run_on_store(lambda storage: _compare(storage, checkpoint, other))
     if patch:
         print_json(difference.patch())
@@ -48,4 +48,4 @@ async def _compare(storage: BuiltInStorage, checkpoint: str, other: str | None) 
     try:
         return await admin.diff_from_parent(storage, checkpoint)
     except admin.NotForked as error:
-        raise CommandFailed(str(error), "give two checkpoints, such as RUN@3 RUN@6", USAGE) from error
+        raise CommandFailed(str(error), "pass two checkpoints, such as RUN@3 RUN@6", USAGE) from error

@@ -46,7 +46,7 @@ def command(
     but not resumed.
     """
     if json and output == STDOUT:
-        raise CommandFailed("stdout cannot hold both the file and --json", "give -o FILE", USAGE)
+        raise CommandFailed("stdout cannot hold both the file and --json", "pass -o FILE", USAGE)
     without = ("*",) if redact_all else paths
 
     async def find(storage: BuiltInStorage) -> tuple[str, int | None]:

@@ -9,7 +9,7 @@ import click
 import stepwell
 from stepwell import admin
 from stepwell.cli.failures import refusals
-from stepwell.cli.forms.value_parsers import read_anything
+from stepwell.cli.forms.value_parsers import parse_any
 from stepwell.cli.hints import command_line
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
@@ -34,14 +34,14 @@ def _parse_pairs(context: click.Context, option: click.Parameter, arguments: tup
         if not equals or not name:
             raise click.BadParameter(f"{argument!r} is not of the form {option.metavar}")
         if name in pairs:
-            raise click.BadParameter(f"{name!r} is given twice")
+            raise click.BadParameter(f"{name!r} is passed twice")
         pairs[name] = value
     return pairs
 
 
 def _parse_values(context: click.Context, option: click.Parameter, arguments: tuple[str, ...]) -> dict[str, Any]:
     """Callback of a repeatable option PATH=VALUE, where VALUE is JSON or else text."""
-    return {name: read_anything(text) for name, text in _parse_pairs(context, option, arguments).items()}
+    return {name: parse_any(text) for name, text in _parse_pairs(context, option, arguments).items()}
 
 
 @click.command("fork")
@@ -125,6 +125,6 @@ def _report(forked: stepwell.CheckpointInfo, json: bool) -> None:
 
 
 def _note_values(state: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
-    """Print how each value was understood: 12 may be a number or a text."""
+    """Print how each value was understood: 12 may be a number or a string."""
     for name, value in (*state.items(), *answers.items()):
         print_note(f"{name} = {leaf(value)} ({_TYPE_NAMES.get(type(value), 'null')})")

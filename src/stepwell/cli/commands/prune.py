@@ -108,7 +108,7 @@ def _policy(
         return None
     if last is None and age is None:
         raise CommandFailed(
-            "give --keep-last or --keep-for", "--keep-last 10, --keep-for 30d, or both; --all deletes a RUN", USAGE
+            "pass --keep-last or --keep-for", "--keep-last 10, --keep-for 30d, or both; --all deletes a RUN", USAGE
         )
     chosen = {status for word in statuses for status in STATUSES_BY_WORD[word.lower()]}
     keep = admin.Keep(last, age)

@@ -53,7 +53,7 @@ def command(
     1h30min.
     """
     if overdue and due_within is not None:
-        raise click.UsageError("give --overdue or --due-within, not both: overdue requests are due within any span")
+        raise click.UsageError("pass --overdue or --due-within, not both: overdue requests are due within any span")
 
     async def work(storage: BuiltInStorage) -> None:
         now = clock.now()

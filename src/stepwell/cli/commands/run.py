@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command("run")
 @click.argument("workflow", metavar="MODULE:WORKFLOW")
-@click.option("--input", "argument", metavar="TEXT|@FILE|@-", help="The input: a text, a file, or stdin.")
+@click.option("--input", "argument", metavar="TEXT|@FILE|@-", help="The input: a string, a file, or stdin.")
 @click.option("--run-id", metavar="ID", help="The id of the run. A run with this id and the same input is resumed.")
 @tag_option("Tag the run; `list` finds runs by tag. Repeatable.")
 @durability_option

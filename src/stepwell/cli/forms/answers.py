@@ -1,4 +1,4 @@
-"""Check responses given on the command line, and find the requests they are for."""
+"""Check responses passed on the command line, and find the requests they are for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_json(text: str, what: str) -> Any:
     except RecursionError:
         raise CommandFailed(f"{what} is nested too deeply", code=USAGE) from None
     except ValueError as error:
-        hint = """quote a text for JSON and for the shell: '"like this"'"""
+        hint = """quote a string for JSON and for the shell: '"like this"'"""
         raise CommandFailed(f"{what} is not valid JSON: {error}", hint, USAGE) from None
 
 

@@ -29,7 +29,7 @@ from stepwell.storage.checked_reads import read_moment
 if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage
 
-_GIVE = "give the response with --json VALUE, --json @FILE or --json -"
+_PASS_JSON = "pass the response with --json VALUE, --json @FILE or --json -"
 _PAGE = 500  # requests read at a time
 _CHOICES = 20  # requests to choose from
 _LOOK_BACK = 500  # commits searched for what closed a request
@@ -53,7 +53,7 @@ def _read_argument(argument: str) -> str:
     try:
         return read_input("@-" if argument == "-" else argument)
     except CommandFailed as error:
-        raise CommandFailed(str(error), _GIVE, error.code) from error
+        raise CommandFailed(str(error), _PASS_JSON, error.code) from error
 
 
 async def _find_requests(storage: BuiltInStorage, run: str | None, request: str | None) -> list[OpenRequest]:
@@ -132,7 +132,7 @@ def _choose(questions: list[OpenRequest]) -> OpenRequest:
     labels = [f"{question.request_id} of {question.run_id}" for question in waiting]
     if not is_interactive():
         listing = "\n".join(labels[:_CHOICES])
-        raise CommandFailed(f"several requests match:\n{listing}", "give the run and the request", USAGE)
+        raise CommandFailed(f"several requests match:\n{listing}", "name the run and the request", USAGE)
     return waiting[fill_in(ask_choice("request", labels[:_CHOICES]))]
 
 
@@ -140,7 +140,7 @@ def _fill_in(question: OpenRequest) -> Any:
     """Return what a person enters in the form of the request and confirms. Raises CommandFailed."""
     if not is_interactive():
         problem = f"{question.request_id!r} expects {question.response_type}, and nobody can be asked for it"
-        raise CommandFailed(problem, _GIVE, USAGE)
+        raise CommandFailed(problem, _PASS_JSON, USAGE)
     _introduce(question)
     try:
         value = fill_in(build_form(schema_for(question.data, question.response_type, question.response_schema)))
@@ -152,7 +152,7 @@ def _fill_in(question: OpenRequest) -> Any:
             return value
     except Unfillable as error:
         raise CommandFailed(
-            f"there is no form for this response: {error}", "give it with --json VALUE", USAGE
+            f"there is no form for this response: {error}", "pass it with --json VALUE", USAGE
         ) from None
     except click.Abort:
         pass

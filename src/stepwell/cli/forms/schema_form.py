@@ -1,7 +1,7 @@
 """Build a form from a JSON schema: a sequence of prompts, and the value that the answers add up to.
 Pure.
 
-A form is a generator: it yields prompts, is sent the texts that were typed, and returns the value.
+A form is a generator: it yields prompts, is sent the lines that were typed, and returns the value.
 It repeats a prompt until the text is accepted, so the value always matches the schema.
 """
 
@@ -29,7 +29,7 @@ from stepwell.cli.forms.json_schema import (
     same,
     wanted_text,
 )
-from stepwell.cli.forms.value_parsers import READERS, Unfit, make_labels, read_choice, read_yes
+from stepwell.cli.forms.value_parsers import PARSERS, InvalidInput, make_labels, parse_bool, parse_choice
 
 DEEPEST = 32  # levels: a recursive schema would never end
 _SHOWN = 60  # characters of a default
@@ -96,7 +96,7 @@ def build_form(schema: Any) -> Form[Any]:
 def ask_yes_or_no(question: str, *, enter: bool) -> Form[bool]:
     """Build a form of one yes-or-no question."""
     default = Enter("yes" if enter else "no", enter)
-    return bool((yield from _Filler({}).ask(Prompt((question,), "yes or no"), read_yes, default)))
+    return bool((yield from _Filler({}).ask(Prompt((question,), "yes or no"), parse_bool, default)))
 
 
 def ask_choice(question: str, labels: Sequence[str]) -> Form[int]:
@@ -165,10 +165,10 @@ class _Filler:
                 return None
             # First the type, then the limits: a message about limits would confuse somebody who
             # typed a word.
-            value = READERS[kind](text)
+            value = PARSERS[kind](text)
             flaw = next(problems(self._root, value, schema), None)
             if flaw is not None:
-                raise Unfit(flaw)
+                raise InvalidInput(flaw)
             return value
 
         return (yield from self.ask(Prompt(path, _describe_wanted(schema, kind), about=_about(schema)), parse, enter))
@@ -185,7 +185,7 @@ class _Filler:
         def parse(text: str) -> tuple[bool, Any]:
             if nullable and text.strip() == "null":
                 return False, None
-            return read_yes(text), omitted
+            return parse_bool(text), omitted
 
         choice = yield from self.ask(
             Prompt(path, f"{what}: give it? yes or no", "whether"), parse, Enter(enter.text, (False, omitted))
@@ -216,9 +216,9 @@ class _Filler:
         """Ask for fields with free names, until an empty line."""
 
         def parse_name(text: str) -> str:
-            name = str(READERS["string"](text))
+            name = str(PARSERS["string"](text))
             if name in fields:
-                raise Unfit(f"{name!r} already exists")
+                raise InvalidInput(f"{name!r} already exists")
             return name
 
         while True:
@@ -259,7 +259,7 @@ class _Filler:
         asks: Literal["value", "which"] = "value",
     ) -> Form[Any]:
         prompt = Prompt(path, "one of these", asks, tuple(labels), about=about)
-        return (yield from self.ask(prompt, lambda text: values[read_choice(text, labels)], enter))
+        return (yield from self.ask(prompt, lambda text: values[parse_choice(text, labels)], enter))
 
     def ask(self, prompt: Prompt, parse: Callable[[str], Any], enter: Enter | None) -> Form[Any]:
         """Ask one question until the text is accepted."""
@@ -272,10 +272,10 @@ class _Filler:
                 return enter.value
             try:
                 if not text.strip():
-                    raise Unfit('a value is required; for an empty text, type ""')
+                    raise InvalidInput('a value is required; for an empty string, type ""')
                 return parse(text)
-            except Unfit as unfit:
-                prompt = replace(prompt, problem=str(unfit))
+            except InvalidInput as error:
+                prompt = replace(prompt, problem=str(error))
 
 
 def _constant(value: Any) -> Form[Any]:

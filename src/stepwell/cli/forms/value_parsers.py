@@ -1,4 +1,4 @@
-"""Parse what a person types: a boolean, a number, a text, a choice, or any JSON value.
+"""Parse what a person types: a boolean, a number, a string, a choice, or any JSON value.
 
 Pure functions.
 """
@@ -10,62 +10,61 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-YES = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
+BOOLEANS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 
 
-class Unfit(ValueError):
-    """The typed text is not accepted. The message says why."""
+class InvalidInput(ValueError):
+    """The input is not accepted. The message says why."""
 
 
-def read_yes(text: str) -> bool:
+def parse_bool(text: str) -> bool:
     try:
-        return YES[text.strip().lower()]
+        return BOOLEANS[text.strip().lower()]
     except KeyError:
-        raise Unfit(f"{text.strip()!r} is not yes or no") from None
+        raise InvalidInput(f"{text.strip()!r} is not yes or no") from None
 
 
-def read_number(text: str) -> int | float:
-    # JSON in Python accepts NaN and Infinity, which cannot be stored. A boolean is an int in
-    # Python.
+def parse_number(text: str) -> int | float:
+    # `json.loads` accepts NaN and Infinity, which cannot be stored. A boolean is an int in Python.
     value = _json(text)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise Unfit(f"{text.strip()!r} is not a number")
+        raise InvalidInput(f"{text.strip()!r} is not a number")
     return value
 
 
-def read_text(text: str) -> str:
-    """Return the text as typed; in quotes, it is JSON, and can be empty or have many lines."""
+def parse_text(text: str) -> str:
+    """Return the input as typed; in double quotes it is JSON, and can be empty or have many lines."""
     value = _json(text) if text.strip().startswith('"') else None
     return value if isinstance(value, str) else text
 
 
-def read_anything(text: str) -> Any:
-    """Parse the text as JSON; return it as typed if it is not JSON."""
+def parse_any(text: str) -> Any:
+    """Parse the input as JSON; return it as typed if it is not JSON."""
     value = _json(text)
-    return text if value is NO_JSON else value
+    return text if value is NOT_JSON else value
 
 
-READERS: dict[str, Callable[[str], Any]] = {
-    "boolean": read_yes,
-    "integer": read_number,
-    "number": read_number,
-    "string": read_text,
-    "": read_anything,
+PARSERS: dict[str, Callable[[str], Any]] = {
+    "boolean": parse_bool,
+    "integer": parse_number,
+    "number": parse_number,
+    "string": parse_text,
+    "": parse_any,
 }
 """By JSON schema type; the empty name accepts anything."""
 
 
 def make_labels(values: Sequence[Any]) -> list[str]:
-    """Return a label for each value: JSON, but plain for a text that no other value looks like."""
-    return [value if isinstance(value, str) and _is_plain(value) else json.dumps(value) for value in values]
+    """Return a label for each value: JSON; a string is unquoted if it is not itself valid JSON."""
+    return [value if isinstance(value, str) and _can_be_unquoted(value) else json.dumps(value) for value in values]
 
 
 def are_numbered(labels: Sequence[str]) -> bool:
     """Return whether choices can be picked by position: not if one of them is a number."""
-    return not any(_json(label) is not NO_JSON and _is_number(_json(label)) for label in labels)
+    return not any(_json(label) is not NOT_JSON and _is_number(_json(label)) for label in labels)
 
 
-def read_choice(text: str, labels: Sequence[str]) -> int:
+def parse_choice(text: str, labels: Sequence[str]) -> int:
     """Return the index of a choice, picked by label, position, or unique prefix."""
     word = text.strip()
     # An exact label wins over a position, and a position over a prefix.
@@ -78,25 +77,25 @@ def read_choice(text: str, labels: Sequence[str]) -> int:
     exact = [at for at in starting if len(labels[at]) == len(word)]
     if word and len(exact or starting) == 1:
         return (exact or starting)[0]
-    raise Unfit(f"{word!r} {'matches several choices' if word and starting else 'is not one of the choices'}")
+    raise InvalidInput(f"{word!r} {'matches several choices' if word and starting else 'is not one of the choices'}")
 
 
-class _NoJson:
-    """Stands for a text that is not JSON: None is a JSON value."""
+class _NotJson:
+    """Stands for input that is not JSON. None cannot: it is a JSON value."""
 
 
-NO_JSON = _NoJson()
+NOT_JSON = _NotJson()
 
 
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        return NO_JSON
+        return NOT_JSON
 
 
-def _is_plain(text: str) -> bool:
-    return bool(text) and text == text.strip() and _json(text) is NO_JSON
+def _can_be_unquoted(text: str) -> bool:
+    return bool(text) and text == text.strip() and _json(text) is NOT_JSON
 
 
 def _is_number(value: Any) -> bool:

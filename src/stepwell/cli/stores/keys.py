@@ -36,7 +36,7 @@ def load_seal() -> Seal | None:
 
 
 def parse_keys(text: str, where: str) -> dict[str, bytes]:
-    """Parse the keys in a text, in order. Errors never quote any part of a key."""
+    """Parse the keys in a string, in order. Errors never quote any part of a key."""
     keys: dict[str, bytes] = {}
     # Keys may be separated by lines, spaces or commas, as suits an environment variable or a file.
     lines = (line.partition("#")[0] for line in text.splitlines())
@@ -63,7 +63,7 @@ def _read_key(word: str, what: str) -> tuple[str, bytes]:
 
 
 def _find_keys() -> tuple[str, str]:
-    """Return the text with the keys and where it comes from.
+    """Return the string with the keys and where it comes from.
 
     The environment takes precedence over the project.
     """

@@ -58,7 +58,7 @@ def print_lines(rows: Iterable[str]) -> None:
 
 
 def print_value(output: Any) -> None:
-    """Print an output of a run: a text without control characters, or one line of JSON."""
+    """Print an output of a run: a string without control characters, or one line of JSON."""
     if isinstance(output, str):
         print_lines("\t".join(map(printable, line.split("\t"))) for line in output.split("\n"))
     else:
@@ -76,7 +76,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     Control characters in cells are escaped, and nothing is cut.
     """
-    # Stored texts may hold escape sequences, which a terminal would obey.
+    # Stored strings may hold escape sequences, which a terminal would obey.
     cells = [[printable(cell) for cell in row] for row in rows]
     if not (sys.stdout.isatty() and _draw(columns, cells)):
         print_lines(_align([[column.upper() for column in columns], *cells]))

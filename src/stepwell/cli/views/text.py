@@ -12,7 +12,7 @@ from stepwell.model.visible_text import visible
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
-TEXT, ITEMS = 200, 20  # longer texts and lists are cut
+TEXT, ITEMS = 200, 20  # longer strings and lists are cut
 
 
 def printable(text: str) -> str:
@@ -61,7 +61,7 @@ def tree(value: Any, *, full: bool = False) -> Iterator[str]:
 
 
 def leaf(value: Any, *, full: bool = False) -> str:
-    """Format a value on one line: texts as they are, everything else as JSON."""
+    """Format a value on one line: strings as they are, everything else as JSON."""
     # An empty text is shown as "", which can be seen.
     value = _remove_tags(value)
     text = value if isinstance(value, str) and value else msgspec.json.encode(value).decode()

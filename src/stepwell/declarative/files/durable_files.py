@@ -19,7 +19,7 @@ _PLAIN = re.compile(r"[a-z0-9_-]{1,80}")
 
 
 def safe_name(text: str) -> str:
-    """Return a file name for any text. Different texts have different names."""
+    """Return a file name for any string. Different strings have different names."""
     if _PLAIN.fullmatch(text):
         return text
     readable = re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-")[:40]

@@ -20,7 +20,7 @@ from stepwell.declarative.files.source_lines import (
     reject_long_text,
 )
 
-MAX_LENGTH = 2**20  # characters; longer texts are rejected without parsing
+MAX_LENGTH = 2**20  # characters; longer documents are rejected without parsing
 
 
 def read(text: str, problems: Problems) -> Marked | None:
@@ -45,7 +45,7 @@ def write(data: Any) -> str:
 
 
 class _JsonParser:
-    """Parses a text that is known to be valid JSON into values with line numbers."""
+    """Parses a document that is known to be valid JSON into values with line numbers."""
 
     def __init__(self, text: str, problems: Problems) -> None:
         self._text, self._problems, self._position = text, problems, 0

@@ -105,7 +105,7 @@ class _DefinitionReader:
     def _reject_newer_format(self, format: Marked | None) -> bool:
         """Add a problem if the format is newer than this version; return whether it is.
 
-        Nothing else in such a text is read: it may mean anything.
+        Nothing else in such a document is read: it may mean anything.
         """
         if format is None or not _fits(format.value, Number(above=FORMAT, integer=True)):
             return False

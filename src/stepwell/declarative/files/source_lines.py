@@ -1,4 +1,4 @@
-"""Values with their line numbers, and the collection of problems found in a text.
+"""Values with their line numbers, and the collection of problems found in a document.
 
 Definition files are untrusted: depth, length and the number of problems are limited, so that no
 file can exhaust memory or time.
@@ -29,7 +29,7 @@ class Marked:
     """A value with its line: a scalar, a list of `Marked`, or a mapping to `Marked`."""
 
     value: Any
-    line: int | None = None  # where it starts; None: it does not come from a text
+    line: int | None = None  # where it starts; None: it does not come from a document
     lines: Mapping[str, int | None] = field(default_factory=dict)  # of the keys, if it is a mapping
 
     def line_at(self, where: Where) -> int | None:
@@ -71,7 +71,7 @@ class Problem:
 
 
 class TooDeep(Exception):
-    """A text is nested more deeply than `MAX_DEPTH`. Carries the line."""
+    """A document is nested more deeply than `MAX_DEPTH`. Carries the line."""
 
 
 class StopReading(Exception):

@@ -22,7 +22,7 @@ from stepwell.declarative.files.source_lines import (
 )
 from stepwell.errors import DefinitionError
 
-MAX_LENGTH = 2**18  # characters; longer texts are rejected without parsing, because the parser is slow
+MAX_LENGTH = 2**18  # characters; longer documents are rejected without parsing, because the parser is slow
 
 _CONSTANTS = {"true": True, "false": False, "null": None, "~": None, "": None}
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(?P<broken>\.[0-9]+)?(?P<scaled>[eE][-+]?[0-9]+)?", re.ASCII)

@@ -90,7 +90,7 @@ class GroupChatBuilder(ReviewingTeamBuilder):
         if (number := sum(lead is not None for lead in leads)) != 1:
             yield (
                 f"a group chat needs exactly one of selection_func, orchestrator_agent and orchestrator, but {number} "
-                f"are given"
+                f"are set"
             )
         if self._selection is not None and not callable(self._selection):
             yield f"selection_func must be callable, not {self._selection!r:.80}"

@@ -59,7 +59,7 @@ class HandoffBuilder(TeamBuilder):
     ) -> Self:
         """Let `source` hand over to `targets`.
 
-        `description` says when; the last one given for a target applies.
+        `description` says when; the last one passed for a target applies.
         """
         target_list = [targets] if isinstance(targets, str) or not isinstance(targets, Iterable) else list(targets)
         self._declared_handoffs.append((source, target_list, description))

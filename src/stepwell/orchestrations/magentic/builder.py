@@ -25,7 +25,7 @@ class MagenticBuilder(TeamBuilder):
     another plan and the team starts over. When the task is done, the manager writes the answer, which
     is the output of the run.
 
-    The manager is an agent (`manager_agent`), for which prompts may be given, or a
+    The manager is an agent (`manager_agent`), for which prompts may be passed, or a
     `MagenticManagerBase`; either may be created by a factory. With `enable_plan_review`, a person
     reviews each plan first.
     """

@@ -86,11 +86,11 @@ class MagenticOrchestrator(AgentExecutor):
                 f"or start another run",
                 run_id=ctx.run_id,
             )
-        texts = [message for message in messages if message.text.strip()]
-        if not texts:
+        tasks = [message for message in messages if message.text.strip()]
+        if not tasks:
             raise ValueError(f"run {ctx.run_id!r} has no task: its input contains no text: {list(messages)!r:.200}")
         # A message from outside may consist of several; the manager sees one task.
-        task = texts[0] if len(texts) == 1 else Message("user", "\n\n".join(message.text for message in texts))
+        task = tasks[0] if len(tasks) == 1 else Message("user", "\n\n".join(message.text for message in tasks))
         self._store("task", task, ctx)
         # A run may get a second task when the first is done; the conversation before it does not count.
         self._set_progress(MagenticProgress("plan", since=length_of(self.id, ctx)), ctx)

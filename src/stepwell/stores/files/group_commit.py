@@ -1,6 +1,6 @@
 """Group commit for the superstep log.
 
-Syncing a file takes long, and handlers that run side by side often finish together. So entries that
+Syncing a file takes long, and handlers that run concurrently often finish together. So entries that
 arrive while a file of their run is being written wait for it, and then share the next file.
 """
 

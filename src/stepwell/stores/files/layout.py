@@ -129,12 +129,12 @@ MARKS, _COVERS, _RECORDS = msgspec.json.Decoder(Mark), msgspec.json.Decoder(Cove
 
 
 def safe_name(text: str) -> str:
-    """Return a file name for any text: never hidden, never a path, and different for each text.
+    """Return a file name for any string: never hidden, never a path, and different for each string.
 
     Plain lower-case names stay as they are. Others get a hash after a `~`, which no plain name
     contains. Names with capitals get one too, because some file systems ignore case.
     """
-    if PLAIN.fullmatch(text) and text != MARK:  # the mark lies beside the folders of the workflows
+    if PLAIN.fullmatch(text) and text != MARK:  # the mark is next to the folders of the workflows
         return text
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", text)[:60]
     return f"{readable}~{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"

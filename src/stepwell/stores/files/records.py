@@ -1,7 +1,11 @@
 """The records of a run, from the names of their files: which are live, and their order.
 
-Within a run the numbers give the order of commits, unless records were stored among others later
-on: then `open.json` has the flag `shuffled` (see open_page).
+A record is *live* unless a later commit has dropped it; a killed writer may leave the files of
+records that are not live. A dropped record with outputs stays live in its *reduced* form, which holds
+only the outputs. A reduced form is *staged* if it is stored next to
+its record, waiting for the commit that drops the record. A run is *shuffled* if records were
+inserted out of order: then the numbers are not the order of commits, and `open.json` has the flag
+`shuffled` (see open_page).
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ class RecordPaths(Mapping[int, Path]):
 
     def __init__(self, folder: Path, names: dict[int, str], staged: Collection[str] = ()) -> None:
         self._folder, self.names = folder, names
-        self._staged = staged  # names of the records whose reduced form lies beside them
+        self._staged = staged  # names of the records whose reduced form is stored next to them
 
     def __getitem__(self, number: int) -> Path:
         return self._folder / self.names[number]
@@ -55,6 +59,7 @@ def records_in(folder: Path) -> RecordPaths:
         if name.endswith(".json") and len(start) >= 6 and start.isdecimal() and start != name:
             number = int(start)
             by_number[number] = _newer(folder, by_number[number], name) if number in by_number else name
+        # Without a lock the folder is not a run, or is being deleted: its files are not checked.
         elif name.endswith(".json") and name not in (OWNER, OPEN) and not name.startswith(".") and LOCK in names:
             raise CheckpointCorrupt(f"{folder / name} is not named like a record; move it out of the store")
     staged = {name.removeprefix(REDUCED) for name in names if name.startswith(REDUCED)}
@@ -79,8 +84,8 @@ class StoredRecords:
     """The live records of a run at one moment.
 
     A record may drop those before a number. Their files are deleted after it is committed, so a
-    killed writer may leave some: they are not live. Of those with outputs, the reduced form may
-    still lie beside them.
+    killed writer may leave some: they are not live. The reduced form of those with outputs may still
+    be stored next to them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -127,9 +132,9 @@ class StoredRecords:
         return stored.record if self.is_live(stored) else None
 
     def backwards(self, *, shuffled: bool, before: Order | None = None) -> Iterator[Cover]:
-        """Yield the records committed before that, the last one first.
+        """Yield the covers of the live records, the last commit first; with `before`, of earlier ones only.
 
-        `shuffled`: their numbers do not give the order, so all covers must be read and sorted.
+        If the run is `shuffled`, all covers must be read and sorted.
         """
         if shuffled:
             covers = sorted(self.covers(), key=lambda cover: cover.order, reverse=True)

@@ -1,7 +1,7 @@
 """The folder of one run while its lock is held, and what is cached of it until the next time.
 
 Listing a folder costs as much as the run is long. So a store that appends caches the newest record
-and what lies beside the records, and trusts the cache as long as it can tell that nothing has
+and what is stored next to the records, and trusts the cache as long as it can tell that nothing has
 changed. For other processes it leaves a hint in the lock: which record is the newest, valid until
 somebody else writes.
 """
@@ -148,7 +148,7 @@ class RunFolder:
         self._is_swept = True
 
     def stage_reduced(self, reduced: Sequence[Record], origin: Origin) -> None:
-        """Write the reduced forms of records beside them, before the commit that drops the rest.
+        """Write the reduced forms of records next to them, before the commit that drops the rest.
 
         After a crash, those that the newest record has dropped are installed, and those staged for
         a commit that never came are deleted. So no record loses anything that the newest needs.

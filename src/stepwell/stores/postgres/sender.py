@@ -117,13 +117,13 @@ def _code(result: PGresult) -> bytes | None:
     return result.error_field(DiagnosticField.SQLSTATE) if result.status != ExecStatus.TUPLES_OK else None
 
 
-def _array(texts: Sequence[str | None]) -> bytes:
-    """Return an array of texts in PostgreSQL's binary format: as text, each quote would be escaped.
+def _array(strings: Sequence[str | None]) -> bytes:
+    """Return an array of strings in PostgreSQL's binary format: as text, each quote would be escaped.
 
     The header is: dimensions, has-nulls flag, element type, length, lower bound.
     """
-    parts = [struct.pack("!iiIii", 1, int(None in texts), _TEXT, len(texts), 1)]
-    for text in texts:
+    parts = [struct.pack("!iiIii", 1, int(None in strings), _TEXT, len(strings), 1)]
+    for text in strings:
         body = None if text is None else text.encode()
         parts.append(struct.pack("!i", -1) if body is None else struct.pack("!i", len(body)) + body)
     return b"".join(parts)

@@ -37,7 +37,6 @@ class PostgresCheckpointStorage(BuiltInStorage):
     ) -> None:
         require_posix(f"the PostgreSQL store with schema {schema!r}", "sockets that can be duplicated")
         try:
-            # Imported here: psycopg is an optional dependency.
             from stepwell.stores.postgres.store import PostgresStore  # lazy: psycopg may not be installed
         except ImportError as missing:
             raise ImportError(

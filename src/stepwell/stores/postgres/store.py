@@ -423,7 +423,7 @@ def _ahead() -> float:
 
 
 def _plain(value: Entry | Pending) -> dict[str, Any]:
-    """Return the fields, with escaped texts."""
+    """Return the fields, with escaped strings."""
     fields = {column: getattr(value, name) for name, column in _COLUMNS[type(value)].items()}
     return {name: escape(field) if isinstance(field, str) else field for name, field in fields.items()}
 

@@ -35,7 +35,7 @@ class PostgresTransaction:
     """One transaction, on a connection that is opened for it alone."""
 
     def __init__(self, db: PostgresDatabase, schema: str, run_id: str, job: dict[str, Any], fence: int | None) -> None:
-        """Prepare a transaction. `schema` is quoted already, and the texts in `job` are escaped."""
+        """Prepare a transaction. `schema` is quoted already, and the strings in `job` are escaped."""
         self._db, self._schema = db, schema
         self._run_id, self._job, self._fence = run_id, job, fence
         self._given_up = threading.Event()

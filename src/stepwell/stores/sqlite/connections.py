@@ -19,7 +19,7 @@ PATIENCE = 30.0  # seconds to wait for other processes on the same file
 T = TypeVar("T")
 Prepare = Callable[[sqlite3.Connection, str], None]
 
-# Errors of the driver. UnicodeDecodeError: a stored text is damaged. OverflowError: an integer
+# Errors of the driver. UnicodeDecodeError: a stored string is damaged. OverflowError: an integer
 # beyond 64 bits.
 FOREIGN = (sqlite3.Error, UnicodeDecodeError, OverflowError)
 

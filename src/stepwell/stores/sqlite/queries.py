@@ -64,7 +64,7 @@ FORGET_AFTER = "DELETE FROM memory WHERE run_id = ? AND place > ?"
 # ---------------------------------------------------------------------- signals
 
 POST = "INSERT INTO mail (run_id, key, consumed, body) VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING"
-# json_each truncates a text at a NUL, so ids arrive escaped (`_escape_nul`) and are unescaped here.
+# json_each truncates a string at a NUL, so ids arrive escaped (`_escape_nul`) and are unescaped here.
 MAILED = """
 SELECT key FROM json_each(?) WHERE EXISTS (
     SELECT 1 FROM mail WHERE run_id = replace(replace(value, '~0', char(0)), '~1', '~') AND NOT consumed)

@@ -254,7 +254,7 @@ async def due_runs_are_listed_soonest_first(store: Store) -> None:
 
 @rule
 async def a_time_without_microseconds_sorts_before_the_rest_of_its_second(store: Store) -> None:
-    # Times are compared as texts, and "+" sorts before ".".
+    # Times are compared as strings, and "+" sorts before ".".
     moments = [
         "2026-01-01T11:59:59.999999+00:00",
         "2026-01-01T12:00:00+00:00",  # as isoformat() writes it when they are 0

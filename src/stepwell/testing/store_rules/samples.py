@@ -1,4 +1,4 @@
-"""Sample records, texts and requests for the store rules, and helpers to compare what is read back."""
+"""Sample records, strings and requests for the store rules, and helpers to compare what is read back."""
 
 from __future__ import annotations
 

@@ -185,9 +185,9 @@ def _reply(response: ModelResponse, calls: list[ToolCall], *, emit: bool) -> Mod
         "response_id": response.response_id,
         "request_id": response.request_id,
     }
-    texts = [part.text for part in _parts(response) if isinstance(part, ResponseOutputText)] if emit else []
+    strings = [part.text for part in _parts(response) if isinstance(part, ResponseOutputText)] if emit else []
     usage = AgentUsage(response.usage.input_tokens, response.usage.output_tokens, calls=1)
-    return ModelReply(data, "".join(texts), calls, usage)
+    return ModelReply(data, "".join(strings), calls, usage)
 
 
 def _parts(response: ModelResponse) -> Iterator[Any]:
