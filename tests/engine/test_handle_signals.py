@@ -231,7 +231,7 @@ async def test_an_answer_that_is_not_wanted_is_refused_and_changes_nothing(place
         await handle.respond({"a": True, "x": True})
     with pytest.raises(ResponseRejected, match="is not accepted"):
         await handle.respond({"a": True, "b": "perhaps"})
-    with pytest.raises(TypeError, match="responses must map"):
+    with pytest.raises(TypeError, match="responses must be a mapping"):
         await handle.respond(["a"])  # type: ignore[arg-type]
     assert len(await handle.checkpoints()) == count
     await handle.respond({"a": True, "b": True})

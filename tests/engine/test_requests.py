@@ -551,5 +551,5 @@ async def test_a_class_that_cannot_be_made_of_an_answer_rejects_it_whatever_it_r
     id = await asked(workflow.run(1))
     with pytest.raises(ResponseRejected):
         await workflow.run(responses={id: {"n": 1}})
-    with pytest.raises(TypeError, match="responses must map"):
+    with pytest.raises(TypeError, match="responses must be a mapping"):
         workflow.run(responses=[id])  # type: ignore[call-overload]

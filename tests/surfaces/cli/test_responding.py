@@ -108,7 +108,7 @@ def test_an_answer_in_json_reaches_the_program(place: Place, say: Say, tmp_path:
         ("yes", "not valid JSON"),
         ('{"kind": "odd", "why": null, "lines": []}', 'kind: "odd" is not one of "bad", "good"'),
         ('{"kind": "bad", "why": null}', "lines: is missing"),
-        ('{"kind": "bad", "why": null, "lines": [{"item": 3}]}', "lines[0].item: 3 is not a text"),
+        ('{"kind": "bad", "why": null, "lines": [{"item": 3}]}', "lines[0].item: 3 is not a string"),
         ('{"kind": "bad", "why": null, "lines": [], "wheight": 2}', "wheight: unknown field"),
         ('{"kind": "bad", "why": null, "lines": [], "weight": 1e999}', "not JSON that can be stored"),
         ("[" * 100_000, "nested too deeply"),

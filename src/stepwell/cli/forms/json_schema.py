@@ -329,7 +329,7 @@ def _said(path: Path, problem: str) -> str:
 
 
 def _with_article(kind: str) -> str:
-    name = KINDS[kind]
+    name = "string" if kind == "string" else KINDS[kind]  # "text" takes no article
     return name if kind == "null" else f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
