@@ -12,7 +12,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 import stepwell
-from stepwell.cli.failures import NOT_THIS_CODE, USAGE, CommandFailed
+from stepwell.cli.failures import INCOMPATIBLE, USAGE, CommandFailed
 
 if TYPE_CHECKING:
     from stepwell.declarative.instance import AgentWorkflowInstance
@@ -50,7 +50,7 @@ class Code:
         if isinstance(target, AgentWorkflowInstance):
             return target
         problem = f"{self.name} is not a workflow, but an instance of {type(target).__name__}"
-        raise CommandFailed(problem, _WANTED, NOT_THIS_CODE)
+        raise CommandFailed(problem, _WANTED, INCOMPATIBLE)
 
     async def _call(self, function: Callable[[], Any]) -> Any:
         try:
@@ -58,7 +58,7 @@ class Code:
             return await result if isawaitable(result) else result
         except (Exception, SystemExit) as error:
             problem = f"calling {self.name} raised {type(error).__name__}: {error}"
-            raise CommandFailed(problem, _DEBUG, NOT_THIS_CODE) from error
+            raise CommandFailed(problem, _DEBUG, INCOMPATIBLE) from error
 
 
 def get_workflow(runnable: Workflow | AgentWorkflowInstance) -> Workflow:
@@ -102,12 +102,12 @@ def _import(module: str) -> Any:
         # dependency of theirs.
         if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
             problem = f"module {module!r} needs {missing.name!r}, which is not installed"
-            raise CommandFailed(problem, _DEBUG, NOT_THIS_CODE) from missing
-        raise CommandFailed(f"there is no module {module!r}", _WHERE, NOT_THIS_CODE) from None
+            raise CommandFailed(problem, _DEBUG, INCOMPATIBLE) from missing
+        raise CommandFailed(f"there is no module {module!r}", _WHERE, INCOMPATIBLE) from None
     # SystemExit: a script without a `__main__` guard may call `sys.exit()` when it is imported.
     except (Exception, SystemExit) as error:
         problem = f"importing {module!r} raised {type(error).__name__}: {error}"
-        raise CommandFailed(problem, _DEBUG, NOT_THIS_CODE) from error
+        raise CommandFailed(problem, _DEBUG, INCOMPATIBLE) from error
 
 
 def _get_attribute(target: Any, module: str, path: str) -> Any:
@@ -115,5 +115,5 @@ def _get_attribute(target: Any, module: str, path: str) -> Any:
         try:
             target = getattr(target, part)
         except AttributeError:
-            raise CommandFailed(f"module {module!r} has no {path!r}", _WANTED, NOT_THIS_CODE) from None
+            raise CommandFailed(f"module {module!r} has no {path!r}", _WANTED, INCOMPATIBLE) from None
     return target

@@ -27,7 +27,7 @@ from stepwell.errors import (
     StepwellError,
 )
 
-OK, FAILED, USAGE, NOT_FOUND, WAITING, NOT_THIS_CODE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+OK, FAILED, USAGE, NOT_FOUND, WAITING, INCOMPATIBLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 KEYS = "keys are read from $STEPWELL_KEYS, $STEPWELL_KEYS_FILE, or keys_file in [tool.stepwell] of pyproject.toml"
 
 
@@ -125,11 +125,11 @@ def _describe(error: BaseException, settings: Settings) -> tuple[str, str, int]:
         case CheckpointMissing():
             return str(error), format_command(settings, "list"), NOT_FOUND
         case GraphChanged():
-            return str(error), "stepwell check MODULE:WORKFLOW checks all runs", NOT_THIS_CODE
+            return str(error), "stepwell check MODULE:WORKFLOW checks all runs", INCOMPATIBLE
         case NewerFormat():
-            return str(error), "pip install --upgrade stepwell", NOT_THIS_CODE
+            return str(error), "pip install --upgrade stepwell", INCOMPATIBLE
         case CannotUnseal():
-            return str(error), KEYS, NOT_THIS_CODE
+            return str(error), KEYS, INCOMPATIBLE
         case RunBusy():
             return str(error), format_command(settings, "tail", str(error.run_id), options=["--follow"]), FAILED
         case InputMismatch():

@@ -1,4 +1,4 @@
-"""A limit on how many runs of this process use one node at the same time."""
+"""A limit on concurrent calls of one node, for each event loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 
 class ConcurrencyLimit:
-    """Limits how many runs of this process use a node at once; None means no limit."""
+    """Limits the concurrent calls of a node, for each event loop; None means no limit."""
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit

@@ -1,4 +1,4 @@
-"""A workflow as the engine sees it."""
+"""The immutable parts of a workflow that a drive needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stepwell.graph.migration import Migration
 
 
 class WorkflowDefinition(msgspec.Struct, frozen=True):
-    """A workflow as the engine sees it."""
+    """The name, graph, codec and version of a workflow."""
 
     name: str
     graph: Graph

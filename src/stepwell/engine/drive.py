@@ -379,7 +379,7 @@ class Drive:
             return
         yield self._broadcast.emit_superstep_start(at)
         live = self._broadcast.live
-        self._acting = asyncio.create_task(superstep.act())
+        self._acting = asyncio.create_task(superstep.run_handlers())
         self._acting.add_done_callback(lambda _: live.put_nowait(None))
         while (event := await live.get()) is not None:
             yield event
@@ -400,7 +400,7 @@ class Drive:
     async def _run_handlers(self, superstep: Superstep) -> None:
         self._acting = asyncio.current_task()
         try:
-            await superstep.act()
+            await superstep.run_handlers()
         except asyncio.CancelledError:
             if not self._cancelled or self._acting is None or self._acting.uncancel() > 0:
                 raise  # somebody else cancelled the task

@@ -1,7 +1,7 @@
-"""Evaluates the conditions of edges, once, when a message is sent; the result is stored in the commit.
+"""Evaluates the conditions of edges when all handlers of a superstep have returned.
 
-A crash can therefore not re-route a message: a condition is not evaluated again, even if it would now decide
-otherwise.
+The results are stored in the commit of the superstep. A committed message can therefore not be
+rerouted: its conditions are never evaluated again, even if they would now decide otherwise.
 """
 
 from __future__ import annotations

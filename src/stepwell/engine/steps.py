@@ -1,4 +1,7 @@
-"""Steps: calls that a handler makes once. A result is stored at once, and returned after a crash."""
+"""Steps: calls whose results are stored at once and reused when the handler runs again.
+
+A call is repeated only if the process dies before its result is stored.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ Errors = type[Exception] | tuple[type[Exception], ...]
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A call to be made once."""
+    """A call whose stored result is reused."""
 
     name: str
     key: str  # its key in the superstep log

@@ -1,6 +1,6 @@
 """Runs the handlers of one superstep: executors concurrently, each with one message at a time.
 
-The exception is an executor that keeps no state, such as a sub-workflow: it handles its messages concurrently.
+Only sub-workflow executors, which keep no state of their own, handle their messages concurrently.
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ class Superstep:
         """Whether a later drive can resume this run."""
         return self._archive is not None
 
-    async def act(self) -> None:
+    async def run_handlers(self) -> None:
         """Make every call of the plan. Failures are collected, not raised: siblings of a failed handler finish."""
         branches.install(asyncio.get_running_loop())
         # A lane is handled in order. An executor has one lane, because its attributes must not be
-        # changed by two messages at once; one that keeps nothing has a lane for each message.
+        # changed by two messages at once; a sub-workflow executor has a lane for each message.
         lanes: dict[str, list[Delivery]] = {}
         for delivery in self._plan.deliveries:
             alone = not self._scope.graph.executors[delivery.executor]._handles_concurrently

@@ -41,11 +41,12 @@ which is the common case. If the process dies in between, the handler runs again
 just as if the process had died a moment earlier.
 
 **Intake.** Whatever reaches a run from outside (a response, further input, a request to cancel) is
-stored as a *signal* first. Intake turns signals into messages, in a commit that consumes them in
-the same transaction: a signal is either applied, once, or still waiting. That commit puts new
-messages in flight and so begins a new place. Deliveries that may already have been attempted must
-not be renamed; therefore intake happens only when nothing is to be delivered, or directly after a
-commit of the same drive.
+stored as a *signal* first. Intake turns responses and inputs into messages, in a commit that
+consumes them in the same transaction: a signal is either applied, once, or still waiting. (A cancel
+becomes a `cancelled` commit instead.) That commit puts new messages in flight and so begins a new
+place. Deliveries that may already have been attempted must not be renamed; therefore intake happens
+only when nothing is to be delivered, or, for a run with open requests, before its next superstep
+starts.
 
 The functions, in the order in which a run meets them:
 

@@ -1,4 +1,4 @@
-"""Routing: who receives a message. Decided once, when it is sent, and stored with it."""
+"""Routing: who receives a message. Decided in the commit that sends it, and stored with it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class RoutedMessage(msgspec.Struct, frozen=True):
-    """A message in flight. Its receivers were decided once, when it was sent, and are part of it."""
+    """A message in flight. Its receivers were decided by the commit that sent it, and are part of it."""
 
     id: str
     source: str | None  # None: from outside

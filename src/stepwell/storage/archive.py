@@ -33,7 +33,7 @@ from stepwell.storage.wire.format import read_commit, read_log_entry, read_outco
 
 
 class Archive(Protocol):
-    """Where a run is stored while it is driven."""
+    """Stores the commits of runs, and reads their checkpoints."""
 
     shortcomings: str | None  # what this storage cannot promise, as a sentence for users
     unbroken: bool  # a commit, once begun, completes even if the task that awaits it is cancelled

@@ -1,4 +1,4 @@
-"""Readers for stored data that may be damaged: then it is named in an error and never used."""
+"""Readers for stored data: damaged data raises an error that names it."""
 
 from __future__ import annotations
 

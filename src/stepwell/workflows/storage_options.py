@@ -26,9 +26,8 @@ def storage_of(storage: StorageLike | None) -> CheckpointStorage | None:
     """Return the storage that an argument means. Raises DefinitionError if it is not one."""
     if storage is None:
         return None
-    # Imported here for the sake of `import stepwell`, which needs neither.
-    from stepwell.errors import DefinitionError  # lazy: `import stepwell` needs neither
-    from stepwell.storage.checkpoint_storage import check_contract  # lazy: `import stepwell` needs neither
+    from stepwell.errors import DefinitionError  # lazy: `import stepwell` does not need it
+    from stepwell.storage.checkpoint_storage import check_contract  # lazy: `import stepwell` does not need it
 
     if isinstance(storage, str):
         if storage not in _NAMES:

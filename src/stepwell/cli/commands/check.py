@@ -8,7 +8,7 @@ import click
 
 from stepwell import admin
 from stepwell.cli.code_loader import load_code
-from stepwell.cli.failures import NOT_THIS_CODE, exit_with
+from stepwell.cli.failures import INCOMPATIBLE, exit_with
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.views.output import print_document, print_note, print_table
@@ -49,7 +49,7 @@ def command(workflow: str, stored_as: str | None, every: bool, json: bool) -> No
     print_note(_summarise(checked))
     if checked.stranded:
         print_note("hint: declare a migration, or let the old code finish these runs")
-        exit_with(NOT_THIS_CODE)
+        exit_with(INCOMPATIBLE)
 
 
 def _to_dict(run: admin.CheckedRun) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import click
 import stepwell
 from stepwell import admin
 from stepwell.cli.code_loader import get_workflow
-from stepwell.cli.failures import NOT_THIS_CODE, USAGE, CommandFailed
+from stepwell.cli.failures import INCOMPATIBLE, USAGE, CommandFailed
 from stepwell.cli.hints import command_line
 from stepwell.cli.settings import common_options, durability_option, follow_option, json_option
 from stepwell.errors import GraphChanged
@@ -103,4 +103,4 @@ async def _check_code(
             why = changed.differences
     if why:
         problem = f"{name} cannot continue run {head.run_id!r}: {'; '.join(why)}"
-        raise CommandFailed(problem, command_line("check", name), NOT_THIS_CODE)
+        raise CommandFailed(problem, command_line("check", name), INCOMPATIBLE)

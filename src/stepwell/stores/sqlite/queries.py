@@ -89,7 +89,7 @@ PENDING = f"SELECT {REQUEST} FROM requests WHERE {{where}} ORDER BY {{order}}, r
 PAST = "({order}, run_id, seq) > (?, ?, coalesce((SELECT seq FROM requests WHERE run_id = ? AND request_id = ?), 0))"
 
 WAKE = "INSERT OR REPLACE INTO wakes (run_id, workflow, at) VALUES (?, ?, ?)"
-LET_SLEEP = "DELETE FROM wakes WHERE run_id = ?"
+CLEAR_WAKE = "DELETE FROM wakes WHERE run_id = ?"
 WAKES = "SELECT run_id, workflow, at FROM wakes {where} ORDER BY at, run_id"
 
 # ---------------------------------------------------------------------- removal of a run

@@ -67,20 +67,20 @@ class SQLiteStore:
         row = row_of(record)  # built here, not in `work`: the writer thread is shared by all runs
 
         def work(db: sqlite3.Connection) -> None:
-            run = _find_standing(db, entry, effects.fence)
+            run = _check_and_read_run(db, entry, effects.fence)
             if entry.number != run.latest + 1:
                 raise CommitConflict(
                     f"run {entry.run_id!r} is at commit {run.latest}, so commit {entry.number} cannot be added: "
                     f"another process has moved the run; stop driving it here"
                 )
             db.execute(queries.ADD, row)
-            _settle(db, entry, effects, run)
+            _apply_effects(db, entry, effects, run)
             _sweep(db, entry.run_id, run.swept, effects.drop_below)
             # Closed before opened: one record may close a request and ask it again under the same
             # id.
             if effects.closed:
                 db.executemany(queries.CLOSE, [(entry.run_id, request_id) for request_id in effects.closed])
-            _set_requests_and_wake(db, entry.run_id, entry.workflow, effects, sleeps=run.sleeps)
+            _set_requests_and_wake(db, entry.run_id, entry.workflow, effects, may_have_wake=run.may_have_wake)
 
         await self._db.write(work)
 
@@ -89,9 +89,9 @@ class SQLiteStore:
         row = row_of(record)
 
         def work(db: sqlite3.Connection) -> None:
-            run = _find_standing(db, entry, effects.fence)
+            run = _check_and_read_run(db, entry, effects.fence)
             db.execute(queries.PUT, row)
-            _settle(db, entry, effects, run)
+            _apply_effects(db, entry, effects, run)
             # A record put below the sweep mark lowers the mark; otherwise no later sweep would find
             # the record.
             if entry.number < run.swept:
@@ -126,7 +126,7 @@ class SQLiteStore:
             if after is not None and follower is None and not after[0]:
                 raise follower_error(run_id, number)
             if after is not None and follower is not None:
-                _find_standing(db, follower.entry, None)
+                _check_and_read_run(db, follower.entry, None)
                 db.execute(queries.REPLACE, row_of(follower))
             row = db.execute(queries.STANDING, (run_id,)).fetchone()
             if row is None:
@@ -352,16 +352,16 @@ class SQLiteStore:
         )
 
 
-class _Standing(NamedTuple):
+class _RunPosition(NamedTuple):
     """The state of a run just before a record is added to it."""
 
     latest: int  # the highest number, -1 if there is none
     swept: int  # below this number only records with outputs are left
-    remembers: bool  # it has a superstep log
-    sleeps: bool  # it has a wake-up time
+    may_have_log: bool  # False: it has no superstep log
+    may_have_wake: bool  # False: it has no wake-up time
 
 
-def _find_standing(db: sqlite3.Connection, entry: Entry, fence: int | None) -> _Standing:
+def _check_and_read_run(db: sqlite3.Connection, entry: Entry, fence: int | None) -> _RunPosition:
     """Return the state of the entry's run.
 
     Raises CommitConflict if the run belongs to another workflow, or if another process has acquired
@@ -372,11 +372,11 @@ def _find_standing(db: sqlite3.Connection, entry: Entry, fence: int | None) -> _
         _check_fence(entry.run_id, fence, _current_fence(db, entry.run_id))
         # A new run may have a superstep log, too. It is not looked up: deleting what is not there
         # is harmless.
-        return _Standing(-1, 0, remembers=True, sleeps=True)
-    latest, workflow, claimed, swept, remembers, sleeps = row
+        return _RunPosition(-1, 0, may_have_log=True, may_have_wake=True)
+    latest, workflow, claimed, swept, may_have_log, may_have_wake = row
     _check_fence(entry.run_id, fence, claimed or 0)
     refuse_another_workflow(workflow, entry)
-    return _Standing(latest, swept, remembers, sleeps)
+    return _RunPosition(latest, swept, may_have_log, may_have_wake)
 
 
 def _current_fence(db: sqlite3.Connection, run_id: str) -> int:
@@ -390,9 +390,9 @@ def _check_fence(run_id: str, fence: int | None, claimed: int) -> None:
         raise fence_error(run_id, fence)
 
 
-def _settle(db: sqlite3.Connection, entry: Entry, effects: CommitEffects, run: _Standing) -> None:
+def _apply_effects(db: sqlite3.Connection, entry: Entry, effects: CommitEffects, run: _RunPosition) -> None:
     """Apply the effects of a record on the superstep log, signals, old records and metadata."""
-    if effects.drop_log_through is not None and run.remembers:
+    if effects.drop_log_through is not None and run.may_have_log:
         db.execute(queries.DROP_LOG_THROUGH, (entry.run_id, effects.drop_log_through))
     if effects.consumed:
         db.executemany(queries.CONSUME, [(entry.run_id, key) for key in effects.consumed])
@@ -414,15 +414,15 @@ def _sweep(db: sqlite3.Connection, run_id: str, swept: int, below: int | None) -
 
 
 def _set_requests_and_wake(
-    db: sqlite3.Connection, run_id: str, workflow: str, effects: CommitEffects, *, sleeps: bool = True
+    db: sqlite3.Connection, run_id: str, workflow: str, effects: CommitEffects, *, may_have_wake: bool = True
 ) -> None:
     """Store the requests that came with a record, and set or clear the wake-up time of the run."""
     if effects.asked:
         _insert_requests(db, effects.asked)
     if effects.wake is not None:
         db.execute(queries.WAKE, (run_id, workflow, effects.wake))
-    elif sleeps:
-        db.execute(queries.LET_SLEEP, (run_id,))
+    elif may_have_wake:
+        db.execute(queries.CLEAR_WAKE, (run_id,))
 
 
 def _clear_leftovers(db: sqlite3.Connection, run_id: str) -> None:
