@@ -111,7 +111,7 @@ async def test_what_lists_say_and_heads_do_not_is_found() -> None:
     assert "does not match its content" in words
     await storage._store.put(head)
     assert [one.what for one in (await looked(storage))[0]] == [
-        "the list of open requests and its head disagree on golden question"
+        "the list of open requests and the head of the run disagree on golden question"
     ]
 
 
@@ -146,7 +146,7 @@ async def test_a_question_that_is_listed_with_another_answer_is_found(tmp_path: 
     async with SQLiteCheckpointStorage(path) as storage:
         findings, _ = await looked(storage)
     names = ", ".join(sorted(asked))
-    assert [one.what for one in findings] == [f"the list of open requests and its head disagree on {names}"]
+    assert [one.what for one in findings] == [f"the list of open requests and the head of the run disagree on {names}"]
 
 
 async def test_a_commit_that_is_not_listed_among_the_outputs_is_found(tmp_path: Path) -> None:
@@ -176,11 +176,13 @@ async def test_runs_that_cannot_go_on_are_found_and_why() -> None:
     found = {
         (one.run_id, one.severity, one.what.partition(",")[0].partition(":")[0]) for one in (await looked(storage))[0]
     }
-    assert ("nested", "error", f"it waits for run '{inside}' of sub-workflow 'market'") in found
+    assert ("nested", "error", f"the run waits for run '{inside}' of sub-workflow 'market'") in found
     assert ("failed", "warning", "this run was redacted") in found
     assert any(run == "fork" and severity == "warning" and "forked from" in what for run, severity, what in found)
     assert any(
-        "is not stored, so it will never" in one.what for one in (await looked(storage))[0] if one.severity == "warning"
+        "is not stored, so the run will never" in one.what
+        for one in (await looked(storage))[0]
+        if one.severity == "warning"
     )
 
 
@@ -193,7 +195,7 @@ async def test_what_a_changed_workflow_cannot_go_on_with_is_found() -> None:
 
     changed = WorkflowBuilder(name="asking", start_executor=other).build()
     [finding] = (await looked(storage, workflows=[changed]))[0]
-    assert finding.what.startswith("this code cannot continue it: executor 'asker' was removed, but its request")
+    assert finding.what.startswith("this code cannot continue the run: executor 'asker' was removed, but its request")
 
 
 async def test_an_import_that_was_cut_short_is_found() -> None:
@@ -271,4 +273,4 @@ async def test_what_is_wrong_of_a_run_that_was_moved_on_is_found_all_the_same() 
     (event,) = (await workflow.run("gold", run_id="r")).get_request_info_events()
     store.then = lambda: workflow.run(run_id="r", responses={event.request_id: {"good": True}})
     findings, _ = await looked(storage)
-    assert [one.what for one in findings] == ["its newest checkpoint cannot be found by its id"]
+    assert [one.what for one in findings] == ["the head of the run cannot be found by its checkpoint id"]

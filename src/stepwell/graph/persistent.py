@@ -42,7 +42,7 @@ class persistent(Generic[T]):  # noqa: N801 - reads as a word in a class body
 
 def persistent_names(cls: type) -> tuple[str, ...]:
     """Return the names of the persistent attributes of a class, those of its bases first."""
-    # `cache` wants a Hashable, which mypy does not see in a type
+    # Any: `cache` requires a Hashable, and mypy does not accept a class as one.
     hashable: Any = cls
     return _names(hashable)
 

@@ -232,12 +232,12 @@ class _Examination:
         commit, shape = read_commit(record, DEFAULT_CODEC)
         entry = record.entry
         self._totals.formats[shape.format] += 1
-        what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
+        subject = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
         for part, why in entry_flaws(entry):
-            raise CodecError(f"the list entry of {what} has a {part} that {why}", path="$")
-        check_tags(_decode(record.body), what)
+            raise CodecError(f"the list entry of {subject} has a {part} that {why}", path="$")
+        check_tags(_decode(record.body), subject)
         if not is_listed_right(entry, commit, is_snapshot=shape.run is not None):
-            raise CodecError(f"the list entry of {what} does not match its content", path="$")
+            raise CodecError(f"the list entry of {subject} does not match its content", path="$")
         # A snapshot stands alone, a delta needs the checkpoint before it.
         if shape.run is not None:
             return self._check_workflow(entry, apply(header_of(shape), None, commit, previous_id=shape.previous_id))
@@ -247,13 +247,13 @@ class _Examination:
         # is gone.
         if entry.fleeting and entry.outputs:
             return None
-        raise CodecError(f"{what} is a delta, and the record it is based on is missing", path="$")
+        raise CodecError(f"{subject} is a delta, and the record it is based on is missing", path="$")
 
     def _check_workflow(self, entry: Entry, checkpoint: Checkpoint) -> Checkpoint:
         if entry.workflow != checkpoint.header.workflow:
-            what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
+            subject = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
             problem = f"is listed under workflow {entry.workflow!r}, but belongs to {checkpoint.header.workflow!r}"
-            raise CodecError(f"{what} {problem}", path="$")
+            raise CodecError(f"{subject} {problem}", path="$")
         return checkpoint
 
     async def _check_signals(self, run_id: str) -> list[Finding]:
@@ -324,14 +324,18 @@ class _Examination:
             )
             findings.append(Finding("error", problem, run_id))
         if (why := flaw_in_time(entry.began)) is not None:
-            findings.append(Finding("error", f"its start time in the list of runs {why}", run_id))
+            findings.append(Finding("error", f"the start time of the run in the list of runs {why}", run_id))
         if not await self._is_located(head.stamp.checkpoint_id):
-            findings.append(Finding("error", "its newest checkpoint cannot be found by its id", run_id, head.number))
+            findings.append(
+                Finding("error", "the head of the run cannot be found by its checkpoint id", run_id, head.number)
+            )
         listed = {request.request_id: request for request in await self._store.pending(run_id=run_id)}
         asked = {request.request_id: request for request in pending_of(head.header, head.requests.values())}
         if listed != asked:
             names = ", ".join(sorted(id for id in {**listed, **asked} if listed.get(id) != asked.get(id)))
-            findings.append(Finding("error", f"the list of open requests and its head disagree on {names}", run_id))
+            findings.append(
+                Finding("error", f"the list of open requests and the head of the run disagree on {names}", run_id)
+            )
         if self._wakes is not None and self._wakes.get(run_id) != wake_of(head):
             # Read once at the start for all runs, and this run may have gone to sleep since.
             findings += await self._read_wakes()
@@ -366,25 +370,25 @@ class _Examination:
         parent = await parent_of(self._store, head.header)
         if head.header.parent_id is not None and (parent is None or await self._store.run(parent[0]) is None):
             problem = (
-                f"the run it was forked from (checkpoint {head.header.parent_id}) is not stored any more, "
+                f"the run that this run was forked from (checkpoint {head.header.parent_id}) is not stored any more, "
                 f"so the outputs from before the fork are lost"
             )
             findings.append(Finding("warning", problem, run_id))
         if head.header.caller is not None and await self._store.run(head.header.caller) is None:
-            problem = f"its caller, run {head.header.caller!r}, is not stored, so it will never continue"
+            problem = f"the caller of the run, {head.header.caller!r}, is not stored, so the run will never continue"
             findings.append(Finding("warning", problem, run_id))
         workflow = self._workflows.get(head.header.workflow)
         # A completed run needs no code.
         if workflow is None or head.status is WorkflowRunState.IDLE:
             return findings
         obstacles = await find_incompatibilities(self._store, run_id, workflow)
-        problem = f"this code cannot continue it: {'; '.join(obstacles)}"
+        problem = f"this code cannot continue the run: {'; '.join(obstacles)}"
         return [*findings, Finding("error", problem, run_id, head.number)] if obstacles else findings
 
     async def _check_child(self, head: Checkpoint, child: Child) -> list[Finding]:
         if not await self._is_located(child.checkpoint_id) and await self._store.run(child.run_id) is None:
             problem = (
-                f"it waits for run {child.run_id!r} of sub-workflow {child.executor!r}, which is not stored: "
+                f"the run waits for run {child.run_id!r} of sub-workflow {child.executor!r}, which is not stored: "
                 f"it cannot be answered"
             )
             return [Finding("error", problem, head.run_id, head.number)]
