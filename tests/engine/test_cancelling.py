@@ -216,7 +216,7 @@ async def test_a_run_that_waits_is_stopped_and_asks_again_when_it_is_resumed(pla
     handle = workflow.start("a", run_id="r")
     await handle.result()
     assert await handle.cancel() is CANCELLED
-    with pytest.raises(RunError, match=r"run 'r' is CANCELLED; resume it with run\(run_id=...\) before you answer it"):
+    with pytest.raises(RunError, match=r"run 'r' is cancelled; resume it with run\(run_id=...\) before you answer it"):
         await handle.respond({"a": True})
     with pytest.raises(RunError, match="before you send to it"):
         await handle.send("b")

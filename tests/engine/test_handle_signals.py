@@ -180,7 +180,7 @@ async def test_a_failed_run_takes_no_input_until_it_is_resumed_on_purpose(place:
     handle = workflow.start(1, run_id="r")
     with pytest.raises(HandlerFailed):
         await handle.result()
-    with pytest.raises(RunError, match=r"run 'r' is FAILED; resume it with run\(run_id=...\) before you send to it"):
+    with pytest.raises(RunError, match=r"run 'r' is failed; resume it with run\(run_id=...\) before you send to it"):
         await handle.send(9)
     script.broken = set()
     resumed = workflow.start(1, run_id="r")

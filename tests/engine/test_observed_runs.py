@@ -79,7 +79,7 @@ async def test_each_attempt_is_a_span_and_each_retry_is_counted_and_logged(
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert ["attempt 1 at 'flaky' in run 'r' failed" in warnings[0], len(warnings)] == [True, 2]
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
-    assert told == ["run 'r' of 'orders' starts", "run 'r' of 'orders' is IDLE"]
+    assert told == ["run 'r' of 'orders' starts", "run 'r' of 'orders' is completed"]
 
 
 async def test_the_run_of_a_sub_workflow_is_a_span_inside_the_handler_that_calls_it(watching: Watching) -> None:
