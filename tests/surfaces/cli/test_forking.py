@@ -90,7 +90,7 @@ def test_a_question_is_answered_in_the_fork_alone(sqlite: Place, say: Say) -> No
         (["count-1", "--as", ""], 2, "run_id must be a non-empty string"),
         (["count-1", "--set", "numbers.7=1"], 2, "numbers.7"),
         (["count-1", "--set", "numbers"], 2, "not of the form PATH=VALUE"),
-        (["count-1", "--set", "a=1", "--set", "a=2"], 2, "given twice"),
+        (["count-1", "--set", "a=1", "--set", "a=2"], 2, "passed twice"),
         (["count-1", "--add", "numbers=1"], 2, "already exists"),
         (["count-1", "--add", "x=NaN"], 2, "not JSON that can be stored"),
         (["count-1", "--delete", "nothing"], 2, "'nothing' does not exist"),
