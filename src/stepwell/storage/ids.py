@@ -3,12 +3,24 @@
 A checkpoint id is derived from the run, its epoch and the number of the commit. Idempotency keys, and
 the ids of requests and child runs, are derived from the run, its epoch and the delivery that causes
 them. So a retry gets the same ids, and no two runs share one.
+
+A checkpoint id also says where it is: it is a UUID (version 8) made of a hash of the run id, the
+number of the commit and a check. So a store finds it by the hash of its run, which is indexed once
+per run, and needs no index over all checkpoints that every commit would have to update:
+
+    3fa80007-91c2-8d5e-8000-b7f05e21a9c4
+    rrrrnnnn-rrrr-8rrr-vnnn-rrrrcccccccc    r: run, n: number (low digits first), c: check
 """
 
 from __future__ import annotations
 
+import re
 import uuid
+from functools import lru_cache
 from hashlib import sha1
+from typing import NamedTuple
+
+from stepwell.storage.stored_values import Entry
 
 # Part of the format: another namespace would give every stored run new ids and idempotency keys.
 _NAMESPACE = uuid.UUID("6f1d7a52-94c6-5d0e-8a3b-2f0c61d5e7a4")
@@ -27,7 +39,66 @@ def _derive_id(name: str) -> str:
 
 
 def checkpoint_id(run_id: str, epoch: int, number: int) -> str:
-    return _derive_id(f"checkpoint/{epoch}/{number}/{run_id}")
+    h, low, high = _run_digits(run_id), number & 0xFFFF, number >> 16 & 0xFFF
+    # The variant bits of a UUID leave two bits of the digit free; they are not used.
+    return f"{h[:4]}{low:04x}-{h[4:8]}-8{h[8:11]}-8{high:03x}-{h[11:15]}{_check_digits(run_id, epoch, number)}"
+
+
+class CheckpointPlace(NamedTuple):
+    """Where a checkpoint is, as its id says."""
+
+    run_hash: int
+    number: int
+
+
+_CHECKPOINT_ID = re.compile(
+    "([0-9a-f]{4})([0-9a-f]{4})-([0-9a-f]{4})-8([0-9a-f]{3})-8([0-9a-f]{3})-([0-9a-f]{4})[0-9a-f]{8}"
+)
+
+
+def place_of(checkpoint_id: str) -> CheckpointPlace | None:
+    """Return where a checkpoint must be if it is stored; None if its id was not made here."""
+    match = _CHECKPOINT_ID.fullmatch(checkpoint_id)
+    if match is None:
+        return None
+    r1, low, r2, r3, high, r4 = match.groups()
+    return CheckpointPlace(int(r1 + r2 + r3 + r4, 16), int(high + low, 16))
+
+
+def says_its_place(entry: Entry) -> bool:
+    """Return whether the id of a checkpoint leads to it: not one that was saved by hand or renamed."""
+    return place_of(entry.checkpoint_id) == (run_hash(entry.run_id), entry.number)
+
+
+def run_hash(run_id: str) -> int:
+    """Return the hash of a run id that is part of the ids of its checkpoints: 60 bits."""
+    return int(_run_digits(run_id), 16)
+
+
+_LEADING_DIGITS = 4  # of the hash, at the start of a checkpoint id
+
+
+def run_hashes_for(prefix: str) -> tuple[int, int] | None:
+    """Return the range [from, to) of the hashes of runs whose checkpoint ids may start with `prefix`.
+
+    None if no id that was made here starts with it.
+    """
+    digits = prefix[:_LEADING_DIGITS]
+    if not re.fullmatch("[0-9a-f]*", digits):
+        return None
+    free = 4 * (15 - len(digits))  # bits of the hash that the prefix leaves open
+    first = int(digits or "0", 16)
+    return first << free, first + 1 << free
+
+
+@lru_cache(maxsize=1024)  # every commit of a run needs it
+def _run_digits(run_id: str) -> str:
+    return sha1(_NAMESPACE_BYTES + b"run/" + run_id.encode(), usedforsecurity=False).hexdigest()[:15]
+
+
+def _check_digits(run_id: str, epoch: int, number: int) -> str:
+    name = f"checkpoint/{epoch}/{number}/{run_id}"
+    return sha1(_NAMESPACE_BYTES + name.encode(), usedforsecurity=False).hexdigest()[:8]
 
 
 def idempotency_key(run_id: str, epoch: int, delivery: str) -> str:

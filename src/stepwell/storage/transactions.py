@@ -1,6 +1,6 @@
 """Steps that write to the user's own tables, in the transaction that logs their result.
 
-An optional ability of a store, beyond its port.
+Only a store on a database that users share has them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,6 @@ class Transaction(Protocol[T]):
 
         From any thread; does not block.
         """
-
-
-class Transacting(Protocol):
-    """A store with transactions."""
-
-    def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> Transaction[bytes]:
-        """Return a transaction whose result goes into the superstep log, as with `write_log`."""
 
 
 class Translated(Generic[T]):

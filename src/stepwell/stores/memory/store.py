@@ -3,41 +3,41 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
-from stepwell.errors import CheckpointCorrupt, CommitConflict
 from stepwell.model.checkpoint import FullHistory, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.conflicts import check_fence, check_follows, check_workflow, follower_error, newest_error
 from stepwell.storage.encryption import Seal
-from stepwell.storage.lease import LEASE, Lease, Owner
-from stepwell.storage.port import (
+from stepwell.storage.filters import (
+    ANY_CHECKPOINT,
+    ANY_REQUEST,
     ANY_RUN,
+    EVERY_RUN,
+    CheckpointFilter,
+    RequestFilter,
+    RunFilter,
+    sort_checkpoints,
+)
+from stepwell.storage.ids import place_of, run_hash
+from stepwell.storage.lease import LEASE, Lease, Owner
+from stepwell.storage.stored_values import (
     NO_EFFECTS,
     CommitEffects,
     Entry,
-    Pending,
+    LeaseReport,
+    OpenedRun,
     Record,
+    RequestEntry,
     RunEntry,
-    RunFilter,
     RunMetadata,
+    SignalRow,
+    Survey,
     Wake,
-    fence_error,
-    follower_error,
-    newest_error,
 )
-from stepwell.stores.memory.records import MemoryRecords, MemoryRun, refuse_another_workflow
-from stepwell.stores.request_order import page_of
-
-
-@dataclass(slots=True)
-class _Signals:
-    """The signals of one run."""
-
-    pending: dict[str, bytes] = field(default_factory=dict)  # by key, oldest first
-    used: set[str] = field(default_factory=set)  # every key ever used; consumed ones are tombstones
+from stepwell.stores.memory.records import MemoryRun
 
 
 class MemoryStore:
@@ -48,19 +48,15 @@ class MemoryStore:
     No method awaits anything, so one lock makes each of them a transaction.
     """
 
-    unbroken = True  # a write, once begun, completes even if its caller is cancelled
-    in_order = True  # writes take effect in the order in which they were begun
+    completes_writes = True
+    keeps_order = True
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._records = MemoryRecords()
-        self._logs: dict[str, dict[int, dict[str, bytes]]] = {}  # superstep logs by run and place
-        self._signals: dict[str, _Signals] = {}
-        self._requests: dict[str, dict[str, Pending]] = {}
-        self._wakes: dict[str, Wake] = {}
-        self._leases: dict[str, Lease] = {}
-        # Of the last lease of each run. It outlives the lease, because fences must keep rising.
-        self._fences: dict[str, int] = {}
+        self._runs: dict[str, MemoryRun] = {}
+        # Of runs with records: when it began and its id, sorted; and its id by the hash of it.
+        self._by_age: list[tuple[str, str]] = []
+        self._by_hash: dict[int, str] = {}
 
     # ---------------------------------------------------------------- records
 
@@ -68,263 +64,201 @@ class MemoryStore:
         entry = record.entry
         with self._lock:
             # All checks come before the first change: a refused append must leave no trace.
-            self._check_fence(entry.run_id, effects.fence)
-            run = self._records.runs.get(entry.run_id)
-            latest = run.latest if run else -1
-            if entry.number != latest + 1:
-                raise CommitConflict(
-                    f"run {entry.run_id!r} is at commit {latest}, so commit {entry.number} cannot be added: "
-                    f"another process has moved the run; stop driving it here"
-                )
-            run = self._records.add(record)
-            self._apply_effects(run, effects)
+            run = self._run(entry.run_id)
+            check_fence(entry.run_id, effects.fence, run.fence)
+            check_follows(entry, run.latest)
+            self._store(run, record)
+            self._apply(run, effects)
             for request_id in effects.closed:
-                self._requests.get(entry.run_id, {}).pop(request_id, None)
-            self._open_requests(entry, effects)
+                run.requests.pop(request_id, None)
+            _open_requests(run, effects)
+            if effects.release and run.fence == effects.fence:
+                run.lease = None
 
-    async def put(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
-        entry = record.entry
+    async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
         with self._lock:
-            self._check_fence(entry.run_id, effects.fence)
-            run = self._records.add(record)
-            self._apply_effects(run, effects)
-            if entry.number == run.latest:
-                self._requests.pop(entry.run_id, None)
-                self._open_requests(entry, effects)
-
-    async def remove(
-        self,
-        run_id: str,
-        number: int,
-        *,
-        follower: Record | None = None,
-        asked: tuple[Pending, ...] = (),
-        wake: str | None = None,
-    ) -> bool:
-        with self._lock:
-            run = self._records.runs.get(run_id)
-            if run is None or number not in run.records:
-                return False
-            removed, was_newest = run.records[number].entry, number == run.latest
-            after = run.records.get(number + 1)
-            if after is not None and follower is None and not after.entry.is_snapshot:
-                raise follower_error(run_id, number)
-            if after is not None and follower is not None:
-                self._records.replace(follower)
-            self._records.remove(run, number)
-            if not run.records:
-                self._forget_run(run_id)
-                return True
-            self._drop_log_after(run_id, run.latest)
-            if was_newest:
-                self._requests.pop(run_id, None)
-                self._open_requests(removed, CommitEffects(asked=asked, wake=wake))
-            return True
-
-    async def thin_out(self, run_id: str, numbers: Sequence[int], *, rewritten: Sequence[Record] = ()) -> int:
-        with self._lock:
-            run = self._records.runs.get(run_id)
+            fence = None if owner is None else self._acquire(run_id, owner, seconds)
+            run = self._runs.get(run_id)
             if run is None:
-                return 0
-            going = {number for number in numbers if number in run.records}
-            if run.latest in going:
-                raise newest_error(run_id, run.latest)
-            replacements = {record.entry.number: record for record in rewritten}
-            for number in going:
-                after = run.records.get(number + 1)
-                if after is not None and number + 1 not in going | replacements.keys() and not after.entry.is_snapshot:
-                    raise follower_error(run_id, number)
-            staying = [
-                record for number, record in replacements.items() if number in run.records and number not in going
-            ]
-            for record in staying:  # check all before changing any
-                refuse_another_workflow(run, record.entry)
-            for record in staying:
-                self._records.replace(record)
-            for number in going:
-                self._records.remove(run, number)
-            return len(going)
+                return OpenedRun(fence=fence)
+            return OpenedRun(run.read(run.latest), run.log_rows(), _pending(run), fence)
 
-    async def drop(self, run_id: str) -> bool:
+    async def read(self, run_id: str, number: int | None = None) -> list[Record]:
         with self._lock:
-            run = self._records.runs.get(run_id)
-            if run is None:
-                return False
-            self._records.drop(run)
-            self._leases.pop(run_id, None)
-            self._forget_run(run_id)
-            return True
-
-    # ---------------------------------------------------------------- reading
-
-    async def runs(
-        self,
-        *,
-        workflow: str | None = None,
-        status: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        inner: bool = False,
-        run_filter: RunFilter = ANY_RUN,
-        past: RunEntry | None = None,
-        limit: int | None = None,
-    ) -> list[RunEntry]:
-        wanted = (tags or {}).items()
-        with self._lock:
-            matching = (
-                run.run_entry()
-                for run in self._records.from_the_youngest(past)
-                if workflow in (None, run.workflow)
-                and status in (None, run.newest.status)
-                and (inner or run.metadata.caller is None)
-                and wanted <= run.metadata.tags.items()
-            )
-            return list(islice(filter(run_filter.matches, matching), limit))
-
-    async def run(self, run_id: str) -> RunEntry | None:
-        with self._lock:
-            run = self._records.runs.get(run_id)
-            return run.run_entry() if run else None
-
-    async def head(self, run_id: str) -> Record | None:
-        with self._lock:
-            run = self._records.runs.get(run_id)
-            return run.records[run.latest] if run else None
-
-    async def chain(self, run_id: str, number: int) -> list[Record]:
-        with self._lock:
-            run = self._records.runs.get(run_id)
-            if run is None or number not in run.records:
-                return []
-            backwards = [run.records[number]]
-            while not backwards[-1].entry.is_snapshot:
-                delta = backwards[-1].entry.number
-                before = run.records.get(delta - 1)
-                if before is None:
-                    raise CheckpointCorrupt(
-                        f"commit {delta} of run {run_id!r} cannot be read: it is a delta to commit {delta - 1}, "
-                        f"which is not stored"
-                    )
-                backwards.append(before)
-            return backwards[::-1]
+            run = self._runs.get(run_id)
+            return [] if run is None else run.read(run.latest if number is None else number)
 
     async def history(
         self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
     ) -> list[Record]:
         with self._lock:
-            run = self._records.runs.get(run_id)
-            if run is None:
-                return []
-            end = len(run.numbers) if upto is None else bisect_right(run.numbers, upto)
-            records = [run.records[number] for number in run.numbers[bisect_right(run.numbers, after) : end]]
-            return [record for record in records if record.entry.outputs or not outputs_only]
-
-    async def locate(self, checkpoint_id: str) -> Entry | None:
-        with self._lock:
-            located = self._records.find_checkpoint(checkpoint_id)
-            return None if located is None else located[1]
-
-    async def checkpoints(self, prefix: str, *, limit: int) -> list[Entry]:
-        with self._lock:
-            return self._records.find_by_prefix(prefix)[:limit]
-
-    async def entries(
-        self,
-        *,
-        workflow: str | None = None,
-        run_id: str | None = None,
-        before: str | None = None,
-        limit: int | None = None,
-    ) -> list[Entry]:
-        with self._lock:
-            order = self._records.order_of(workflow, run_id)
-            if before is None:
-                return order.page(None, limit)
-            located = self._records.find_checkpoint(before)
-            return [] if located is None else order.page(located[0], limit)
-
-    async def newest(self, *, workflow: str | None = None, run_id: str | None = None) -> Entry | None:
-        entries = await self.entries(workflow=workflow, run_id=run_id, limit=1)
-        return entries[0] if entries else None
+            records = self._runs[run_id].between(after, upto) if run_id in self._runs else []
+        return [record for record in records if record.entry.outputs or not outputs_only]
 
     # ---------------------------------------------------------------- superstep log and signals
 
     async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         with self._lock:
-            self._check_fence(run_id, fence)
-            log = self._logs.setdefault(run_id, {}).setdefault(place, {})
-            if key in log:
+            run = self._run(run_id)
+            check_fence(run_id, fence, run.fence)
+            if (place, key) in run.log:
                 return False
-            log[key] = body
+            run.log[place, key] = body
             return True
 
-    async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
-        with self._lock:
-            return dict(self._logs.get(run_id, {}).get(place, {}))
+    def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> None:
+        return None
 
     async def send(self, run_id: str, key: str, body: bytes) -> bool:
         with self._lock:
-            signals = self._signals.setdefault(run_id, _Signals())
-            if key in signals.used:
+            run = self._run(run_id)
+            if key in run.used_keys:
                 return False
-            signals.used.add(key)
-            signals.pending[key] = body
+            run.used_keys.add(key)
+            run.signals[key] = body
             return True
 
-    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
+    async def pending_signals(self, run_id: str) -> list[SignalRow]:
         with self._lock:
-            return list(self._signals[run_id].pending.items()) if run_id in self._signals else []
-
-    def runs_with_signals(self, run_ids: list[str]) -> list[str]:
-        with self._lock:
-            return [run_id for run_id in run_ids if run_id in self._signals and self._signals[run_id].pending]
-
-    async def pending(
-        self,
-        *,
-        workflow: str | None = None,
-        run_id: str | None = None,
-        asked_by: str | None = None,
-        due_by: str | None = None,
-        past: Pending | None = None,
-        limit: int | None = None,
-    ) -> list[Pending]:
-        with self._lock:
-            requests = [request for of_run in self._requests.values() for request in of_run.values()]
-        matching = [p for p in requests if workflow in (None, p.workflow) and run_id in (None, p.run_id)]
-        return page_of(matching, asked_by, due_by, past, limit)
-
-    async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
-        with self._lock:
-            wakes = list(self._wakes.values())
-        due = [wake for wake in wakes if workflow in (None, wake.workflow) and (before is None or wake.at <= before)]
-        return sorted(due, key=lambda wake: (wake.at, wake.run_id))
+            return _pending(self._runs[run_id]) if run_id in self._runs else []
 
     # ---------------------------------------------------------------- leases
 
     async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         with self._lock:
-            lease = self._leases.get(run_id)
-            if lease is not None and lease.owner != owner and not lease.is_over():
-                raise lease.busy_error(run_id)
-            self._leases[run_id] = Lease(owner, owner.clock() + seconds)
-            self._fences[run_id] = fence = self._fences.get(run_id, 0) + 1
-            return fence
+            return self._acquire(run_id, owner, seconds)
 
-    def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
+    def renew(self, fences: Mapping[str, int], *, seconds: float | None) -> LeaseReport:
         with self._lock:
-            for run_id, fence in fences.items():
+            held = {run_id: self._runs[run_id] for run_id in fences if run_id in self._runs}
+            for run_id, run in held.items():
                 # A released lease is not brought back, and that of another owner is left alone.
-                lease = self._leases.get(run_id)
-                if lease is not None and self._fences[run_id] == fence:
-                    self._leases[run_id] = Lease(lease.owner, lease.owner.clock() + seconds)
-            return [run_id for run_id, fence in fences.items() if self._fences.get(run_id, 0) > fence]
+                if seconds is not None and run.lease is not None and run.fence == fences[run_id]:
+                    run.lease = Lease(run.lease.owner, run.lease.owner.clock() + seconds)
+            lost = [run_id for run_id, run in held.items() if run.fence > fences[run_id]]
+            return LeaseReport(lost, [run_id for run_id, run in held.items() if run.signals])
 
     async def release(self, run_id: str, owner: Owner) -> None:
         with self._lock:
-            lease = self._leases.get(run_id)
-            if lease is not None and lease.owner == owner:
-                del self._leases[run_id]
-                self._forget_fence(run_id)
+            run = self._runs.get(run_id)
+            if run is not None and run.lease is not None and run.lease.owner == owner:
+                run.lease = None
+                self._forget_if_empty(run)
+
+    # ---------------------------------------------------------------- lists
+
+    async def run(self, run_id: str) -> RunEntry | None:
+        with self._lock:
+            run = self._runs.get(run_id)
+            return run.entry if run is not None and run.records else None
+
+    async def runs(
+        self, run_filter: RunFilter = ANY_RUN, *, past: RunEntry | None = None, limit: int | None = None
+    ) -> list[RunEntry]:
+        with self._lock:
+            return list(islice(filter(run_filter.matches, self._from_the_youngest(past)), limit))
+
+    async def checkpoints(
+        self,
+        checkpoint_filter: CheckpointFilter = ANY_CHECKPOINT,
+        *,
+        before: Entry | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
+        run_id = checkpoint_filter.run_id
+        with self._lock:
+            if run_id is not None:
+                entries = [r.entry for r in self._runs[run_id].between(-1, None)] if run_id in self._runs else []
+            else:
+                entries = sort_checkpoints(r.entry for run in self._runs.values() for r in run.records.values())
+        matching = list(filter(checkpoint_filter.matches, entries))
+        if before is not None:
+            matching = matching[: matching.index(before)] if before in matching else []
+        return matching if limit is None else matching[max(0, len(matching) - limit) :]
+
+    async def locate(self, checkpoint_id: str) -> Entry | None:
+        place = place_of(checkpoint_id)
+        with self._lock:
+            if place is not None and (run_id := self._by_hash.get(place.run_hash)) is not None:
+                record = self._runs[run_id].records.get(place.number)
+                if record is not None and record.entry.checkpoint_id == checkpoint_id:
+                    return record.entry
+            # An id that was made elsewhere: looked for everywhere.
+            stored = [r.entry for run in self._runs.values() for r in run.records.values()]
+        return max((e for e in stored if e.checkpoint_id == checkpoint_id), key=lambda entry: entry.at, default=None)
+
+    async def requests(
+        self,
+        request_filter: RequestFilter = ANY_REQUEST,
+        *,
+        past: RequestEntry | None = None,
+        limit: int | None = None,
+    ) -> list[RequestEntry]:
+        with self._lock:
+            requests = [request for run in self._runs.values() for request in run.requests.values()]
+        return request_filter.page(requests, past, limit)
+
+    async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
+        with self._lock:
+            wakes = [Wake(run.run_id, run.workflow, run.wake) for run in self._runs.values() if run.wake is not None]
+        due = [wake for wake in wakes if workflow in (None, wake.workflow) and (before is None or wake.at <= before)]
+        return sorted(due, key=lambda wake: (wake.at, wake.run_id))
+
+    # ---------------------------------------------------------------- maintenance
+
+    async def rewrite(
+        self,
+        run_id: str,
+        *,
+        insert: Record | None = None,
+        replace: Sequence[Record] = (),
+        remove: Sequence[int] = (),
+        effects: CommitEffects | None = None,
+    ) -> int:
+        with self._lock:
+            if insert is None and run_id not in self._runs:
+                return 0
+            run = self._run(run_id)
+            going = {number for number in remove if number in run.records}
+            staying = [r for r in replace if r.entry.number in run.records and r.entry.number not in going]
+            changed = {record.entry.number for record in (*staying, *([] if insert is None else [insert]))}
+            check_fence(run_id, None if effects is None else effects.fence, run.fence)
+            _check_removal(run, going, changed, head_may_go=effects is not None)
+            for record in (*staying, *([] if insert is None else [insert])):
+                check_workflow(record.entry, run.workflow or record.entry.workflow)
+            before = run.latest
+            run.remove(going)
+            for record in staying:
+                run.store(record)
+            if insert is not None:
+                self._store(run, insert)
+            if not run.records:
+                if going:
+                    self._drop(run)
+                return len(going)
+            run.drop_log(above=run.latest)
+            if effects is not None:
+                self._apply(run, effects)
+                if before in going or (insert is not None and run.latest == insert.entry.number):
+                    run.requests.clear()
+                    _open_requests(run, effects)
+            return len(going)
+
+    async def drop(self, run_id: str) -> bool:
+        with self._lock:
+            run = self._runs.get(run_id)
+            if run is None or not run.records:
+                return False
+            run.lease = None
+            self._drop(run)
+            return True
+
+    async def survey(self) -> Survey:
+        return Survey(await self.runs(EVERY_RUN))
+
+    async def numbers(self, run_id: str) -> list[int]:
+        with self._lock:
+            return list(self._runs[run_id].numbers) if run_id in self._runs else []
 
     async def compact(self) -> int:
         return 0  # deleted data takes no space
@@ -332,61 +266,89 @@ class MemoryStore:
     async def close(self) -> None:
         """Do nothing: what is stored lives as long as this object."""
 
-    # ---------------------------------------------------------------- helpers; the lock is held
+    # ---------------------------------------------------------------- the lock is held
 
-    def _check_fence(self, run_id: str, fence: int | None) -> None:
-        """Refuse a write under a lease that another has followed."""
-        if fence is not None and self._fences.get(run_id, 0) > fence:
-            raise fence_error(run_id, fence)
+    def _run(self, run_id: str) -> MemoryRun:
+        run = self._runs.get(run_id)
+        if run is None:
+            run = self._runs[run_id] = MemoryRun(run_id)
+        return run
 
-    def _apply_effects(self, run: MemoryRun, effects: CommitEffects) -> None:
+    def _store(self, run: MemoryRun, record: Record) -> None:
+        entry = record.entry
+        if not run.records:
+            run.workflow, run.began = entry.workflow, entry.at
+            insort(self._by_age, (entry.at, entry.run_id))
+            self._by_hash[run_hash(entry.run_id)] = entry.run_id
+        check_workflow(entry, run.workflow)
+        run.store(record)
+
+    def _apply(self, run: MemoryRun, effects: CommitEffects) -> None:
         """Apply the effects of a record, except those that only the newest record has.
 
         Requests and the wake-up time are set by `_open_requests`.
         """
         if effects.drop_log_through is not None:
-            places = self._logs.get(run.run_id, {})
-            for place in [p for p in places if p <= effects.drop_log_through]:
-                del places[place]
+            run.drop_log(through=effects.drop_log_through)
         for key in effects.consumed:
-            # A key may be consumed that was never sent here: it counts as used all the same.
-            signals = self._signals.setdefault(run.run_id, _Signals())
-            signals.used.add(key)
-            signals.pending.pop(key, None)
+            run.used_keys.add(key)
+            run.signals.pop(key, None)
         if effects.metadata is not None:
             # A copy: the caller's dict may change later.
             run.metadata = RunMetadata(dict(effects.metadata.tags), effects.metadata.caller)
         for record in effects.reduced:
             if record.entry.number in run.records:
-                self._records.replace(record)
+                run.store(record)
         if effects.drop_below is not None:
-            self._records.drop_below(run, effects.drop_below)
+            older = run.numbers[: bisect_left(run.numbers, effects.drop_below)]
+            run.remove(number for number in older if not run.records[number].entry.outputs)
 
-    def _open_requests(self, entry: Entry, effects: CommitEffects) -> None:
-        """Open the requests of a record, and set or clear the wake-up time."""
-        requests = self._requests.setdefault(entry.run_id, {})
-        for request in effects.asked:
-            requests.pop(request.request_id, None)  # one that is asked again moves to the end
-            requests[request.request_id] = request
-        self._wakes.pop(entry.run_id, None)
-        if effects.wake is not None:
-            self._wakes[entry.run_id] = Wake(entry.run_id, entry.workflow, effects.wake)
+    def _acquire(self, run_id: str, owner: Owner, seconds: float) -> int:
+        run = self._run(run_id)
+        if run.lease is not None and run.lease.owner != owner and not run.lease.is_over():
+            raise run.lease.busy_error(run_id)
+        run.lease = Lease(owner, owner.clock() + seconds)
+        run.fence += 1
+        return run.fence
 
-    def _forget_run(self, run_id: str) -> None:
-        """Forget what belongs to a run without records."""
-        for by_run in (self._logs, self._signals, self._requests, self._wakes):
-            by_run.pop(run_id, None)
-        self._forget_fence(run_id)
+    def _from_the_youngest(self, past: RunEntry | None) -> Iterator[RunEntry]:
+        """Yield the runs that began before `past`, latest start first."""
+        end = len(self._by_age) if past is None else bisect_left(self._by_age, (past.began, past.run_id))
+        for n in reversed(range(end)):
+            yield self._runs[self._by_age[n][1]].entry
 
-    def _forget_fence(self, run_id: str) -> None:
+    def _drop(self, run: MemoryRun) -> None:
+        """Forget a run, except for a lease that is held and its fence, and start it anew if one is."""
+        del self._by_age[bisect_left(self._by_age, (run.began, run.run_id))]
+        self._by_hash.pop(run_hash(run.run_id), None)
+        self._runs[run.run_id] = kept = MemoryRun(run.run_id, lease=run.lease, fence=run.fence)
+        self._forget_if_empty(kept)
+
+    def _forget_if_empty(self, run: MemoryRun) -> None:
         """Forget the fence of a run without records and lease: there is nothing to protect."""
-        if run_id not in self._records.runs and run_id not in self._leases:
-            self._fences.pop(run_id, None)
+        if run.lease is None and not (run.records or run.log or run.used_keys):
+            del self._runs[run.run_id]
 
-    def _drop_log_after(self, run_id: str, place: int) -> None:
-        places = self._logs.get(run_id, {})
-        for stale in [other for other in places if other > place]:
-            del places[stale]
+
+def _pending(run: MemoryRun) -> list[SignalRow]:
+    return [SignalRow(key, body) for key, body in run.signals.items()]
+
+
+def _open_requests(run: MemoryRun, effects: CommitEffects) -> None:
+    """Open the requests of a record, and set or clear the wake-up time."""
+    for request in effects.asked:
+        run.requests.pop(request.request_id, None)  # one that is asked again moves to the end
+        run.requests[request.request_id] = request
+    run.wake = effects.wake
+
+
+def _check_removal(run: MemoryRun, going: set[int], changed: set[int], *, head_may_go: bool) -> None:
+    if run.latest in going and not head_may_go:
+        raise newest_error(run.run_id, run.latest)
+    for number in going:
+        after = run.records.get(number + 1)
+        if after is not None and number + 1 not in going | changed and not after.entry.is_snapshot:
+            raise follower_error(run.run_id, number)
 
 
 class InMemoryCheckpointStorage(BuiltInStorage):

@@ -1,0 +1,142 @@
+"""What to look for in a store: filters are values, so that a new criterion changes no signature."""
+
+from __future__ import annotations
+
+import string
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from stepwell.storage.stored_values import Entry, RequestEntry, RunEntry
+
+
+class RunFilter(msgspec.Struct, frozen=True):
+    """Criteria for a search of runs. None matches everything; times are UTC, ISO 8601."""
+
+    workflow: str | None = None
+    status: str | None = None
+    tags: Mapping[str, str] = {}  # the run has all of them
+    children: bool = False  # include the runs that work for others
+    prefix: str | None = None  # the id starts with this
+    # In the id, the workflow, or a name or value of a tag; ignores the case of A to Z.
+    text: str | None = None
+    since: str | None = None  # began at this time or later
+    until: str | None = None  # began before this time
+    changed_since: str | None = None  # the newest record is from this time or later
+    changed_until: str | None = None  # the newest record is from before this time
+
+    def matches(self, run: RunEntry) -> bool:
+        return (
+            self.workflow in (None, run.workflow)
+            and self.status in (None, run.status)
+            and self.tags.items() <= run.metadata.tags.items()
+            and (self.children or run.metadata.caller is None)
+            and (self.prefix is None or run.run_id.startswith(self.prefix))
+            and (self.text is None or any(fold_case(self.text) in fold_case(text) for text in _searchable_texts(run)))
+            and (self.since is None or run.began >= self.since)
+            and (self.until is None or run.began < self.until)
+            and (self.changed_since is None or run.at >= self.changed_since)
+            and (self.changed_until is None or run.at < self.changed_until)
+        )
+
+
+ANY_RUN = RunFilter()
+EVERY_RUN = RunFilter(children=True)
+
+
+class CheckpointFilter(msgspec.Struct, frozen=True):
+    """Criteria for a search of checkpoints. None matches everything."""
+
+    workflow: str | None = None
+    run_id: str | None = None
+    prefix: str | None = None  # the checkpoint id starts with this
+
+    def matches(self, entry: Entry) -> bool:
+        return (
+            self.workflow in (None, entry.workflow)
+            and self.run_id in (None, entry.run_id)
+            and (self.prefix is None or entry.checkpoint_id.startswith(self.prefix))
+        )
+
+
+ANY_CHECKPOINT = CheckpointFilter()
+
+
+def sort_checkpoints(entries: Iterable[Entry]) -> list[Entry]:
+    """Return entries in the order in which `Index.checkpoints` lists them, oldest first."""
+    return sorted(entries, key=lambda entry: (entry.at, entry.run_id, entry.number))
+
+
+class RequestFilter(msgspec.Struct, frozen=True):
+    """Criteria for a search of open requests. None matches everything; times are UTC, ISO 8601."""
+
+    workflow: str | None = None
+    run_id: str | None = None
+    asked_by: str | None = None  # asked at this time or before
+    due_by: str | None = None  # with a deadline at this time or before; listed by deadline
+
+    def matches(self, request: RequestEntry) -> bool:
+        return (
+            self.workflow in (None, request.workflow)
+            and self.run_id in (None, request.run_id)
+            and (self.asked_by is None or request.at <= self.asked_by)
+            and (self.due_by is None or (request.deadline is not None and request.deadline <= self.due_by))
+        )
+
+    def page(
+        self, requests: Iterable[RequestEntry], past: RequestEntry | None, limit: int | None
+    ) -> list[RequestEntry]:
+        """Return one page of the requests that match, for a store that holds all of them in memory.
+
+        Requests of one run must be passed in the order in which the run asked them.
+        """
+        # The sort is stable: requests that a run asked at the same moment stay in the order of asking.
+        ordered = sorted(filter(self.matches, requests), key=self._sort_key)
+        if past is not None:
+            last = self._sort_key(past)
+            ordered = [request for request in ordered if self._sort_key(request) >= last]
+            # If `past` was closed meanwhile, its neighbours with the same key come again: better
+            # twice than never.
+            ids = [(request.run_id, request.request_id) for request in ordered]
+            if (past.run_id, past.request_id) in ids:
+                ordered = ordered[ids.index((past.run_id, past.request_id)) + 1 :]
+        return ordered[:limit]
+
+    def _sort_key(self, request: RequestEntry) -> tuple[str, str]:
+        return (request.at if self.due_by is None else request.deadline or "", request.run_id)
+
+
+ANY_REQUEST = RequestFilter()
+
+
+def _searchable_texts(run: RunEntry) -> Iterator[str]:
+    yield from (run.run_id, run.workflow)
+    for tag in run.metadata.tags.items():
+        yield from tag
+
+
+_LOWER_CASE = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def fold_case(text: str) -> str:
+    """Return a string as searches compare it: A to Z become a to z, and nothing else changes.
+
+    Only ASCII, because SQLite's `lower` and PostgreSQL's in the C collation fold no more: every
+    store must find the same runs.
+    """
+    return text.translate(_LOWER_CASE)
+
+
+def prefix_end(prefix: str) -> str | None:
+    """Return the first text after all those that start with `prefix`; None if there is none.
+
+    Texts are compared by code points. With this bound, a search by prefix is a range query that an
+    index can answer.
+    """
+    for end in range(len(prefix), 0, -1):
+        following = ord(prefix[end - 1]) + 1
+        if following <= sys.maxunicode:
+            # U+D800 to U+DFFF are surrogates, which UTF-8 cannot encode: skip them.
+            return prefix[: end - 1] + chr(0xE000 if 0xD800 <= following < 0xE000 else following)
+    return None

@@ -1,0 +1,150 @@
+"""The values that pass through the port: entries, records, requests, effects of a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+
+# gc=False: the fields are strings and numbers, which cannot form reference cycles, so the garbage
+# collector need not track the thousands of entries that a long list holds.
+class _Value(msgspec.Struct, frozen=True, gc=False):
+    """The base of everything that is passed through the port."""
+
+
+class Entry(_Value, frozen=True):
+    """What is known of a record without reading its body."""
+
+    run_id: str
+    number: int  # position in the run's sequence of commits
+    checkpoint_id: str
+    workflow: str
+    status: str
+    iteration: int
+    at: str  # UTC, ISO 8601
+    is_snapshot: bool  # the body stands alone; otherwise it is a delta to the record before it
+    outputs: bool  # the body contains outputs
+    # The run keeps only its latest checkpoint: once a later record exists, readers do not see this
+    # one.
+    latest_only: bool = False
+
+
+class Record(_Value, frozen=True):
+    """One commit as it is stored. The body is UTF-8 JSON text."""
+
+    entry: Entry
+    body: bytes
+
+
+class RequestEntry(_Value, frozen=True):
+    """What is known of an open request without reading its payload."""
+
+    run_id: str
+    request_id: str
+    workflow: str
+    executor: str
+    request_type: str
+    response_type: str
+    schema: str  # JSON schema of an acceptable response, as JSON text
+    at: str  # when it was asked; UTC, ISO 8601
+    deadline: str | None = None
+
+
+class Wake(_Value, frozen=True):
+    """A run that wants to be resumed at a certain time."""
+
+    run_id: str
+    workflow: str
+    at: str  # UTC, ISO 8601
+
+
+class RunMetadata(_Value, frozen=True):
+    """What never changes in a run, as far as runs are listed and searched by it."""
+
+    tags: Mapping[str, str] = {}
+    # The run that this one works for; requests are listed under the caller.
+    caller: str | None = None
+
+
+class RunEntry(_Value, frozen=True):
+    """What is known of a run without reading a body: where it is now."""
+
+    run_id: str
+    workflow: str
+    status: str
+    number: int  # of its newest record, like the fields up to `at`
+    checkpoint_id: str
+    iteration: int
+    at: str  # UTC, ISO 8601
+    began: str  # `at` of the first record that was stored
+    metadata: RunMetadata
+
+
+class LogRow(_Value, frozen=True):
+    """One entry of a superstep log."""
+
+    place: int  # the commit that put the messages of the superstep in flight
+    key: str
+    body: bytes
+
+
+class SignalRow(_Value, frozen=True):
+    """One signal that is not consumed."""
+
+    key: str
+    body: bytes
+
+
+class OpenedRun(_Value, frozen=True):
+    """Everything a driver needs to continue a run, read at one moment."""
+
+    # The newest snapshot and every record since; empty if the run is not stored.
+    records: Sequence[Record] = ()
+    log: Sequence[LogRow] = ()
+    signals: Sequence[SignalRow] = ()  # oldest first
+    fence: int | None = None  # of the lease that was acquired; None if none was asked for
+
+
+class LeaseReport(_Value, frozen=True):
+    """How the leases of a process stand."""
+
+    lost: Sequence[str] = ()  # runs that another process has acquired
+    signalled: Sequence[str] = ()  # runs with pending signals
+
+
+class CommitEffects(_Value, frozen=True):
+    """What happens in the same transaction as a record: all of it, or none."""
+
+    drop_log_through: int | None = None  # drop the superstep log up to this place
+    # Keys of the signals that caused the record; they become tombstones, even if never sent here.
+    consumed: tuple[str, ...] = ()
+    asked: tuple[RequestEntry, ...] = ()  # requests that are open from now on
+    # Ids of requests that no longer are; one record may close an id and ask it again.
+    closed: tuple[str, ...] = ()
+    wake: str | None = None  # when the run wants to be resumed; replaces the previous time
+    # Replaces the stored one; None: unchanged, or empty if the run is new.
+    metadata: RunMetadata | None = None
+    drop_below: int | None = None  # drop the records before this number, except those with outputs
+    fence: int | None = None  # of the lease under which the record is written
+    release: bool = False  # end that lease: the driver will not write again
+    # What to keep of earlier records: each replaces that of its number, if stored.
+    reduced: tuple[Record, ...] = ()
+
+
+NO_EFFECTS = CommitEffects()
+
+
+class DamagedRun(_Value, frozen=True):
+    """A run that cannot be listed. `run_id` is None if not even that can be read."""
+
+    run_id: str | None
+    why: str
+
+
+class Survey(_Value, frozen=True):
+    """All runs of a store: those that can be listed, and the damaged ones."""
+
+    runs: Sequence[RunEntry] = ()
+    damaged: Sequence[DamagedRun] = ()
+    flaws: Sequence[str] = ()  # what is wrong with the store itself, one sentence each
