@@ -73,15 +73,15 @@ class RequestFilter(msgspec.Struct, frozen=True):
 
     workflow: str | None = None
     run_id: str | None = None
-    asked_by: str | None = None  # asked at this time or before
-    due_by: str | None = None  # with a deadline at this time or before; listed by deadline
+    asked_until: str | None = None  # asked at this time or before
+    due_until: str | None = None  # with a deadline at this time or before; listed by deadline
 
     def matches(self, request: RequestEntry) -> bool:
         return (
             self.workflow in (None, request.workflow)
             and self.run_id in (None, request.run_id)
-            and (self.asked_by is None or request.at <= self.asked_by)
-            and (self.due_by is None or (request.deadline is not None and request.deadline <= self.due_by))
+            and (self.asked_until is None or request.at <= self.asked_until)
+            and (self.due_until is None or (request.deadline is not None and request.deadline <= self.due_until))
         )
 
     def page(
@@ -104,7 +104,7 @@ class RequestFilter(msgspec.Struct, frozen=True):
         return ordered[:limit]
 
     def _sort_key(self, request: RequestEntry) -> tuple[str, str]:
-        return (request.at if self.due_by is None else request.deadline or "", request.run_id)
+        return (request.at if self.due_until is None else request.deadline or "", request.run_id)
 
 
 ANY_REQUEST = RequestFilter()

@@ -159,7 +159,7 @@ class Index(Protocol):
         past: RequestEntry | None = None,
         limit: int | None = None,
     ) -> list[RequestEntry]:
-        """Return the open requests that match, oldest first (by deadline, with `due_by`).
+        """Return the open requests that match, oldest first (by deadline, with `due_until`).
 
         At most `limit`, continuing after `past`, which may have been closed meanwhile; then other
         requests that its run asked at the same moment may be repeated. The cost grows with the
