@@ -7,6 +7,7 @@ import inspect
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -51,11 +52,16 @@ def test_a_wrapper_without_a_method_is_a_type_error(tmp_path: Path) -> None:
     ]
     environment = os.environ | {"MYPYPATH": str(Path(stepwell.__file__).parents[1])}
     done = subprocess.run(
-        [*command, *expected], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "mypy", *options, *expected],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     missing: dict[str, list[str]] = {name: [] for name in expected}
     lines = done.stdout.splitlines()
-    for line, following in zip(lines, lines[1:], strict=False):
+    for line, following in pairwise(lines):
         if 'is missing following "Store" protocol member' in line:
             missing[line.partition(":")[0]].append(following.rpartition("note:")[2].strip())
     assert missing == expected, done.stdout + done.stderr
