@@ -21,11 +21,11 @@ from stepwell.model.commit import Stamp
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.valid_text import is_text
 from stepwell.storage import clock
-from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import checkpoint_id, new_run_id
 from stepwell.storage.lease import this_process
 from stepwell.storage.signals import cancel_key, write_cancel
+from stepwell.storage.store_archive import StoreArchive
 
 _OVER = (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
 _POLL_SECONDS = 0.25
@@ -122,7 +122,7 @@ async def _commit(archive: StoreArchive, head: Checkpoint, reason: str | None) -
     commit = replace(kernel.cancel(head, stamp), warnings=(f"cancelled: {reason}",) if reason else ())
     after = kernel.apply(head.header, head, commit)
     # Other signals stay: they are applied when the run is resumed.
-    signals = tuple(key for key, _ in await archive.pending_signals(head.run_id) if key.startswith("cancel/"))
+    signals = tuple(s.key for s in await archive.pending_signals(head.run_id) if s.key.startswith("cancel/"))
     await store_commit(archive, commit, after, before=head, consumed=signals)
     return after
 

@@ -17,10 +17,12 @@ from stepwell.model.event import WorkflowRunState
 from stepwell.model.log_keys import RecalledLog
 from stepwell.model.payload import Payload
 from stepwell.model.valid_text import is_text
-from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.filters import RunFilter
 from stepwell.storage.ids import child_run_id
-from stepwell.storage.port import RunEntry, Store
+from stepwell.storage.port import Store
+from stepwell.storage.store_archive import StoreArchive
+from stepwell.storage.stored_values import RunEntry
 from stepwell.workflows.workflow import Workflow
 
 _PAGE = 200  # runs per page of the list
@@ -102,7 +104,7 @@ async def check(
 async def _entries(store: Store, name: str, statuses: tuple[WorkflowRunState, ...]) -> AsyncIterator[RunEntry]:
     for status in statuses if is_text(name) else ():
         past: RunEntry | None = None
-        while page := await store.runs(workflow=name, status=status.value, past=past, limit=_PAGE):
+        while page := await store.runs(RunFilter(workflow=name, status=status.value), past=past, limit=_PAGE):
             for entry in page:
                 yield entry
             past = page[-1]
@@ -147,23 +149,11 @@ class _Check:
     async def find_changes(self, run_id: str, definition: WorkflowDefinition) -> list[str]:
         """Return what migrations would change in a run, in sentences; empty if it needs none."""
         archive = StoreArchive(self._store, definition.codec)
-        checkpoint, log = await self._load(archive, run_id)
-        signals = await self._store.pending_signals(run_id)
-        return await self._check_checkpoint(archive, make_compatible(definition, checkpoint, log, signals), definition)
-
-    async def _load(self, archive: StoreArchive, run_id: str) -> tuple[Checkpoint, RecalledLog]:
-        # Head and superstep log are two reads. If the run committed in between, the log belongs to
-        # another place than the head, so both are read again. A run that outruns every try is
-        # judged by what the last one saw.
-        for attempt in range(1, _TRIES + 1):
-            checkpoint = await archive.head(run_id)
-            if checkpoint is None:
-                break
-            log = await archive.read_log(run_id, checkpoint.place)
-            head = await self._store.head(run_id)
-            if attempt == _TRIES or (head is not None and head.entry.number == checkpoint.number):
-                return checkpoint, log
-        raise CheckpointMissing(f"run {run_id!r} is not in this store")
+        stored = await archive.look(run_id)
+        if stored.head is None:
+            raise CheckpointMissing(f"run {run_id!r} is not in this store")
+        compatible = make_compatible(definition, stored.head, stored.log, stored.signals)
+        return await self._check_checkpoint(archive, compatible, definition)
 
     async def _check_checkpoint(
         self, archive: StoreArchive, compatible: CompatibleRun, definition: WorkflowDefinition
@@ -188,8 +178,7 @@ class _Check:
         # The caller was forked or restored: the checkpoint it refers to belongs to the run before,
         # and is not necessarily its head. `needed = 0` also finds it in a run that keeps only its
         # latest checkpoint.
-        child_archive = StoreArchive(self._store, inner.codec)
-        child_archive.needed = 0
+        child_archive = StoreArchive(self._store, inner.codec, needed=0)
         source = await child_archive.find(child.checkpoint_id)
         if source is None:
             problem = f"run {child.run_id!r} of the sub-workflow {child.executor!r}"
@@ -213,7 +202,7 @@ class _Check:
             # The id is derived, so whether the sub-workflow was called shows in whether such a run
             # exists.
             run_id = child_run_id(checkpoint.run_id, checkpoint.header.epoch, delivery.id)
-            if inner is None or delivery.id in compatible.log.outcomes or await self._store.head(run_id) is None:
+            if inner is None or delivery.id in compatible.log.outcomes or await self._store.run(run_id) is None:
                 continue
             changes += _name_inner_run(run_id, await self.find_changes(run_id, inner))
         return changes

@@ -10,10 +10,12 @@ from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing, StepwellError
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.valid_text import is_text
-from stepwell.storage.archive import StoreArchive, is_head, superseded_error
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.port import Entry, RunEntry, RunFilter, Store
+from stepwell.storage.filters import CheckpointFilter, RunFilter
+from stepwell.storage.port import Store
 from stepwell.storage.run_list import RunInfo, run_info
+from stepwell.storage.store_archive import StoreArchive, is_head, superseded_error
+from stepwell.storage.stored_values import Entry, RunEntry
 
 SHORTEST = 4  # characters of a shortened id
 _MOST_CANDIDATES = 5
@@ -73,8 +75,8 @@ async def find_checkpoint(storage: BuiltInStorage, text: str) -> CheckpointInfo:
         raise await _no_match(store, "checkpoint or run", text)
     if (entry := await store.locate(text)) is not None:
         return _info(await _check_readable(store, entry))
-    if (head := await store.head(text)) is not None:
-        return _info(head.entry)
+    if (exact := await store.run(text)) is not None:
+        return CheckpointInfo(exact.run_id, exact.checkpoint_id, exact.number)
     # After the exact ids: an id chosen by a user may itself end in @5.
     if match := _NUMBERED.fullmatch(text):
         run = await _load_run(store, match[1])
@@ -82,7 +84,8 @@ async def find_checkpoint(storage: BuiltInStorage, text: str) -> CheckpointInfo:
     if runs := await _find_by_prefix(store, text):
         run = _require_unique(text, runs, [entry.run_id for entry in runs])
         return CheckpointInfo(run.run_id, run.checkpoint_id, run.number)
-    entries = await store.checkpoints(text, limit=_ENOUGH) if _is_long_enough(text) else []
+    long_enough = _is_long_enough(text)
+    entries = await store.checkpoints(CheckpointFilter(prefix=text), limit=_ENOUGH) if long_enough else []
     if not entries:
         raise await _no_match(store, "checkpoint or run", text)
     return _info(await _check_readable(store, _require_unique(text, entries, [_label(entry) for entry in entries])))
@@ -107,7 +110,7 @@ async def _load_run(store: Store, text: str) -> RunEntry:
 async def _find_by_prefix(store: Store, text: str) -> list[RunEntry]:
     if not (is_text(text) and _is_long_enough(text)):
         return []
-    return await store.runs(inner=True, run_filter=RunFilter(prefix=text), limit=_ENOUGH)
+    return await store.runs(RunFilter(prefix=text, children=True), limit=_ENOUGH)
 
 
 async def _find_by_number(store: Store, run_id: str, number: int) -> CheckpointInfo:
@@ -115,9 +118,9 @@ async def _find_by_number(store: Store, run_id: str, number: int) -> CheckpointI
         records = await store.history(run_id, after=number - 1, upto=number)
         if records:
             return _info(await _check_readable(store, records[0].entry))
-        head = await store.newest(run_id=run_id)
+        newest = await store.checkpoints(CheckpointFilter(run_id=run_id), limit=1)
         # Not NotFound: the number is right, and no other number than the head's can be read.
-        if head is not None and head.fleeting and number < head.number:
+        if newest and (head := newest[0]).latest_only and number < head.number:
             raise CheckpointMissing(
                 f"checkpoint {number} of run {run_id!r} is not stored any more: the run keeps only its latest "
                 f"checkpoint, which is {run_id}@{head.number}"
@@ -136,7 +139,7 @@ async def _find_by_number(store: Store, run_id: str, number: int) -> CheckpointI
 async def _check_readable(store: Store, entry: Entry) -> Entry:
     # With LatestOnly, a superseded record may still be stored for a while; readers must not depend
     # on that.
-    if entry.fleeting and not await is_head(store, entry):
+    if entry.latest_only and not await is_head(store, entry):
         raise superseded_error(entry)
     return entry
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,12 +14,12 @@ from stepwell.engine.responses import check_no_caller
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.request import Request
-from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.json_text import json_of
 from stepwell.storage.pending_requests import PendingRequest
-from stepwell.storage.signals import PlainResponseSignal, ResponseSignal, is_of_epoch, read_signal
+from stepwell.storage.signals import PlainResponseSignal, ResponseSignal, find_signalled, is_of_epoch, read_signal
+from stepwell.storage.store_archive import StoreArchive
 
 _read_schema = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -80,13 +79,14 @@ async def find_pending_answers(storage: BuiltInStorage, requests: Sequence[Pendi
     runs = list(dict.fromkeys(question.run_id for question in requests))
     # One query for all runs: most have no signals, and reading a checkpoint for each would cost far
     # more.
-    signalled = await asyncio.to_thread(storage._store.runs_with_signals, runs) if runs else []
+    signalled = await find_signalled(storage._store, runs)
     questions = [question for run_id in signalled for question in await open_requests(storage, run_id)]
     return {(question.run_id, question.request_id) for question in questions if question.answered}
 
 
 async def _find_answers(archive: StoreArchive, head: Checkpoint) -> set[str]:
-    signals = [(key, read_signal(head.run_id, key, body)) for key, body in await archive.pending_signals(head.run_id)]
+    pending = await archive.pending_signals(head.run_id)
+    signals = [(row.key, read_signal(head.run_id, row.key, row.body)) for row in pending]
     # An answer of an earlier epoch was given before the run was moved back, and will not be
     # applied.
     return {

@@ -14,10 +14,10 @@ from stepwell.engine.responses import check_no_caller, has_passed
 from stepwell.errors import RequestExpired, UnknownRequest
 from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.request import Request
-from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.signals import plain_key, write_plain_response
+from stepwell.storage.store_archive import StoreArchive
 
 
 async def respond(storage: BuiltInStorage, run: str, request_id: str, value: Any) -> None:

@@ -12,11 +12,11 @@ from stepwell.admin.diffs.documents import document_of
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing
 from stepwell.kernel.lifecycle import drop_undone
-from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.filters import fold_case
 from stepwell.storage.json_text import json_of
-from stepwell.storage.port import fold_case
 from stepwell.storage.run_list import RunInfo
+from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.wire.format import read_commit
 
 _PAGE = 100

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from stepwell.errors import DefinitionError
 from stepwell.model.checkpoint import Retention
@@ -18,9 +18,10 @@ from stepwell.model.valid_text import is_text
 from stepwell.storage import clock
 from stepwell.storage.checkpoint_list import list_entries
 from stepwell.storage.due_runs import DueRun, due_run, stored_moment
+from stepwell.storage.filters import RequestFilter, RunFilter
 from stepwell.storage.integrity import Cipher, VerifiedStore
 from stepwell.storage.lease import LEASE, validate_lease
-from stepwell.storage.port import RunFilter, Store
+from stepwell.storage.port import Store
 from stepwell.storage.run_list import RunInfo, run_info
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class BuiltInStorage:
     ) -> None:
         if not isinstance(retention, Retention):
             raise DefinitionError(f"retention must be FullHistory or LatestOnly, not {retention!r}")
-        self._store = cast(Store, VerifiedStore(store, seal, lease=validate_lease(lease)))
+        self._store: Store = VerifiedStore(store, seal)
+        self._lease = validate_lease(lease)
         self.retention = retention
 
     # ---------------------------------------------------------------- checkpoints
@@ -77,10 +79,9 @@ class BuiltInStorage:
         before: str | None = None,
         limit: int | None = None,
     ) -> list[WorkflowCheckpoint]:
-        """Return the checkpoints of a workflow, of a run, or all, in the order of their commits.
+        """Return the checkpoints of a workflow, of a run, or all, oldest first.
 
-        With `limit`, the newest so many; with `before`, those committed before the checkpoint with
-        that id.
+        With `limit`, the newest so many; with `before`, those before the checkpoint with that id.
         """
         from stepwell.storage import checkpoint_bodies  # lazy: 40 ms
 
@@ -96,7 +97,7 @@ class BuiltInStorage:
         before: str | None = None,
         limit: int | None = None,
     ) -> list[str]:
-        """Return the ids of those checkpoints, in the order of their commits.
+        """Return the ids of those checkpoints, oldest first.
 
         No payload is read.
         """
@@ -136,15 +137,12 @@ class BuiltInStorage:
             return []
         wanted = None if status is None else WorkflowRunState(status).value
         past = None if after is None else after._entry
-        times = [None if at is None else stored_moment(at) for at in (since, until, changed_since, changed_until)]
-        entries = await self._store.runs(
-            workflow=workflow_name,
-            status=wanted,
-            tags=tags,
-            run_filter=RunFilter(prefix, text, *times),
-            past=past,
-            limit=limit,
+        times = {"since": since, "until": until, "changed_since": changed_since, "changed_until": changed_until}
+        moments = {name: stored_moment(at) for name, at in times.items() if at is not None}
+        run_filter = RunFilter(
+            workflow=workflow_name, status=wanted, tags=tags or {}, prefix=prefix, text=text, **moments
         )
+        entries = await self._store.runs(run_filter, past=past, limit=limit)
         return [run_info(entry) for entry in entries]
 
     async def get_run(self, run_id: str) -> RunInfo | None:
@@ -200,14 +198,14 @@ class BuiltInStorage:
         *,
         workflow_name: str | None = None,
         run_id: str | None = None,
-        asked_by: datetime | None = None,
-        due_by: datetime | None = None,
+        asked_until: datetime | None = None,
+        due_until: datetime | None = None,
         after: PendingRequest | None = None,
         limit: int | None = None,
     ) -> list[PendingRequest]:
         """Return the open requests of a workflow, of a run, or all, oldest first.
 
-        `asked_by`: asked at that time or before. `due_by`: with a deadline at that time or before,
+        `asked_until`: asked at that time or before. `due_until`: with a deadline at that time or before,
         ordered by deadline. At most `limit`, continuing after `after`, the last one of the previous
         page. No payload is read, and a page costs what is on it.
         """
@@ -215,14 +213,14 @@ class BuiltInStorage:
 
         if not _are_storable(workflow_name, run_id):
             return []
-        pending = await self._store.pending(
+        request_filter = RequestFilter(
             workflow=workflow_name,
             run_id=run_id,
-            asked_by=None if asked_by is None else stored_moment(asked_by),
-            due_by=None if due_by is None else stored_moment(due_by),
-            past=None if after is None else after._entry,
-            limit=limit,
+            asked_until=None if asked_until is None else stored_moment(asked_until),
+            due_until=None if due_until is None else stored_moment(due_until),
         )
+        past = None if after is None else after._entry
+        pending = await self._store.requests(request_filter, past=past, limit=limit)
         return [pending_request(request) for request in pending]
 
     async def due_runs(self, *, by: datetime | None = None, workflow_name: str | None = None) -> list[DueRun]:
@@ -268,12 +266,12 @@ def _are_storable(*names: str | None) -> bool:
 def open_archive(storage: CheckpointStorage, workflow: str, codec: Codec) -> Archive:
     """Return the best archive that a storage allows: on its store, or on the six methods alone."""
     # Imported here for the reason in the module docstring: listing runs needs no archive.
-    from stepwell.storage.archive import StoreArchive  # lazy: 40 ms
     from stepwell.storage.checkpoint_storage import ContractArchive, check_contract  # lazy: 40 ms
+    from stepwell.storage.store_archive import StoreArchive  # lazy: 40 ms
 
     check_contract(storage)
     if isinstance(storage, BuiltInStorage) and not _overrides_contract(storage):
-        return StoreArchive(storage._store, codec, storage.retention)
+        return StoreArchive(storage._store, codec, storage.retention, lease=storage._lease)
     return ContractArchive(storage, workflow, codec)
 
 

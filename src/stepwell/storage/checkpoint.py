@@ -26,7 +26,7 @@ from stepwell.model.payload import Payload
 from stepwell.storage import clock
 from stepwell.storage.checkpoint_validation import check_parts
 from stepwell.storage.json_text import json_of
-from stepwell.storage.port import Entry, Record
+from stepwell.storage.stored_values import Entry, Record
 from stepwell.storage.wire.format import header_of, read_commit, read_requests, write_commit
 from stepwell.storage.wire.shapes import FORMAT
 

@@ -13,10 +13,12 @@ from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind
 from stepwell.model.event import WorkflowEvent
 from stepwell.model.message import RoutedMessage
-from stepwell.storage.archive import StoreArchive, is_head, superseded_error
 from stepwell.storage.checkpoint import WorkflowCheckpoint, WorkflowMessage, record_of, unview, view, view_message
-from stepwell.storage.port import CommitEffects, Entry, Record, Store
+from stepwell.storage.filters import CheckpointFilter
+from stepwell.storage.port import Store
 from stepwell.storage.record import build_record, fold, metadata_of, pending_of, wake_of
+from stepwell.storage.store_archive import StoreArchive, is_head, superseded_error
+from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Entry, Record
 from stepwell.storage.wire.format import header_of, read_commit
 
 
@@ -25,14 +27,14 @@ async def save(store: Store, checkpoint: WorkflowCheckpoint) -> str:
     at, _ = unview(checkpoint, DEFAULT_CODEC)
     pending = pending_of(at.header, at.requests.values())
     effects = CommitEffects(asked=pending, wake=wake_of(at), metadata=metadata_of(at.header))
-    await store.put(record_of(checkpoint), effects)
+    await store.rewrite(at.run_id, insert=record_of(checkpoint), effects=effects)
     return checkpoint.checkpoint_id
 
 
 async def load(store: Store, checkpoint_id: str) -> WorkflowCheckpoint:
     """Return a checkpoint. Raises CheckpointMissing if it is not stored, or was superseded in a LatestOnly run."""
     entry = await _entry(store, checkpoint_id)
-    if entry.fleeting and not await is_head(store, entry):
+    if entry.latest_only and not await is_head(store, entry):
         raise superseded_error(entry)
     return view(*await StoreArchive(store, DEFAULT_CODEC).at(entry))
 
@@ -49,25 +51,32 @@ async def load_all(store: Store, entries: Sequence[Entry]) -> list[WorkflowCheck
 
 async def latest(store: Store, workflow_name: str | None, run_id: str | None) -> WorkflowCheckpoint | None:
     """Return the head of a run; without `run_id`, the newest checkpoint of all matching runs."""
-    while (entry := await _find_latest(store, workflow_name, run_id)) is not None:
-        chain = await store.chain(entry.run_id, entry.number)
-        if chain:  # otherwise it was dropped meanwhile, because the run has a newer head
-            return view(*fold(chain, DEFAULT_CODEC)[-1])
+    if run_id is not None:
+        records = await store.read(run_id)
+        is_wanted = bool(records) and workflow_name in (None, records[-1].entry.workflow)
+        return view(*fold(records, DEFAULT_CODEC)[-1]) if is_wanted else None
+    while (entry := await _find_latest(store, workflow_name)) is not None:
+        records = await store.read(entry.run_id, entry.number)
+        if records:  # otherwise it was dropped meanwhile, because the run has a newer head
+            return view(*fold(records, DEFAULT_CODEC)[-1])
     return None
 
 
 async def delete(store: Store, checkpoint_id: str) -> bool:
     """Delete a checkpoint; return False if it is not stored. Deleting the head moves its run back."""
     while (entry := await store.locate(checkpoint_id)) is not None:
-        if entry.fleeting:  # the only visible checkpoint of its run
+        if entry.latest_only:  # the only visible checkpoint of its run
             return await is_head(store, entry) and await store.drop(entry.run_id)
         # The next record may be a delta to this one: it is rewritten as a snapshot.
         follower = await _as_snapshot(store, entry.run_id, entry.number + 1)
         before = await _before(store, entry)
-        pending = () if before is None else pending_of(before.header, before.requests.values())
-        wake = None if before is None else wake_of(before)
+        effects = NO_EFFECTS
+        if before is not None:
+            asked = pending_of(before.header, before.requests.values())
+            effects = CommitEffects(asked=asked, wake=wake_of(before))
         with suppress(CommitConflict):  # the run has moved meanwhile: look again
-            return await store.remove(entry.run_id, entry.number, follower=follower, asked=pending, wake=wake)
+            removed = await store.rewrite(entry.run_id, replace=follower, remove=[entry.number], effects=effects)
+            return removed > 0
     return False
 
 
@@ -105,42 +114,33 @@ def _by_run(entries: Sequence[Entry]) -> dict[str, list[int]]:
 
 async def _fold_range(store: Store, run_id: str, first: int, last: int) -> list[tuple[Checkpoint, Commit]]:
     """Return the stored checkpoints of a run between two numbers, with their commits."""
-    base = await store.chain(run_id, first)
+    base = await store.read(run_id, first)
     more = await store.history(run_id, after=first, upto=last) if first < last else []
     return fold([*base, *more], DEFAULT_CODEC) if base else []
 
 
-async def _find_latest(store: Store, workflow_name: str | None, run_id: str | None) -> Entry | None:
-    if run_id is None:
-        return await store.newest(workflow=workflow_name)
-    # Not `store.newest`: the checkpoint stored last is not the head if it was saved by hand with a
-    # lower number.
-    head = await store.head(run_id)
-    return head.entry if head is not None and workflow_name in (None, head.entry.workflow) else None
+async def _find_latest(store: Store, workflow_name: str | None) -> Entry | None:
+    newest = await store.checkpoints(CheckpointFilter(workflow=workflow_name), limit=1)
+    return newest[0] if newest else None
 
 
-async def _as_snapshot(store: Store, run_id: str, number: int) -> Record | None:
-    chain = await store.chain(run_id, number)
-    if not chain or chain[-1].entry.is_snapshot:
-        return None
-    checkpoint, commit = fold(chain, DEFAULT_CODEC)[-1]
-    return build_record(commit, checkpoint, snapshot=True)
+async def _as_snapshot(store: Store, run_id: str, number: int) -> list[Record]:
+    """Return a record as a snapshot; empty if it is one, or is not stored."""
+    records = await store.read(run_id, number)
+    if not records or records[-1].entry.is_snapshot:
+        return []
+    checkpoint, commit = fold(records, DEFAULT_CODEC)[-1]
+    return [build_record(commit, checkpoint, snapshot=True)]
 
 
 async def _before(store: Store, entry: Entry) -> Checkpoint | None:
     """Return the head of the run once the entry is deleted; None if the entry is not the head now."""
-    chain = await _chain_before(store, entry) if await is_head(store, entry) else []
-    return fold(chain, DEFAULT_CODEC)[-1][0] if chain else None
-
-
-async def _chain_before(store: Store, entry: Entry) -> list[Record]:
-    chain = await store.chain(entry.run_id, entry.number - 1)
-    if chain:
-        return chain
-    # Other checkpoints may have been deleted, so the one before need not have the number before.
-    numbers = [stored.number for stored in await store.entries(run_id=entry.run_id)]
-    before = max((number for number in numbers if number < entry.number), default=None)
-    return [] if before is None else await store.chain(entry.run_id, before)
+    if not await is_head(store, entry):
+        return None
+    # Others may have been deleted, so the one before need not have the number before.
+    before = await store.checkpoints(CheckpointFilter(run_id=entry.run_id), before=entry, limit=1)
+    records = await store.read(entry.run_id, before[0].number) if before else []
+    return fold(records, DEFAULT_CODEC)[-1][0] if records else None
 
 
 async def _commits(store: Store, checkpoint_id: str) -> list[tuple[str, Commit]]:
@@ -157,7 +157,7 @@ async def _commits(store: Store, checkpoint_id: str) -> list[tuple[str, Commit]]
 
 async def _backwards(store: Store, entry: Entry | None) -> AsyncIterator[tuple[str, Commit]]:
     while entry is not None:
-        if entry.fleeting:
+        if entry.latest_only:
             raise CheckpointMissing(f"run {entry.run_id!r} keeps only its latest checkpoint: its history is not stored")
         records = await store.history(entry.run_id, upto=entry.number)
         read = [read_commit(record, DEFAULT_CODEC) for record in records]

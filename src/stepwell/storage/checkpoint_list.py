@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from stepwell.storage.port import Entry, Store
+from stepwell.storage.filters import CheckpointFilter
+from stepwell.storage.port import Store
+from stepwell.storage.stored_values import Entry
 
 
 async def list_entries(
     store: Store, workflow: str | None, run_id: str | None, before: str | None, limit: int | None
 ) -> list[Entry]:
-    """Return the last `limit` visible entries committed before `before`, oldest first."""
+    """Return the last `limit` visible entries before the checkpoint `before`, oldest first."""
     _check_limit(limit)
     entries: list[Entry] = []
+    criteria = CheckpointFilter(workflow, run_id)
+    last = None if before is None else await store.locate(before)
+    if before is not None and last is None:
+        return []
     # A page may contain hidden entries, so more pages may be needed to fill one for the caller.
     while limit is None or len(entries) < limit:
-        page = await store.entries(workflow=workflow, run_id=run_id, before=before, limit=limit)
+        page = await store.checkpoints(criteria, before=last, limit=limit)
         entries = await _visible(store, page) + entries
         if limit is None or len(page) < limit:
             return entries
-        before = page[0].checkpoint_id
+        last = page[0]
     return entries[len(entries) - limit :]
 
 
@@ -27,9 +33,6 @@ def _check_limit(limit: int | None) -> None:
 
 
 async def _visible(store: Store, page: list[Entry]) -> list[Entry]:
-    heads = {run: await _head_number(store, run) for run in {entry.run_id for entry in page if entry.fleeting}}
-    return [entry for entry in page if not entry.fleeting or entry.number == heads[entry.run_id]]
-
-
-async def _head_number(store: Store, run_id: str) -> int:
-    return max((entry.number for entry in await store.entries(run_id=run_id, limit=1)), default=-1)
+    runs = [await store.run(run_id) for run_id in {entry.run_id for entry in page if entry.latest_only}]
+    heads = {run.run_id: run.number for run in runs if run is not None}
+    return [entry for entry in page if not entry.latest_only or entry.number == heads.get(entry.run_id)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from stepwell.storage.checked_reads import read_moment
-from stepwell.storage.port import Wake
+from stepwell.storage.stored_values import Wake
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,17 +54,17 @@ class Seal:
         self._ciphers: dict[str, Any] = {name: AESGCM(key) for name, key in keys.items()}
         self._current = current
 
-    def close(self, text: bytes, place: bytes) -> bytes:
-        """Return a JSON object with the encrypted text. `place` is authenticated with it."""
+    def close(self, text: bytes, address: bytes) -> bytes:
+        """Return a JSON object with the encrypted text. `address` is authenticated with it."""
         # Random, because several processes encrypt with one key and cannot share a counter.
         nonce = os.urandom(_NONCE)
-        closed = self._ciphers[self._current].encrypt(nonce, text, place)
+        closed = self._ciphers[self._current].encrypt(nonce, text, address)
         return _encode(_SealedEnvelope(_Body(self._current, _text(nonce), _text(closed))))
 
-    def open(self, text: bytes, place: bytes, what: str) -> bytes:
+    def open(self, text: bytes, address: bytes, what: str) -> bytes:
         """Return the decrypted text.
 
-        Raises CannotUnseal, naming `what`, unless it was sealed for this place.
+        Raises CannotUnseal, naming `what`, unless it was sealed for this address.
         """
         # Loaded already: `__init__` has needed the package.
         from cryptography.exceptions import InvalidTag  # lazy: cryptography may not be installed
@@ -79,7 +79,7 @@ class Seal:
         if body.key not in self._ciphers:
             raise CannotUnseal(f"{what} was sealed with the key {body.key!r}, which is not among the keys of this Seal")
         try:
-            opened: bytes = self._ciphers[body.key].decrypt(nonce, closed, place)
+            opened: bytes = self._ciphers[body.key].decrypt(nonce, closed, address)
         except (InvalidTag, ValueError) as error:
             raise CannotUnseal(
                 f"{what} cannot be decrypted: it is damaged, in the wrong place, or was sealed with another key"

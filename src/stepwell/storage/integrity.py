@@ -1,134 +1,205 @@
-"""Integrity: a wrapper around every store that binds each body to its place.
+"""Integrity: a wrapper around every store that binds each body to its address.
 
-It adds a checksum to each body or, if there is a key, encrypts it.
+It adds a checksum to each body or, if there is a key, encrypts it. The address (run, number, key) is
+part of the checksum, so a body that was copied elsewhere is noticed like a damaged one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
 from stepwell.errors import CannotUnseal, CheckpointCorrupt
 from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.checksums import add_checksum, has_checksum, verify_checksum
-from stepwell.storage.lease import LEASE
-from stepwell.storage.port import NO_EFFECTS, CommitEffects, Entry, Pending, Record, Store
-from stepwell.storage.transactions import Transacting, Transaction, Translated
+from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, ANY_RUN, CheckpointFilter, RequestFilter, RunFilter
+from stepwell.storage.lease import Owner
+from stepwell.storage.port import Store
+from stepwell.storage.stored_values import (
+    NO_EFFECTS,
+    CommitEffects,
+    Entry,
+    LeaseReport,
+    LogRow,
+    OpenedRun,
+    Record,
+    RequestEntry,
+    RunEntry,
+    SignalRow,
+    Survey,
+    Wake,
+)
+from stepwell.storage.transactions import Transaction, Translated
 
 
 class Cipher(Protocol):
     """Encrypts bodies; `encryption.Seal` is the one we ship."""
 
-    def close(self, text: bytes, place: bytes) -> bytes: ...
-    def open(self, text: bytes, place: bytes, what: str) -> bytes:
+    def close(self, text: bytes, address: bytes) -> bytes: ...
+    def open(self, text: bytes, address: bytes, what: str) -> bytes:
         """Decrypt a body.
 
-        Raises CheckpointCorrupt, naming `what`, unless it was sealed for this place.
+        Raises CheckpointCorrupt, naming `what`, unless it was sealed for this address.
         """
 
 
-class _Head(msgspec.Struct):
+class _SealedMarker(msgspec.Struct):
     sealed: Any = None
 
 
-_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_marker = msgspec.json.Decoder(_SealedMarker).decode
 
 
 class VerifiedStore:
     """A store whose bodies are protected on the way in and verified on the way out.
 
-    It wraps the methods that carry bodies. Everything else is passed through to the store inside.
+    Entries, lists, leases and open requests carry no protected text; those calls are passed on.
+    Each one is written out: a method of the port that is missing here would be a body that is
+    stored unprotected.
     """
 
-    def __init__(self, store: Store, cipher: Cipher | None = None, *, lease: float = LEASE) -> None:
+    def __init__(self, store: Store, cipher: Cipher | None = None) -> None:
         self.inner, self._cipher = store, cipher
-        self.lease = lease  # seconds for which a driver of a run in this store gets a lease
 
     @property
     def is_sealed(self) -> bool:
         return self._cipher is not None
 
-    def __getattr__(self, name: str) -> Any:
-        # Entries, lists of runs, leases and open requests carry no protected text.
-        return getattr(self.inner, name)
+    @property
+    def completes_writes(self) -> bool:
+        return self.inner.completes_writes
+
+    @property
+    def keeps_order(self) -> bool:
+        return self.inner.keeps_order
 
     # ---------------------------------------------------------------- records
 
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         await self.inner.append(self._protect_record(record), self._protect_effects(effects))
 
-    async def put(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
-        await self.inner.put(self._protect_record(record), self._protect_effects(effects))
+    async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
+        opened = await self.inner.open(run_id, owner=owner, seconds=seconds)
+        return OpenedRun(
+            self._verify_records(opened.records),
+            [self._verify_log_row(run_id, row) for row in opened.log],
+            self._verify_signals(run_id, opened.signals),
+            opened.fence,
+        )
 
-    async def remove(
-        self,
-        run_id: str,
-        number: int,
-        *,
-        follower: Record | None = None,
-        asked: tuple[Pending, ...] = (),
-        wake: str | None = None,
-    ) -> bool:
-        protected = None if follower is None else self._protect_record(follower)
-        return await self.inner.remove(run_id, number, follower=protected, asked=asked, wake=wake)
-
-    async def thin_out(self, run_id: str, numbers: Sequence[int], *, rewritten: Sequence[Record] = ()) -> int:
-        return await self.inner.thin_out(run_id, numbers, rewritten=list(map(self._protect_record, rewritten)))
-
-    async def head(self, run_id: str) -> Record | None:
-        record = await self.inner.head(run_id)
-        return None if record is None else self._verify_record(record)
-
-    async def chain(self, run_id: str, number: int) -> list[Record]:
-        return list(map(self._verify_record, await self.inner.chain(run_id, number)))
+    async def read(self, run_id: str, number: int | None = None) -> list[Record]:
+        return self._verify_records(await self.inner.read(run_id, number))
 
     async def history(
         self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
     ) -> list[Record]:
         records = await self.inner.history(run_id, after=after, upto=upto, outputs_only=outputs_only)
-        return list(map(self._verify_record, records))
+        return self._verify_records(records)
 
     # ---------------------------------------------------------------- superstep log
 
     async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        protected = self._protect(body, _log_place(run_id, place, key))
+        protected = self._protect(body, _log_address(run_id, place, key))
         return await self.inner.write_log(run_id, place, key, protected, fence=fence)
 
-    async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
-        log: Mapping[str, bytes] = await self.inner.read_log(run_id, place)
-        return {
-            key: self._verify(body, _log_place(run_id, place, key), _log_title(run_id, key))
-            for key, body in log.items()
-        }
-
-    # A property and no method: a store without transactions has no such attribute, and then neither
-    # has this one.
-    @property
-    def transaction(self) -> Callable[..., Transaction[bytes]]:
-        begin = cast(Transacting, self.inner).transaction
-
-        def begin_protected(run_id: str, place: int, key: str, *, fence: int | None = None) -> Transaction[bytes]:
-            at, what = _log_place(run_id, place, key), _log_title(run_id, key)
-            return Translated(
-                begin(run_id, place, key, fence=fence),
-                lambda body: self._protect(body, at),
-                lambda body: self._verify(body, at, what),
-            )
-
-        return begin_protected
+    def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> Transaction[bytes] | None:
+        inner = self.inner.transaction(run_id, place, key, fence=fence)
+        if inner is None:
+            return None
+        return Translated(
+            inner,
+            lambda body: self._protect(body, _log_address(run_id, place, key)),
+            lambda body: self._verify_log_row(run_id, LogRow(place, key, body)).body,
+        )
 
     # ---------------------------------------------------------------- signals
 
     async def send(self, run_id: str, key: str, body: bytes) -> bool:
-        return await self.inner.send(run_id, key, self._protect(body, _signal_place(run_id, key)))
+        return await self.inner.send(run_id, key, self._protect(body, _signal_address(run_id, key)))
 
-    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
-        return [
-            (key, self._verify(body, _signal_place(run_id, key), f"signal {key!r} of run {run_id!r}"))
-            for key, body in await self.inner.pending_signals(run_id)
-        ]
+    async def pending_signals(self, run_id: str) -> list[SignalRow]:
+        return self._verify_signals(run_id, await self.inner.pending_signals(run_id))
+
+    # ---------------------------------------------------------------- leases
+
+    async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        return await self.inner.acquire(run_id, owner, seconds=seconds)
+
+    def renew(self, fences: Mapping[str, int], *, seconds: float | None) -> LeaseReport:
+        return self.inner.renew(fences, seconds=seconds)
+
+    async def release(self, run_id: str, owner: Owner) -> None:
+        await self.inner.release(run_id, owner)
+
+    # ---------------------------------------------------------------- lists
+
+    async def run(self, run_id: str) -> RunEntry | None:
+        return await self.inner.run(run_id)
+
+    async def runs(
+        self, run_filter: RunFilter = ANY_RUN, *, past: RunEntry | None = None, limit: int | None = None
+    ) -> list[RunEntry]:
+        return await self.inner.runs(run_filter, past=past, limit=limit)
+
+    async def checkpoints(
+        self,
+        checkpoint_filter: CheckpointFilter = ANY_CHECKPOINT,
+        *,
+        before: Entry | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
+        return await self.inner.checkpoints(checkpoint_filter, before=before, limit=limit)
+
+    async def locate(self, checkpoint_id: str) -> Entry | None:
+        return await self.inner.locate(checkpoint_id)
+
+    async def requests(
+        self,
+        request_filter: RequestFilter = ANY_REQUEST,
+        *,
+        past: RequestEntry | None = None,
+        limit: int | None = None,
+    ) -> list[RequestEntry]:
+        return await self.inner.requests(request_filter, past=past, limit=limit)
+
+    async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
+        return await self.inner.wakes(before=before, workflow=workflow)
+
+    # ---------------------------------------------------------------- maintenance
+
+    async def rewrite(
+        self,
+        run_id: str,
+        *,
+        insert: Record | None = None,
+        replace: Sequence[Record] = (),
+        remove: Sequence[int] = (),
+        effects: CommitEffects | None = None,
+    ) -> int:
+        return await self.inner.rewrite(
+            run_id,
+            insert=None if insert is None else self._protect_record(insert),
+            replace=[self._protect_record(record) for record in replace],
+            remove=remove,
+            effects=None if effects is None else self._protect_effects(effects),
+        )
+
+    async def drop(self, run_id: str) -> bool:
+        return await self.inner.drop(run_id)
+
+    async def survey(self) -> Survey:
+        return await self.inner.survey()
+
+    async def numbers(self, run_id: str) -> list[int]:
+        return await self.inner.numbers(run_id)
+
+    async def compact(self) -> int:
+        return await self.inner.compact()
+
+    async def close(self) -> None:
+        await self.inner.close()
 
     # ---------------------------------------------------------------- protecting and verifying
 
@@ -138,58 +209,72 @@ class VerifiedStore:
         return msgspec.structs.replace(effects, reduced=tuple(map(self._protect_record, effects.reduced)))
 
     def _protect_record(self, record: Record) -> Record:
-        return Record(record.entry, self._protect(record.body, _commit_place(record.entry)))
+        return Record(record.entry, self._protect(record.body, _commit_address(record.entry)))
 
-    def _verify_record(self, record: Record) -> Record:
-        entry = record.entry
-        what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
-        return Record(entry, self._verify(record.body, _commit_place(entry), what))
+    def _verify_records(self, records: Sequence[Record]) -> list[Record]:
+        return [
+            Record(entry, self._verify(record.body, _commit_address(entry), _commit_title(entry)))
+            for record in records
+            for entry in (record.entry,)
+        ]
 
-    def _protect(self, text: bytes, place: bytes) -> bytes:
+    def _verify_log_row(self, run_id: str, row: LogRow) -> LogRow:
+        what = f"entry {row.key!r} in the superstep log of run {run_id!r}"
+        return LogRow(row.place, row.key, self._verify(row.body, _log_address(run_id, row.place, row.key), what))
+
+    def _verify_signals(self, run_id: str, rows: Sequence[SignalRow]) -> list[SignalRow]:
+        return [
+            SignalRow(
+                row.key,
+                self._verify(row.body, _signal_address(run_id, row.key), f"signal {row.key!r} of run {run_id!r}"),
+            )
+            for row in rows
+        ]
+
+    def _protect(self, text: bytes, address: bytes) -> bytes:
         if self._cipher is not None:
-            return self._cipher.close(text, place)
-        return add_checksum(text, place)
+            return self._cipher.close(text, address)
+        return add_checksum(text, address)
 
-    def _verify(self, text: bytes, place: bytes, what: str) -> bytes:
+    def _verify(self, text: bytes, address: bytes, what: str) -> bytes:
         # With a key, only sealed bodies are accepted: otherwise an attacker who can write to the
         # store could replace a sealed text by a plain one.
         if self._cipher is not None:
-            return self._cipher.open(text, place, what)
+            return self._cipher.open(text, address, what)
         if has_checksum(text):
-            return verify_checksum(text, place, what)
+            return verify_checksum(text, address, what)
         raise _no_checksum_error(text, what)
 
 
-# The kinds "commit", "memory" and "mail" go into every checksum: they are part of the stored format
-# and keep their first names.
+# The kinds "commit", "log" and "signal" go into every checksum: they are part of the stored format.
 
 
-def _commit_place(entry: Entry) -> bytes:
-    return _place("commit", entry.run_id, entry.number, entry.checkpoint_id)
+def _commit_address(entry: Entry) -> bytes:
+    return _address("commit", entry.run_id, entry.number, entry.checkpoint_id)
 
 
-def _log_place(run_id: str, place: int, key: str) -> bytes:
-    return _place("memory", run_id, place, key)
+def _commit_title(entry: Entry) -> str:
+    return f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
 
 
-def _signal_place(run_id: str, key: str) -> bytes:
-    return _place("mail", run_id, key)
+def _log_address(run_id: str, place: int, key: str) -> bytes:
+    return _address("log", run_id, place, key)
 
 
-def _place(kind: str, run_id: str, *rest: str | int) -> bytes:
-    """Return the bytes that name the place of a body; no two places have the same.
+def _signal_address(run_id: str, key: str) -> bytes:
+    return _address("signal", run_id, key)
 
-    The length of the id keeps two places apart if an id contains a NUL, the separator.
+
+def _address(kind: str, run_id: str, *rest: str | int) -> bytes:
+    """Return the bytes that name where a body belongs; no two bodies have the same.
+
+    The length of the id keeps two addresses apart if an id contains a NUL, the separator.
     """
     return "\0".join(map(str, (kind, len(run_id), run_id, *rest))).encode("utf-8", "surrogatepass")
 
 
-def _log_title(run_id: str, key: str) -> str:
-    return f"entry {key!r} in the superstep log of run {run_id!r}"
-
-
 def _no_checksum_error(text: bytes, what: str) -> CheckpointCorrupt:
     """The error for a body without a checksum: it is sealed, or damaged."""
-    if decode_stored(_decode_head, text, what).sealed is not None:
+    if decode_stored(_decode_marker, text, what).sealed is not None:
         return CannotUnseal(f"{what} is sealed: open the storage with its key, seal=Seal(...)")
     return CheckpointCorrupt(f"{what} is damaged: its checksum is missing; restore it from a backup")

@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stepwell.storage.checked_reads import decode_stored
-from stepwell.storage.port import Record
+from stepwell.storage.stored_values import Record
 from stepwell.storage.wire.shapes import WireCommit
 
 _encode = msgspec.json.Encoder().encode

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from stepwell.errors import CheckpointCorrupt
 from stepwell.model.valid_text import is_text
 from stepwell.storage.checked_reads import read_moment
-from stepwell.storage.port import Entry
+from stepwell.storage.stored_values import Entry
 
 LONGEST = 10_000  # characters of an id or a tag: each is stored with every record, and in indexes
 LARGEST = 2**63 - 1  # what an integer column of SQLite and PostgreSQL holds

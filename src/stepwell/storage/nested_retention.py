@@ -16,10 +16,12 @@ from stepwell.kernel.apply import apply
 from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit
+from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.ids import forked_child_id
 from stepwell.storage.kept_outputs import outputs_alone
-from stepwell.storage.port import Entry, Record, RunEntry, Store
+from stepwell.storage.port import Store
 from stepwell.storage.record import build_record
+from stepwell.storage.stored_values import Entry, Record, RunEntry
 from stepwell.storage.wire.format import header_of, read_commit
 
 
@@ -62,11 +64,11 @@ async def drop_superseded(store: Store, codec: Codec, superseded: Superseded) ->
 
     It may be repeated after a crash, and continues where it stopped.
     """
-    head = await store.head(superseded.run_id)
+    newest = await store.checkpoints(CheckpointFilter(run_id=superseded.run_id), limit=1)
     # A child that keeps its full history drops nothing, whatever its caller keeps.
-    if head is None or not head.entry.fleeting:
+    if not newest or not newest[0].latest_only:
         return
-    upto = head.entry.number if superseded.upto is None else superseded.upto
+    upto = newest[0].number if superseded.upto is None else superseded.upto
     start = await _first_readable(store, superseded.run_id, min(superseded.first, upto))
     records = await store.history(superseded.run_id, after=start - 1, upto=upto)
     if not records or records[-1].entry.number != upto:
@@ -82,7 +84,7 @@ async def drop_superseded(store: Store, codec: Codec, superseded: Superseded) ->
     going = [record.entry.number for record in records[:-1] if not record.entry.outputs]
     reduced = [outputs_alone(record) for record in records[:-1] if record.entry.outputs]
     if going or reduced:
-        await store.thin_out(superseded.run_id, going, rewritten=[*reduced, *_as_snapshot(steps[-1])])
+        await store.rewrite(superseded.run_id, replace=[*reduced, *_as_snapshot(steps[-1])], remove=going)
 
 
 async def _first_readable(store: Store, run_id: str, first: int) -> int:
@@ -91,7 +93,7 @@ async def _first_readable(store: Store, run_id: str, first: int) -> int:
     An earlier call that crashed may have removed that snapshot. Then the record holds outputs alone
     and can be read by itself.
     """
-    entries = {entry.number: entry for entry in await store.entries(run_id=run_id)}
+    entries = {entry.number: entry for entry in await store.checkpoints(CheckpointFilter(run_id=run_id))}
     start = max((number for number, entry in entries.items() if entry.is_snapshot and number <= first), default=first)
     return start if all(number in entries for number in range(start, first)) else first
 
@@ -128,7 +130,9 @@ async def drop_left_over(store: Store, codec: Codec, at: Checkpoint, commit: Com
         if child is None:
             places += [(run.run_id, run.number) for run in await _find_inner_runs(store, at.header, key)]
     for run_id, number in places:
-        old = [entry.number for entry in await store.entries(run_id=run_id) if _is_old(entry, number)]
+        old = [
+            entry.number for entry in await store.checkpoints(CheckpointFilter(run_id=run_id)) if _is_old(entry, number)
+        ]
         if old:
             await drop_superseded(store, codec, Superseded(run_id, min(old), number))
 
@@ -143,4 +147,4 @@ async def _find_inner_runs(store: Store, header: RunHeader, key: str) -> list[Ru
 
 
 def _is_old(entry: Entry, number: int) -> bool:
-    return entry.fleeting and not entry.outputs and entry.number < number
+    return entry.latest_only and not entry.outputs and entry.number < number

@@ -10,7 +10,7 @@ import msgspec
 
 from stepwell.storage import clock
 from stepwell.storage.checked_reads import decode_stored, read_moment
-from stepwell.storage.port import Pending
+from stepwell.storage.stored_values import RequestEntry
 
 _read_schema = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -31,7 +31,7 @@ class PendingRequest:
     response_schema: dict[str, Any] = field(repr=False)
     asked_at: datetime
     deadline: datetime | None
-    _entry: Pending = field(repr=False, compare=False)  # from which the next page continues
+    _entry: RequestEntry = field(repr=False, compare=False)  # from which the next page continues
 
     @property
     def age(self) -> timedelta:
@@ -39,7 +39,7 @@ class PendingRequest:
         return clock.now() - self.asked_at
 
 
-def pending_request(stored: Pending) -> PendingRequest:
+def pending_request(stored: RequestEntry) -> PendingRequest:
     """Return a request as users see it.
 
     Raises CheckpointCorrupt if its schema or a time is damaged.

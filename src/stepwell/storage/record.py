@@ -15,7 +15,7 @@ from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
 from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.request import Request
-from stepwell.storage.port import Entry, Pending, Record, RunMetadata
+from stepwell.storage.stored_values import Entry, Record, RequestEntry, RunMetadata
 from stepwell.storage.wire.format import header_of, read_commit, write_commit
 
 
@@ -33,14 +33,14 @@ def wake_of(after: Checkpoint) -> str | None:
     return min(deadlines, key=datetime.fromisoformat, default=None)
 
 
-def pending_of(header: RunHeader, requests: Collection[Request]) -> tuple[Pending, ...]:
+def pending_of(header: RunHeader, requests: Collection[Request]) -> tuple[RequestEntry, ...]:
     """Return open requests as a store lists them."""
     # The requests of a child are asked by its caller, under the caller's id; listing them here too
     # would show each one twice.
     if not requests or header.caller is not None:
         return ()
     return tuple(
-        Pending(
+        RequestEntry(
             run_id=header.run_id,
             request_id=request.id,
             workflow=header.workflow,
@@ -83,7 +83,7 @@ def build_record(commit: Commit, after: Checkpoint, *, snapshot: bool, before: C
         is_snapshot=snapshot,
         # A restore withdraws outputs, so readers of outputs alone must see it too.
         outputs=commit.restored is not None or any(done.outputs for done in commit.done),
-        fleeting=header.retention is Retention.LatestOnly,
+        latest_only=header.retention is Retention.LatestOnly,
     )
     body = write_commit(commit, header if snapshot else None, after.previous_id, None if snapshot else before)
     return Record(entry, body)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from stepwell.model.event import WorkflowRunState
 from stepwell.storage.checked_reads import damage_error
-from stepwell.storage.port import RunEntry
+from stepwell.storage.stored_values import RunEntry
 
 _STATES = frozenset(WorkflowRunState)
 

@@ -5,6 +5,9 @@ A signal is a response, a response in plain JSON, more input, or a request to ca
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
+
 import msgspec
 
 from stepwell.codec.codec import Codec, Encoded
@@ -13,6 +16,7 @@ from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.storage.checked_reads import damage_error, decode_stored
 from stepwell.storage.json_text import json_of
+from stepwell.storage.port import Store
 
 FORMAT = 1
 READABLE = (1,)
@@ -79,6 +83,12 @@ def cancel_key(epoch: int, number: int) -> str:
 def is_of_epoch(key: str, epoch: int) -> bool:
     """Return False for a signal that was sent before the run was restored."""
     return key.split("/", 2)[1:2] == [str(epoch)]
+
+
+async def find_signalled(store: Store, run_ids: Iterable[str]) -> set[str]:
+    """Return those of the runs that have pending signals."""
+    fences = dict.fromkeys(run_ids, 0)  # nothing is renewed, so the fences do not matter
+    return set((await asyncio.to_thread(store.renew, fences, seconds=None)).signalled) if fences else set()
 
 
 def write_response(request_id: str, value: Payload) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.storage.json_text import size_of
 from stepwell.storage.kept_outputs import outputs_alone
-from stepwell.storage.port import Record
+from stepwell.storage.stored_values import Record
 
 # Records between two checks: measuring the state means visiting every value in it.
 SNAPSHOT_EVERY = 64
@@ -41,7 +41,7 @@ class Chain:
             if self._first_snapshot is None:
                 self._first_snapshot = record.entry.number
             self._last_snapshot = record.entry.number
-        if record.entry.fleeting and record.entry.outputs:
+        if record.entry.latest_only and record.entry.outputs:
             self._outputs[record.entry.number] = outputs_alone(record)
         self._bytes += len(record.body)
         self._records += 1
@@ -88,7 +88,7 @@ class Chain:
         A killed process left them whole; the next snapshot of this driver reduces them.
         """
         for record in records:
-            if record.entry.fleeting and record.entry.number < self._last_snapshot:
+            if record.entry.latest_only and record.entry.number < self._last_snapshot:
                 outputs = outputs_alone(record)
                 if outputs != record:
                     self._outputs[record.entry.number] = outputs

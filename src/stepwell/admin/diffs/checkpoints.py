@@ -11,8 +11,8 @@ from stepwell.admin.lookup import NotFound, entry_of, find_checkpoint
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import RunError
 from stepwell.model.event import CheckpointInfo
-from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.store_archive import StoreArchive
 
 
 class NotForked(RunError):

@@ -24,12 +24,14 @@ from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.status_words import status_word
-from stepwell.storage.archive import parent_of
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.filters import EVERY_RUN, CheckpointFilter, RequestFilter
 from stepwell.storage.limits import entry_flaws, flaw_in_count, flaw_in_time
-from stepwell.storage.port import DamagedRun, Entry, Record, RunEntry, Store, Survey
+from stepwell.storage.port import Store
 from stepwell.storage.record import pending_of, wake_of
 from stepwell.storage.signals import read_signal
+from stepwell.storage.store_archive import parent_of
+from stepwell.storage.stored_values import DamagedRun, Entry, Record, RunEntry, Survey
 from stepwell.storage.wire.format import header_of, read_commit, read_log_entry, read_outcome
 from stepwell.workflows.workflow import Workflow
 
@@ -92,7 +94,7 @@ class _Examination:
         past: RunEntry | None = None
         done: set[str] = set()
         try:
-            while page := await self._store.runs(inner=True, past=past, limit=_RUNS):
+            while page := await self._store.runs(EVERY_RUN, past=past, limit=_RUNS):
                 for run_findings in await gather_in_batches(self._check_run(entry) for entry in page):
                     for finding in run_findings:
                         yield finding
@@ -113,16 +115,10 @@ class _Examination:
                 yield finding
 
     async def _survey_runs(self, error: DurabilityError) -> Survey:
-        """Return all runs of a store that cannot be listed page by page.
-
-        Raises the error if it has no survey.
-        """
-        # Wrappers (integrity, encryption) do not offer the optional methods, the store inside may.
-        inner = getattr(self._store, "inner", self._store)
-        if not hasattr(inner, "survey") or await self._is_away(error):
+        """Return all runs of a store that cannot be listed page by page, unless it is away."""
+        if await self._is_away(error):
             raise error
-        survey: Survey = await inner.survey()
-        return survey
+        return await self._store.survey()
 
     async def _check_damaged_run(self, damaged: DamagedRun) -> list[Finding]:
         """Check what can still be read of a run that cannot be listed."""
@@ -133,10 +129,9 @@ class _Examination:
         return remove_duplicates(findings)
 
     async def _check_store(self) -> list[Finding]:
-        """Return what the store's own check finds, if it has one."""
-        inner = getattr(self._store, "inner", self._store)
+        """Return what the store's own check finds."""
         try:
-            return [Finding("error", problem) for problem in await inner.flaws()] if hasattr(inner, "flaws") else []
+            return [Finding("error", problem) for problem in (await self._store.survey()).flaws]
         except DurabilityError as error:
             return [await self._finding(error, None)]
 
@@ -173,12 +168,10 @@ class _Examination:
         """Return the numbers of a run's records, and the findings about the numbers themselves."""
         findings: list[Finding] = []
         try:
-            numbers = [entry.number for entry in await self._store.entries(run_id=run_id)]
+            numbers = [entry.number for entry in await self._store.checkpoints(CheckpointFilter(run_id=run_id))]
         except DurabilityError as error:
             findings.append(await self._finding(error, run_id))
-            # Some stores can list the numbers alone, without the damaged entries.
-            inner = getattr(self._store, "inner", self._store)
-            numbers = await inner.numbers(run_id) if hasattr(inner, "numbers") else []
+            numbers = await self._store.numbers(run_id)
         flaws = {number: flaw_in_count(number) for number in numbers}
         findings += [Finding("error", f"a commit number {why}", run_id) for why in flaws.values() if why is not None]
         return sorted(number for number, why in flaws.items() if why is None), findings
@@ -245,7 +238,7 @@ class _Examination:
             return self._check_workflow(entry, apply(before.header, before, commit))
         # With LatestOnly, superseded records with outputs stay for their outputs; what they changed
         # is gone.
-        if entry.fleeting and entry.outputs:
+        if entry.latest_only and entry.outputs:
             return None
         raise CodecError(f"{subject} is a delta, and the record it is based on is missing", path="$")
 
@@ -262,7 +255,7 @@ class _Examination:
         except DurabilityError as error:
             return [await self._finding(error, run_id)]
         findings = []
-        for key, body in signals:
+        for key, body in ((row.key, row.body) for row in signals):
             self._totals.signals += 1
             # The mark of an unfinished import: read_run_copy() reports it.
             if key == PARTLY_HERE:
@@ -329,7 +322,7 @@ class _Examination:
             findings.append(
                 Finding("error", "the head of the run cannot be found by its checkpoint id", run_id, head.number)
             )
-        listed = {request.request_id: request for request in await self._store.pending(run_id=run_id)}
+        listed = {request.request_id: request for request in await self._store.requests(RequestFilter(run_id=run_id))}
         asked = {request.request_id: request for request in pending_of(head.header, head.requests.values())}
         if listed != asked:
             names = ", ".join(sorted(id for id in {**listed, **asked} if listed.get(id) != asked.get(id)))

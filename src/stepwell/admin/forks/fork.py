@@ -23,11 +23,11 @@ from stepwell.errors import RunError
 from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.payload import Payload
-from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.json_text import json_of
 from stepwell.storage.lease import this_process
+from stepwell.storage.store_archive import StoreArchive
 from stepwell.workflows.start_position import OMITTED, position_of
 
 

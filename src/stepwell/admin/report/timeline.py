@@ -17,6 +17,7 @@ from stepwell.kernel.apply import apply
 from stepwell.kernel.lifecycle import drop_undone
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit
+from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.port import Store
 from stepwell.storage.wire.format import header_of, read_commit
 
@@ -58,7 +59,7 @@ async def load_timeline(store: Store, run_id: str, number: int | None, *, rows: 
     # Progress needs every commit up to the selected one, so they are kept without their payloads.
     light: list[Commit] = []
     chosen: Checkpoint | None = None
-    total = len([e for e in await store.entries(run_id=run_id) if e.number <= run_copy.at.number])
+    total = len([e for e in await store.checkpoints(CheckpointFilter(run_id=run_id)) if e.number <= run_copy.at.number])
     # The end of a run is usually what somebody looks for, so it gets three quarters of the rows.
     head, tail = rows // 4, rows - rows // 4
     index = 0

@@ -11,8 +11,11 @@ from stepwell.admin.retention.policy import RunFacts
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CannotUnseal, DurabilityError, StoreUnavailable
 from stepwell.model.checkpoint import RunHeader
-from stepwell.storage.archive import parent_of
-from stepwell.storage.port import Entry, RunEntry, Store
+from stepwell.storage.filters import EVERY_RUN, CheckpointFilter
+from stepwell.storage.port import Store
+from stepwell.storage.signals import find_signalled
+from stepwell.storage.store_archive import parent_of
+from stepwell.storage.stored_values import Entry, RunEntry
 from stepwell.storage.wire.format import header_of, read_commit
 
 _PAGE = 500
@@ -28,7 +31,7 @@ async def load_all_facts(store: Store, only: Collection[str] | None, wanted: Wan
     Their checkpoints are left out: those of all runs may be millions.
     """
     runs = await _list_runs(store)
-    with_requests = {request.run_id for request in await store.pending()}
+    with_requests = {request.run_id for request in await store.requests()}
     candidates = {run.run_id for run in runs if wanted(run) and (only is None or run.run_id in only)}
     return await _load_facts(store, runs, candidates, with_requests)
 
@@ -48,7 +51,7 @@ async def _load_facts(
     signalled: set[str] = set()
     for begin in range(0, len(runs), _PAGE):
         page = [run.run_id for run in runs[begin : begin + _PAGE] if run.run_id in candidates]
-        signalled |= set(await asyncio.to_thread(store.runs_with_signals, page)) if page else set()
+        signalled |= await find_signalled(store, page)
     going = set(candidates)
     while more := {run.run_id for run in runs if run.metadata.caller in going} - going:
         going |= more
@@ -76,7 +79,7 @@ async def find_new_forks(store: Store, known_ids: Collection[str]) -> dict[str, 
     """Return the forks created since the known runs were listed: one for each parent."""
     forks: dict[str, str] = {}
     past: RunEntry | None = None
-    while page := await store.runs(inner=True, past=past, limit=_PAGE):
+    while page := await store.runs(EVERY_RUN, past=past, limit=_PAGE):
         for run in page:
             # Runs are listed newest first, so everything from here on is known.
             if run.run_id in known_ids:
@@ -91,14 +94,14 @@ async def find_new_forks(store: Store, known_ids: Collection[str]) -> dict[str, 
 
 async def _list_runs(store: Store) -> list[RunEntry]:
     runs: list[RunEntry] = []
-    while page := await store.runs(inner=True, past=runs[-1] if runs else None, limit=_PAGE):
+    while page := await store.runs(EVERY_RUN, past=runs[-1] if runs else None, limit=_PAGE):
         runs += page
     return runs
 
 
 async def entries_of(store: Store, run_id: str) -> tuple[Entry, ...]:
     """Return the checkpoints of a run, ordered by number."""
-    return tuple(sorted(await store.entries(run_id=run_id), key=lambda entry: entry.number))
+    return tuple(await store.checkpoints(CheckpointFilter(run_id=run_id)))
 
 
 async def _load_header(store: Store, run: RunEntry) -> RunHeader | None:
@@ -108,7 +111,7 @@ async def _load_header(store: Store, run: RunEntry) -> RunHeader | None:
     records = await store.history(run.run_id, upto=0)
     if not records or not records[0].entry.is_snapshot:
         snapshot = next((entry for entry in await entries_of(store, run.run_id) if entry.is_snapshot), None)
-        records = [] if snapshot is None else await store.chain(run.run_id, snapshot.number)
+        records = [] if snapshot is None else await store.read(run.run_id, snapshot.number)
     return header_of(read_commit(records[0], DEFAULT_CODEC)[1]) if records else None
 
 

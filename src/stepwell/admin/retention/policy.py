@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from stepwell.errors import DefinitionError
 from stepwell.model.event import WorkflowRunState
-from stepwell.storage.port import Entry, RunEntry
+from stepwell.storage.stored_values import Entry, RunEntry
 
 _OVER = frozenset({WorkflowRunState.IDLE.value, WorkflowRunState.CANCELLED.value})
 _STOPPED = WorkflowRunState.FAILED.value
@@ -209,7 +209,7 @@ def find_old_checkpoints(
         return ()
     # The newest checkpoint always stays: without it there would be no run.
     last = max(keep.last or 0, 1)
-    older = [entry for entry in facts.entries[:-last] if not entry.fleeting and not entry.outputs]
+    older = [entry for entry in facts.entries[:-last] if not entry.latest_only and not entry.outputs]
     return tuple(
         entry.number
         for entry in reversed(older)

@@ -31,12 +31,14 @@ from stepwell.engine import lease_renewal
 from stepwell.errors import CommitConflict, DurabilityError, RunBusy, StoreUnavailable
 from stepwell.model.event import CheckpointInfo
 from stepwell.storage import clock
-from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import new_run_id
+from stepwell.storage.integrity import VerifiedStore
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import Entry, Record, Store
+from stepwell.storage.port import Store
 from stepwell.storage.record import build_record, fold
+from stepwell.storage.store_archive import StoreArchive
+from stepwell.storage.stored_values import Entry, Record
 
 _PAGE = 500  # records in memory at a time
 _PER_TRANSACTION = 1000  # checkpoints removed in one transaction
@@ -220,7 +222,7 @@ class _Pruning:
         # No lease is needed: the store refuses to remove the head, or a record that a remaining
         # delta is based on, so a driver of the run does not notice.
         if going and not self._dry:
-            await self._store.thin_out(run_id, [entry.number for entry in going], rewritten=snapshots)
+            await self._store.rewrite(run_id, replace=snapshots, remove=[entry.number for entry in going])
         self._checkpoints += [CheckpointInfo(run_id, entry.checkpoint_id, entry.number) for entry in going]
 
     async def _plan_gap(self, gap: Sequence[Entry], follower: Entry) -> list[Record] | None:
@@ -234,7 +236,7 @@ class _Pruning:
             size = await _size(self._store, run_id, first, last)
             self._bytes += size
             return []
-        chain = await self._store.chain(run_id, follower.number)
+        chain = await self._store.read(run_id, follower.number)
         if not chain:
             return None  # the run was deleted meanwhile
         checkpoint, commit = fold(chain, DEFAULT_CODEC)[-1]
@@ -271,7 +273,7 @@ def _split_into_gaps(entries: Mapping[int, Entry], numbers: Sequence[int]) -> It
 async def _size(store: Store, run_id: str, first: int = 0, last: int | None = None) -> int:
     """Return the size of a run's records as they are stored; unreadable ones are not counted."""
     # The store inside a wrapper: what is removed need not be verified or decrypted.
-    inner: Store = getattr(store, "inner", store)
+    inner = store.inner if isinstance(store, VerifiedStore) else store
     if last is None:
         run = await store.run(run_id)
         last = -1 if run is None else run.number

@@ -21,7 +21,7 @@ import msgspec
 from stepwell.admin.transfer.import_errors import too_large_error
 from stepwell.errors import CheckpointCorrupt, NewerFormat
 from stepwell.storage.checked_reads import damage_error, decode_stored
-from stepwell.storage.port import Entry, Record
+from stepwell.storage.stored_values import Entry, Record
 
 VERSION = 1
 _NAME = "stepwell run"

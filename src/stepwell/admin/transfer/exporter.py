@@ -32,8 +32,8 @@ from stepwell.kernel.apply import apply
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.permissions import creating, mode_of
-from stepwell.storage.port import Record
 from stepwell.storage.record import build_record
+from stepwell.storage.stored_values import Record
 from stepwell.storage.wire.format import header_of, read_commit
 
 _encode = msgspec.json.Encoder().encode

@@ -33,8 +33,8 @@ from stepwell.model.state_writes import Appended
 from stepwell.storage.checked_reads import damage_error, decode_stored
 from stepwell.storage.json_text import json_of
 from stepwell.storage.limits import LONGEST, entry_flaws, flaw_in_count, flaw_in_name
-from stepwell.storage.port import Record
 from stepwell.storage.signals import read_signal
+from stepwell.storage.stored_values import Record
 from stepwell.storage.wire.format import header_of, read_commit, read_log_entry, read_outcome
 
 _LONGEST_KEY = LONGEST + 1000  # characters: the key of a signal contains an id
@@ -198,7 +198,7 @@ def apply_record(before: Checkpoint | None, record: Record) -> tuple[Checkpoint 
         return apply(header_of(shape), None, commit, previous_id=shape.previous_id), commit
     if before is not None and before.number == commit.number - 1:
         return apply(before.header, before, commit), commit
-    if record.entry.fleeting and record.entry.outputs:
+    if record.entry.latest_only and record.entry.outputs:
         return None, commit
     raise CheckpointCorrupt(f"{what} is a delta, and the record it is based on is missing")
 

@@ -25,8 +25,9 @@ from stepwell.model.checkpoint import Checkpoint, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import checkpoint_id
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import CommitEffects, Record, Store
+from stepwell.storage.port import Store
 from stepwell.storage.record import metadata_of, pending_of, wake_of
+from stepwell.storage.stored_values import CommitEffects, Record
 from stepwell.storage.wire.shapes import WireCommit
 
 _encode = msgspec.json.Encoder().encode
@@ -175,7 +176,7 @@ async def _find_existing(store: Store, checked: CheckedFile, source: _Source, ne
     existing: set[str] = set()
     for id, contents in checked.runs.items():
         stored_as = new_name if new_name is not None and contents.line.role == "run" else id
-        if await store.head(stored_as) is None:
+        if await store.run(stored_as) is None:
             continue
         if await _is_partly_here(store, stored_as) and await _remove_partial_run(store, stored_as):
             continue
@@ -194,7 +195,7 @@ async def _find_existing(store: Store, checked: CheckedFile, source: _Source, ne
 
 
 async def _is_partly_here(store: Store, run_id: str) -> bool:
-    return any(key == PARTLY_HERE for key, _ in await store.pending_signals(run_id))
+    return any(signal.key == PARTLY_HERE for signal in await store.pending_signals(run_id))
 
 
 async def _remove_partial_run(store: Store, run_id: str) -> bool:
@@ -219,10 +220,11 @@ async def _is_same(store: Store, source: _Source, contents: RunContents, *, exac
     Unless `exact`, the stored run may have moved on since.
     """
     run_id = contents.line.run_id
-    head = await store.head(run_id)
-    if exact and (head is None or head.entry.number != contents.line.head):
+    stored = await store.open(run_id)
+    if exact and (not stored.records or stored.records[-1].entry.number != contents.line.head):
         return False
-    log, signals = await store.read_log(run_id, contents.line.place), dict(await store.pending_signals(run_id))
+    log = {row.key: row.body for row in stored.log if row.place == contents.line.place}
+    signals = {signal.key: signal.body for signal in stored.signals}
     for line in _lines_of(source, run_id):
         match line:
             case RecordLine(entry=entry):
@@ -254,10 +256,8 @@ class _Import:
         self._store, self._existing, self._main, self._new_name = store, existing, main, new_name
         self._owner = this_process(f"import {uuid.uuid4()}")
         self._run: _RunWriting | None = None
-        # Records may be written concurrently only if the store keeps the order of calls. `vars`
-        # instead of getattr: a subclass that overrides writing must not inherit that promise.
-        in_order = vars(type(getattr(store, "inner", store))).get("in_order", False)
-        self._at_once = BATCH if in_order else 1
+        # Records may be written concurrently only if the store keeps the order of calls.
+        self._at_once = BATCH if store.keeps_order else 1
         self._waiting: list[tuple[Record, CommitEffects]] = []
         self.written: list[str] = []
         self.records = 0
@@ -275,7 +275,7 @@ class _Import:
         name = renaming.run_id if renaming else line.run_id
         self._run = _RunWriting(line, name, renaming, await self._store.acquire(name, self._owner, seconds=_LEASE))
         # Checked again under the lease: a run may have been created since _find_existing() looked.
-        if await self._store.head(name) is not None:
+        if await self._store.run(name) is not None:
             raise ImportRefused(
                 f"run {name!r} was created in this store meanwhile",
                 "; import it again",
@@ -309,7 +309,9 @@ class _Import:
     async def _store_records(self) -> None:
         """Store the records collected so far, in their order."""
         waiting, self._waiting = self._waiting, []
-        await gather_in_batches(self._store.put(record, effects) for record, effects in waiting)
+        await gather_in_batches(
+            self._store.rewrite(record.entry.run_id, insert=record, effects=effects) for record, effects in waiting
+        )
 
     async def finish(self) -> None:
         """Complete the current run: remove its mark and list its requests and wake-up time."""
@@ -322,7 +324,7 @@ class _Import:
         effects = CommitEffects(
             consumed=(PARTLY_HERE,), asked=asked, wake=wake_of(head), metadata=metadata_of(head.header), fence=run.fence
         )
-        await self._store.put(run.last, effects)
+        await self._store.rewrite(run.name, insert=run.last, effects=effects)
         await self.release()
 
     async def remove_partial_run(self) -> None:

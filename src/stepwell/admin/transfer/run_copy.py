@@ -11,9 +11,11 @@ from stepwell.errors import CheckpointCorrupt, CheckpointMissing, CommitConflict
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit
-from stepwell.storage.archive import StoreArchive, parent_of
+from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.ids import child_run_id, forked_child_id
-from stepwell.storage.port import Entry, Record, Store
+from stepwell.storage.port import Store
+from stepwell.storage.store_archive import parent_of
+from stepwell.storage.stored_values import Entry, Record
 from stepwell.storage.wire.format import read_commit, read_outcome
 
 PAGE = 32  # records that are in memory at a time
@@ -76,22 +78,16 @@ async def collect_runs(store: Store, run_id: str) -> RunBundle:
 
 async def read_run_copy(store: Store, run_id: str, role: Role) -> RunCopy | None:
     """Return a consistent view of a run, even if it is being driven; None if it is not stored."""
-    archive = StoreArchive(store, DEFAULT_CODEC)
-    # The reads are not one transaction, so they are repeated until the head is the same before and
-    # after.
-    for _ in range(_TRIES):
-        head = await archive.head(run_id)
-        if head is None:
-            return None
-        log, signals = await store.read_log(run_id, head.place), await store.pending_signals(run_id)
-        record = await store.head(run_id)
-        if record is not None and record.entry.checkpoint_id == head.stamp.checkpoint_id:
-            if any(key == PARTLY_HERE for key, _ in signals):
-                raise CheckpointCorrupt(
-                    f"run {run_id!r} is incomplete: its import was interrupted; import it again, or delete it"
-                )
-            return RunCopy(head, role, dict(sorted(log.items())), signals)
-    raise CommitConflict(f"run {run_id!r} commits faster than it can be read; try again when it is idle")
+    opened = await store.open(run_id)
+    if not opened.records:
+        return None
+    if any(signal.key == PARTLY_HERE for signal in opened.signals):
+        raise CheckpointCorrupt(
+            f"run {run_id!r} is incomplete: its import was interrupted; import it again, or delete it"
+        )
+    head = fold(opened.records, DEFAULT_CODEC)[-1][0]
+    log = {row.key: row.body for row in opened.log if row.place == head.place}
+    return RunCopy(head, role, dict(sorted(log.items())), opened.signals)
 
 
 def is_listed_right(entry: Entry, commit: Commit, *, is_snapshot: bool) -> bool:
@@ -105,8 +101,8 @@ def is_listed_right(entry: Entry, commit: Commit, *, is_snapshot: bool) -> bool:
 
 async def read_records(store: Store, run_copy: RunCopy) -> AsyncIterator[list[Record]]:
     """Yield the records of a run up to the commit of its copy, oldest first, a page at a time."""
-    entries = await store.entries(run_id=run_copy.run_id)
-    numbers = sorted(entry.number for entry in entries if entry.number <= run_copy.at.number)
+    entries = await store.checkpoints(CheckpointFilter(run_id=run_copy.run_id))
+    numbers = [entry.number for entry in entries if entry.number <= run_copy.at.number]
     for begin in range(0, len(numbers), PAGE):
         expected = numbers[begin : begin + PAGE]
         page = await store.history(run_copy.run_id, after=expected[0] - 1, upto=expected[-1])
@@ -126,7 +122,7 @@ async def _find_references(store: Store, run_copy: RunCopy) -> dict[str, Role]:
             roles |= {child.run_id: "inside" for child in commit.children.values() if child is not None}
     roles |= {child.run_id: "inside" for child in _children_in_log(run_copy)}
     for id in possible_inner_runs(run_copy.at):
-        if await store.head(id) is not None:
+        if await store.run(id) is not None:
             roles[id] = "inside"
     parent = await parent_of(store, run_copy.at.header)
     if parent is not None:

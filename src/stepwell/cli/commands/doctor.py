@@ -84,7 +84,7 @@ async def _check_readable(storage: BuiltInStorage) -> None:
     """Raise CannotUnseal if the keys are missing, NewerFormat if the store is too new."""
     try:
         for run in await storage._store.runs(limit=1):
-            await storage._store.head(run.run_id)
+            await storage._store.read(run.run_id)
     except (CannotUnseal, NewerFormat):
         raise
     except DurabilityError:  # damage: a finding, not a reason to stop

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime, timedelta
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from stepwell.cli.time_parser import parse_span_option
 from stepwell.cli.views.output import print_document, print_note, print_table
 from stepwell.cli.views.text import format_deadline, format_span
 from stepwell.storage import clock
+from stepwell.storage.signals import find_signalled
 
 if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage
@@ -62,8 +62,8 @@ def command(
             run_id=None if run is None else (await admin.find_run(storage, run)).run_id,
             # Both filters are points in time, computed from one `now`, so that the page and the
             # ages agree.
-            asked_by=None if older_than is None else now - older_than,
-            due_by=now if overdue else None if due_within is None else now + due_within,
+            asked_until=None if older_than is None else now - older_than,
+            due_until=now if overdue else None if due_within is None else now + due_within,
             after=None if after is None else await _find_last(storage, after),
             limit=limit + 1,
         )
@@ -89,7 +89,7 @@ async def _find_answered(storage: BuiltInStorage, page: list[PendingRequest]) ->
     # Whether a run has any pending signal is one cheap query; which request they answer needs the
     # codec.
     runs = list({request.run_id for request in page})
-    if not runs or not await asyncio.to_thread(storage._store.runs_with_signals, runs):
+    if not runs or not await find_signalled(storage._store, runs):
         return set()
     from stepwell.admin.requests import find_pending_answers  # lazy: 80 ms, and few runs have pending signals
 

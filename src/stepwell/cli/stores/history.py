@@ -11,7 +11,8 @@ from stepwell.admin.lookup import NotFound
 from stepwell.cli.views.events import TimedEvent
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.kernel.commit_events import events
-from stepwell.storage.archive import StoreArchive
+from stepwell.storage.filters import CheckpointFilter
+from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.wire.format import read_commit
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ async def read_head(storage: BuiltInStorage, run_id: str) -> Checkpoint:
 async def read_history(storage: BuiltInStorage, run_id: str) -> AsyncIterator[TimedEvent]:
     """Yield the events of a run, oldest first. Reads one page of commits at a time."""
     # From the list of commits, not by counting: numbers are missing where commits were pruned.
-    numbers = sorted(entry.number for entry in await storage._store.entries(run_id=run_id))
+    numbers = [entry.number for entry in await storage._store.checkpoints(CheckpointFilter(run_id=run_id))]
     for begin in range(0, len(numbers), PAGE):
         page = numbers[begin : begin + PAGE]
         for commit in await read_commits(storage, run_id, page[0] - 1, page[-1]):

@@ -13,7 +13,7 @@ from stepwell.cli.views.requests import format_requests
 from stepwell.cli.views.text import format_moment, printable, tree
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.model.status_words import status_word
-from stepwell.storage.archive import StoreArchive
+from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.wire.format import read_commit
 
 if TYPE_CHECKING:

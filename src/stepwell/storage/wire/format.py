@@ -25,7 +25,7 @@ from stepwell.model.state_writes import Appended, Assigned, Deleted, Edited, Wri
 from stepwell.storage.checked_reads import damage_error, decode_stored, read_moment
 from stepwell.storage.deltas import WORTH_IT, Splice, StoredEdit, splice_of
 from stepwell.storage.json_text import json_of
-from stepwell.storage.port import Record
+from stepwell.storage.stored_values import Record
 from stepwell.storage.wire.shapes import (
     FORMAT,
     NOTHING,
