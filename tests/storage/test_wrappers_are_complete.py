@@ -41,15 +41,7 @@ def test_a_wrapper_without_a_method_is_a_type_error(tmp_path: Path) -> None:
             copy = tmp_path / f"{wrapper}_{method}.py"
             copy.write_text(without(inspect.getsource(module), wrapper, method))
             expected[copy.name] = [] if method is None else [method]
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--follow-imports=silent",
-        "--config-file=",
-        "--cache-dir=cache",
-    ]
+    options = ["--strict", "--follow-imports=silent", "--config-file=", "--cache-dir=cache"]
     environment = os.environ | {"MYPYPATH": str(Path(stepwell.__file__).parents[1])}
     done = subprocess.run(
         [sys.executable, "-m", "mypy", *options, *expected],
