@@ -84,11 +84,11 @@ class HandlerSteps:
             log=self._log,
             pack=scope.pack,
             on_retry=self._on_retry,
-            recall_changed=scope.recall_changed,
+            recall_changed=scope.options.recall_changed,
         )
         if step.transaction:
             # What the step writes must not be durable before the commits that led to it.
-            await scope.flush()
+            await finish(scope.archive.flush())
         return await do_once(step, context)
 
     def has_result(self, name: str) -> bool:

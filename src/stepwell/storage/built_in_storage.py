@@ -263,15 +263,18 @@ def _are_storable(*names: str | None) -> bool:
     return all(name is None or is_text(name) for name in names)
 
 
-def open_archive(storage: CheckpointStorage, workflow: str, codec: Codec) -> Archive:
-    """Return the best archive that a storage allows: on its store, or on the six methods alone."""
+def open_archive(storage: CheckpointStorage, workflow: str, codec: Codec, *, needed: int | None = None) -> Archive:
+    """Return the best archive that a storage allows: on its store, or on the six methods alone.
+
+    `needed` is the number of a commit that another run refers to: it and all later ones stay.
+    """
     # Imported here for the reason in the module docstring: listing runs needs no archive.
     from stepwell.storage.checkpoint_storage import ContractArchive, check_contract  # lazy: 40 ms
     from stepwell.storage.store_archive import StoreArchive  # lazy: 40 ms
 
     check_contract(storage)
     if isinstance(storage, BuiltInStorage) and not _overrides_contract(storage):
-        return StoreArchive(storage._store, codec, storage.retention, lease=storage._lease)
+        return StoreArchive(storage._store, codec, storage.retention, lease=storage._lease, needed=needed)
     return ContractArchive(storage, workflow, codec)
 
 
