@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 import sys
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
@@ -59,13 +60,19 @@ class CheckpointFilter(msgspec.Struct, frozen=True):
             and (self.prefix is None or entry.checkpoint_id.startswith(self.prefix))
         )
 
+    def page(self, entries: Iterable[Entry], before: Entry | None, limit: int | None) -> list[Entry]:
+        """Return one page of the entries that match, for a store that holds all of them in memory."""
+        ordered = sorted(filter(self.matches, entries), key=self._sort_key)
+        if before is not None:  # it may be gone: its place in the order remains
+            ordered = ordered[: bisect_left(ordered, self._sort_key(before), key=self._sort_key)]
+        return ordered if limit is None else ordered[max(0, len(ordered) - limit) :]
+
+    def _sort_key(self, entry: Entry) -> tuple[str, str, int]:
+        # In one run the numbers count: times may be those of another clock.
+        return ("", "", entry.number) if self.run_id is not None else (entry.at, entry.run_id, entry.number)
+
 
 ANY_CHECKPOINT = CheckpointFilter()
-
-
-def sort_checkpoints(entries: Iterable[Entry]) -> list[Entry]:
-    """Return entries in the order in which `Index.checkpoints` lists them, oldest first."""
-    return sorted(entries, key=lambda entry: (entry.at, entry.run_id, entry.number))
 
 
 class RequestFilter(msgspec.Struct, frozen=True):

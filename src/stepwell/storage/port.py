@@ -144,9 +144,9 @@ class Index(Protocol):
     ) -> list[Entry]:
         """Return the entries of the records that match, oldest first: by time, run and number.
 
-        In one run, the order is that of their numbers. With `limit`, the last so many; with
-        `before`, those that come before that entry. In one run the cost grows with the page;
-        otherwise it also looks at each run that matches.
+        With a filter by run, the order is that of their numbers. With `limit`, the last so many;
+        with `before`, those that come before that entry, which may be gone meanwhile. In one run
+        the cost grows with the page; otherwise it also looks at each run that matches.
         """
 
     async def locate(self, checkpoint_id: str) -> Entry | None:

@@ -107,15 +107,16 @@ class _TrialRun:
 
 async def _run_with_fault(trial: Trial, fault: Fault, at: int, after: bool) -> _TrialRun:
     expected: type[BaseException] = DurabilityError if _fails(fault) else Crash
-    stores: list[Any] = []
+    stores: list[CrashingStore | FailingStore] = []
 
-    def wrap(inner: Any) -> Any:
+    def wrap(inner: Store) -> Store:
         stores.append(fault(inner, at, after=after))
         return stores[0]
 
     result, witness, raised = await trial.run_into(wrap, expected)
-    lost = [] if after or not _fails(fault) else [args for name, args in stores[0].failed if not _is_spare(name, args)]
-    return _TrialRun(stores[0].writes >= at, result, witness, raised is None and bool(lost))
+    faulty = stores[0]
+    lost = [] if after or isinstance(faulty, CrashingStore) else [f for f in faulty.failed if not _is_spare(*f)]
+    return _TrialRun(faulty.writes >= at, result, witness, raised is None and bool(lost))
 
 
 def _is_spare(name: str, args: tuple[Any, ...]) -> bool:

@@ -22,7 +22,7 @@ from stepwell.workflows.workflow import Workflow
 Responder = Callable[[WorkflowEvent], Any]
 """Returns the answer to a `request_info` event; may be async. A `ScriptedHuman` is one."""
 
-Wrap = Callable[[Any], Any]
+Wrap = Callable[[Store], Store]
 """Wraps a store in a faulty one."""
 
 _RUN = "crash-everywhere"
@@ -152,7 +152,7 @@ class Trial:
         return result, witness, raised
 
     async def _finish(
-        self, sound: Any, witness: Witness, faulty: Any, expected: type[BaseException]
+        self, sound: Store, witness: Witness, faulty: Store, expected: type[BaseException]
     ) -> tuple[TrialResult, BaseException | None]:
         if self.ledger is not None:
             self.ledger.clear()
@@ -170,7 +170,7 @@ class Trial:
             await sound.close()
         return result, raised
 
-    async def _drive_to_end(self, store: Any, witness: Witness, later: FakeClock) -> TrialResult:
+    async def _drive_to_end(self, store: Store, witness: Witness, later: FakeClock) -> TrialResult:
         """Drive the run until there is nothing left to do."""
         storage = BuiltInStorage(store, retention=self.retention)
 

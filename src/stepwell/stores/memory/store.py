@@ -19,7 +19,6 @@ from stepwell.storage.filters import (
     CheckpointFilter,
     RequestFilter,
     RunFilter,
-    sort_checkpoints,
 )
 from stepwell.storage.ids import place_of, run_hash
 from stepwell.storage.lease import LEASE, Lease, Owner
@@ -167,14 +166,9 @@ class MemoryStore:
     ) -> list[Entry]:
         run_id = checkpoint_filter.run_id
         with self._lock:
-            if run_id is not None:
-                entries = [r.entry for r in self._runs[run_id].between(-1, None)] if run_id in self._runs else []
-            else:
-                entries = sort_checkpoints(r.entry for run in self._runs.values() for r in run.records.values())
-        matching = list(filter(checkpoint_filter.matches, entries))
-        if before is not None:
-            matching = matching[: matching.index(before)] if before in matching else []
-        return matching if limit is None else matching[max(0, len(matching) - limit) :]
+            runs = self._runs.values() if run_id is None else filter(None, [self._runs.get(run_id)])
+            entries = [record.entry for run in runs for record in run.records.values()]
+        return checkpoint_filter.page(entries, before, limit)
 
     async def locate(self, checkpoint_id: str) -> Entry | None:
         place = place_of(checkpoint_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from stepwell.storage.port import Store
 from stepwell.testing.faults.wrapped_store import Call, WrappedStore
 
 
@@ -21,7 +22,7 @@ class CrashingStore(WrappedStore):
     `at` it never crashes. `writes` counts the durable writes.
     """
 
-    def __init__(self, inner: Any, at: int | None = None, *, after: bool = False) -> None:
+    def __init__(self, inner: Store, at: int | None = None, *, after: bool = False) -> None:
         super().__init__(inner)
         self.at, self._after = at, after
 

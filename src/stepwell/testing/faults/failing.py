@@ -6,6 +6,7 @@ from collections.abc import Container
 from typing import Any
 
 from stepwell.errors import StoreUnavailable
+from stepwell.storage.port import Store
 from stepwell.testing.faults.wrapped_store import Call, WrappedStore
 
 NEVER: tuple[int, ...] = ()
@@ -20,7 +21,7 @@ class FailingStore(WrappedStore):
     lists those that failed.
     """
 
-    def __init__(self, inner: Any, at: int | Container[int] = NEVER, *, after: bool = False) -> None:
+    def __init__(self, inner: Store, at: int | Container[int] = NEVER, *, after: bool = False) -> None:
         super().__init__(inner)
         self._at: Container[int] = (at,) if isinstance(at, int) else at
         self._after = after

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import cycle
 from typing import Any
 
+from stepwell.storage.port import Store
 from stepwell.testing.clock import FakeClock
 from stepwell.testing.faults.wrapped_store import Call, WrappedStore
 
@@ -21,7 +22,7 @@ class SlowStore(WrappedStore):
     """
 
     def __init__(
-        self, inner: Any, turns: int | Iterable[int] = 1, *, clock: FakeClock | None = None, seconds: float = 0
+        self, inner: Store, turns: int | Iterable[int] = 1, *, clock: FakeClock | None = None, seconds: float = 0
     ) -> None:
         super().__init__(inner)
         self._turns = cycle([turns] if isinstance(turns, int) else list(turns) or [0])

@@ -7,19 +7,20 @@ from importlib import import_module
 
 from stepwell.testing.store_rules.rule import Promise, StoreRule
 
-# In the order in which the tests run: simple promises first, so that the first failure is the most
-# telling one.
+# One chapter for each protocol of the port, and two more. In the order in which the tests run:
+# simple promises first, so that the first failure is the most telling one.
 _CHAPTERS = (
-    "records",
-    "reading",
+    "run_log",
     "superstep_log",
     "signals",
-    "requests",
-    "leases",
-    "fences",
-    "runs",
-    "retention",
-    "lifecycle",
+    "leases.holding",
+    "leases.fences",
+    "index.runs",
+    "index.checkpoints",
+    "index.requests",
+    "maintenance.rewriting",
+    "maintenance.retention",
+    "maintenance.upkeep",
     "two_programs",
     "integrity",
 )

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from stepwell.storage.encryption import Seal
 from stepwell.storage.integrity import VerifiedStore
@@ -47,6 +47,11 @@ class StoreRule:
     def openings(self) -> int:
         """How many stores are opened at one location: 1, or 2 for rules about two programs."""
         return self.promise.openings
+
+    @property
+    def chapter(self) -> str:
+        """The protocol of the port that it is about, such as "signals", or "two_programs"."""
+        return self.promise.keep.__module__.removeprefix(f"{__package__}.").partition(".")[0]
 
     async def check(self, open_store: OpenStore) -> None:
         """Check that a store keeps this promise.
@@ -99,6 +104,6 @@ def _in_manner(store: Store, manner: Manner) -> Store:
         case "plain":
             return store
         case "summed":
-            return cast(Store, VerifiedStore(store))
+            return VerifiedStore(store)
         case "sealed":
-            return cast(Store, VerifiedStore(store, Seal({"rules": _SEAL_KEY}, "rules")))
+            return VerifiedStore(store, Seal({"rules": _SEAL_KEY}, "rules"))

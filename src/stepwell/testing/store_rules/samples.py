@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 from msgspec.structs import replace
 
-from stepwell.storage.port import Entry, Pending, Record, RunEntry, RunMetadata, Store
+from stepwell.storage.filters import RunFilter
+from stepwell.storage.ids import checkpoint_id
+from stepwell.storage.port import Store
+from stepwell.storage.stored_values import Entry, Record, RequestEntry, RunEntry, RunMetadata
 from stepwell.testing.clock import FakeClock
 
 # Ids that break naive stores: file names and paths, names that some file systems treat as equal,
@@ -61,7 +64,7 @@ def record(run_id: str, number: int, *, workflow: str = "w", body: object = None
     entry = Entry(
         run_id=run_id,
         number=number,
-        checkpoint_id=f"{run_id}-{number}",
+        checkpoint_id=id_of(run_id, number),
         workflow=workflow,
         status="running",
         iteration=number,
@@ -72,9 +75,16 @@ def record(run_id: str, number: int, *, workflow: str = "w", body: object = None
     return Record(replace(entry, **changes), text({"n": number} if body is None else body))
 
 
-def question(run_id: str, request_id: str, *, at: str = "2026-01-01T00:00:00+00:00", workflow: str = "w") -> Pending:
+def id_of(run_id: str, number: int) -> str:
+    """Return the id of a sample record, which says its place as the ids of real checkpoints do."""
+    return checkpoint_id(run_id, 0, number)
+
+
+def question(
+    run_id: str, request_id: str, *, at: str = "2026-01-01T00:00:00+00:00", workflow: str = "w"
+) -> RequestEntry:
     """Return an open request; the fields that do not matter are the same for all."""
-    return Pending(
+    return RequestEntry(
         run_id=run_id,
         request_id=request_id,
         workflow=workflow,
@@ -115,8 +125,24 @@ def run_entry(newest: Record, *, began: str | None = None, metadata: RunMetadata
 # Helpers that reduce what was read to what an assert compares.
 
 
-async def run_ids(store: Store, *, tags: Mapping[str, str] | None = None, **filters: str | bool) -> list[str]:
-    return [run.run_id for run in await store.runs(tags=tags, **filters)]  # type: ignore[arg-type]
+async def run_ids(store: Store, **criteria: Any) -> list[str]:
+    """Return the ids of the runs that a filter with these criteria finds."""
+    return [run.run_id for run in await store.runs(RunFilter(**criteria))]
+
+
+async def head(store: Store, run_id: str) -> Record | None:
+    """Return the newest record of a run."""
+    records = await store.read(run_id)
+    return records[-1] if records else None
+
+
+async def logged(store: Store, run_id: str, place: int) -> dict[str, bytes]:
+    """Return what the superstep log of a run has at one place, by key."""
+    return {row.key: row.body for row in (await store.open(run_id)).log if row.place == place}
+
+
+async def signals_of(store: Store, run_id: str) -> list[tuple[str, bytes]]:
+    return [(signal.key, signal.body) for signal in await store.pending_signals(run_id)]
 
 
 async def fill(store: Store, run_id: str, count: int, *, workflow: str = "w") -> None:
@@ -130,19 +156,19 @@ def meaning(record: Record | None) -> object:
     return record.entry, json.loads(record.body)
 
 
-def meanings(records: list[Record]) -> list[object]:
+def meanings(records: Sequence[Record]) -> list[object]:
     return [meaning(record) for record in records]
 
 
-def numbers(records: list[Record]) -> list[int]:
+def numbers(records: Sequence[Record]) -> list[int]:
     return [record.entry.number for record in records]
 
 
-def places(entries: list[Entry]) -> list[tuple[str, int]]:
+def places(entries: Sequence[Entry]) -> list[tuple[str, int]]:
     return [(entry.run_id, entry.number) for entry in entries]
 
 
-def names(requests: list[Pending]) -> list[tuple[str, str]]:
+def names(requests: Sequence[RequestEntry]) -> list[tuple[str, str]]:
     return [(request.run_id, request.request_id) for request in requests]
 
 

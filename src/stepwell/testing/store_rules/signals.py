@@ -6,21 +6,20 @@ import asyncio
 import json
 
 from stepwell.errors import CommitConflict
+from stepwell.storage.filters import RequestFilter
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import CommitEffects, Store
+from stepwell.storage.port import Store
+from stepwell.storage.stored_values import CommitEffects
 from stepwell.testing.store_rules.rule import rule
-from stepwell.testing.store_rules.samples import ODD_IDS, fill, names, question, record, refused, text
+from stepwell.testing.store_rules.samples import ODD_IDS, fill, head, names, question, record, refused, signals_of, text
 
 
 @rule
 async def a_run_without_signals_has_none(store: Store) -> None:
     assert await store.pending_signals("r") == []
-    assert await store.pending() == []
-    assert await store.wakes() == []
     await fill(store, "r", 1)
     assert await store.pending_signals("r") == []
-    assert await store.pending(run_id="r") == []
-    assert await store.wakes(workflow="w") == []
+    assert list((await store.open("r")).signals) == []
 
 
 @rule
@@ -29,11 +28,11 @@ async def signals_are_read_oldest_first(store: Store) -> None:
     keys = ["b", "a", "Z", "c", *map(str, range(12))]
     for key in keys:
         assert await store.send("r", key, text(key))
-    assert await store.pending_signals("r") == [(key, text(key)) for key in keys]
+    assert await signals_of(store, "r") == [(key, text(key)) for key in keys]
     await store.append(record("r", 1), CommitEffects(consumed=("a", "c")))
     await store.send("r", "last", text("last"))
     keys = [key for key in keys if key not in ("a", "c")]
-    assert [key for key, _ in await store.pending_signals("r")] == [*keys, "last"]
+    assert [key for key, _ in await signals_of(store, "r")] == [*keys, "last"]
 
 
 @rule
@@ -44,7 +43,7 @@ async def signals_of_different_runs_are_kept_apart(store: Store) -> None:
     assert await store.send("s", "k", text(2))
     await store.append(record("r", 1), CommitEffects(consumed=("k",)))
     assert await store.pending_signals("r") == []
-    assert await store.pending_signals("s") == [("k", text(2))]
+    assert await signals_of(store, "s") == [("k", text(2))]
 
 
 @rule
@@ -52,13 +51,13 @@ async def the_first_signal_of_a_key_wins_permanently(store: Store) -> None:
     await fill(store, "r", 1)
     assert await store.send("r", "k", text(1))
     assert not await store.send("r", "k", text(2))
-    assert await store.pending_signals("r") == [("k", text(1))]
+    assert await signals_of(store, "r") == [("k", text(1))]
     await store.append(record("r", 1), CommitEffects(consumed=("k",)))
     # A consumed signal leaves a tombstone: a late second response must not reopen the request.
     assert not await store.send("r", "k", text(3))
     assert await store.pending_signals("r") == []
     await store.append(record("r", 2))
-    await store.put(record("r", 1, body="put"))
+    await store.rewrite("r", insert=record("r", 1, body="again"), effects=CommitEffects())
     assert not await store.send("r", "k", text(4))
     assert await store.pending_signals("r") == []
 
@@ -78,29 +77,28 @@ async def a_refused_append_consumes_no_signals(store: Store) -> None:
     for stale in (record("r", 0), record("r", 2), record("r", 1, workflow="another")):
         with refused(CommitConflict):
             await store.append(stale, CommitEffects(consumed=("k", "other")))
-    assert await store.pending_signals("r") == [("k", text(1))]
+    assert await signals_of(store, "r") == [("k", text(1))]
     assert await store.send("r", "other", text(2))
 
 
 @rule
 async def a_run_without_records_accepts_signals(store: Store) -> None:
     assert await store.send("r", "k", text(1))
-    assert await store.pending_signals("r") == [("k", text(1))]
+    assert await signals_of(store, "r") == [("k", text(1))]
     await store.acquire("r", this_process("mine"), seconds=60)
     await store.release("r", this_process("mine"))
     await fill(store, "r", 1)
     assert not await store.send("r", "k", text(2))
-    assert await store.pending_signals("r") == [("k", text(1))]
-    assert await store.newest() == record("r", 0).entry
+    assert await signals_of(store, "r") == [("k", text(1))]
+    assert await store.checkpoints() == [record("r", 0).entry]
 
 
 @rule
 async def concurrent_signals_of_one_key_have_one_winner(store: Store) -> None:
     await fill(store, "r", 1)
-    left = await asyncio.gather(*(store.send("r", f"k{n % 5}", text(n)) for n in range(30)))
-    assert sum(left) == 5
-    mail = dict(await store.pending_signals("r"))
-    assert mail == {f"k{n % 5}": text(n) for n in range(30) if left[n]}
+    sent = await asyncio.gather(*(store.send("r", f"k{n % 5}", text(n)) for n in range(30)))
+    assert sum(sent) == 5
+    assert dict(await signals_of(store, "r")) == {f"k{n % 5}": text(n) for n in range(30) if sent[n]}
 
 
 @rule
@@ -113,49 +111,23 @@ async def signals_with_odd_runs_and_keys_are_kept_apart(store: Store) -> None:
         )
     for name in ODD_IDS:
         assert not await store.send(name, name, text(1))
-        mail = {key: json.loads(body)["said"] for key, body in await store.pending_signals(name)}
-        assert mail == {key: [name, key] for key in ODD_IDS if key != name}
-        assert names(await store.pending(run_id=name)) == [(name, name)]
+        pending = {key: json.loads(body)["said"] for key, body in await signals_of(store, name)}
+        assert pending == {key: [name, key] for key in ODD_IDS if key != name}
+        assert names(await store.requests(RequestFilter(run_id=name))) == [(name, name)]
 
 
 @rule
-async def put_consumes_signals(store: Store) -> None:
+async def a_rewrite_consumes_signals(store: Store) -> None:
     await fill(store, "r", 2)
-    await store.send("r", "a", text(1))
-    await store.send("r", "b", text(2))
-    await store.put(record("r", 0), CommitEffects(consumed=("a",)))
-    assert await store.pending_signals("r") == [("b", text(2))]
-    await store.put(record("r", 1), CommitEffects(consumed=("b",)))
+    for key in ("a", "b", "c"):
+        await store.send("r", key, text(key))
+    await store.rewrite("r", insert=record("r", 0), effects=CommitEffects(consumed=("a",)))
+    assert await signals_of(store, "r") == [("b", text("b")), ("c", text("c"))]
+    await store.rewrite("r", insert=record("r", 1), effects=CommitEffects(consumed=("b",)))
+    await store.rewrite("r", remove=[0], effects=CommitEffects(consumed=("c", "d")))
     assert await store.pending_signals("r") == []
-
-
-@rule
-async def runs_with_signals_are_found(store: Store) -> None:
-    assert await asyncio.to_thread(store.runs_with_signals, []) == []
-    assert await asyncio.to_thread(store.runs_with_signals, ["r", "nobody"]) == []
-    for run_id in ("r", "s", "t"):
-        await fill(store, run_id, 1)
-        await store.send(run_id, "k", text(1))
-    await store.send("r", "l", text(2))
-    await store.send("new", "k", text(1))
-    await store.append(record("s", 1), CommitEffects(consumed=("k",)))
-    await store.append(record("r", 1), CommitEffects(consumed=("k",)))
-    assert await asyncio.to_thread(store.runs_with_signals, ["nobody", "s", "r", "new"]) == ["r", "new"]
-    await store.append(record("r", 2), CommitEffects(consumed=("l",)))
-    assert await asyncio.to_thread(store.runs_with_signals, ["r", "s"]) == []
-    assert await asyncio.to_thread(store.runs_with_signals, ["t"]) == ["t"]
-    await store.remove("t", 0)
-    assert await asyncio.to_thread(store.runs_with_signals, ["t"]) == []
-
-
-@rule
-async def runs_with_signals_are_found_among_thousands(store: Store) -> None:
-    # "~0" and the like are what a store might use to escape a NUL.
-    odd = [*ODD_IDS, "~0", "~1", "a~0b", "a~1b", "a", '"', "'", "[", "1", "null"]
-    for name in odd[::2]:
-        await store.send(name, "k", text(1))
-    asked = [*odd, *map(str, range(2, 5000))]
-    assert await asyncio.to_thread(store.runs_with_signals, asked) == odd[::2]
+    for key in ("a", "b", "c", "d"):
+        assert not await store.send("r", key, text("late"))
 
 
 @rule
@@ -177,9 +149,9 @@ async def an_append_and_its_consumed_signals_become_visible_together(store: Stor
 
 
 async def _is_committed(store: Store, number: int) -> bool:
-    head = await store.head("r")
-    return head is not None and head.entry.number == number
+    newest = await head(store, "r")
+    return newest is not None and newest.entry.number == number
 
 
 async def _is_waiting(store: Store, number: int) -> bool:
-    return str(number) in dict(await store.pending_signals("r"))
+    return str(number) in dict(await signals_of(store, "r"))

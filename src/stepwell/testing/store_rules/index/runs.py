@@ -1,16 +1,16 @@
-"""Rules for the lists of runs and of records, and for searching them."""
+"""Rules for the list of runs, and for searching it."""
 
 from __future__ import annotations
 
 from stepwell.errors import CommitConflict
+from stepwell.storage.filters import EVERY_RUN, RunFilter
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import CommitEffects, RunEntry, RunFilter, RunMetadata, Store
+from stepwell.storage.port import Store
+from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, RunEntry, RunMetadata
 from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import (
     ODD_IDS,
-    fill,
     on,
-    places,
     record,
     refused,
     run_entry,
@@ -29,7 +29,7 @@ async def a_store_without_records_lists_no_runs(store: Store) -> None:
     await store.acquire("r", this_process("mine"), seconds=60)
     await store.send("s", "k", text(1))
     await store.write_log("t", 0, "k", text(1))
-    assert await store.runs(inner=True) == []
+    assert await store.runs(EVERY_RUN) == []
 
 
 @rule
@@ -124,20 +124,21 @@ async def runs_are_found_by_workflow_status_and_tags(store: Store) -> None:
 @rule
 async def pages_contain_only_matching_runs(store: Store) -> None:
     for n in range(12):
-        odd = "odd" if n % 2 else "even"
+        kind = "odd" if n % 2 else "even"
         status = "done" if n % 3 == 0 else "waiting"
         await store.append(
-            record(f"r{n:02}", 0, workflow=odd, status=status, at=on(n + 1)),
-            CommitEffects(metadata=run_metadata(odd=odd)),
+            record(f"r{n:02}", 0, workflow=kind, status=status, at=on(n + 1)),
+            CommitEffects(metadata=run_metadata(kind=kind)),
         )
-    first = await store.runs(tags={"odd": "odd"}, limit=4)
+    odd, even, done = RunFilter(tags={"kind": "odd"}), RunFilter(workflow="even"), RunFilter(status="done")
+    first = await store.runs(odd, limit=4)
     assert [run.run_id for run in first] == ["r11", "r09", "r07", "r05"]
-    rest = await store.runs(tags={"odd": "odd"}, past=first[-1], limit=4)
+    rest = await store.runs(odd, past=first[-1], limit=4)
     assert [run.run_id for run in rest] == ["r03", "r01"]
-    first = await store.runs(workflow="even", limit=2)
-    assert [run.run_id for run in await store.runs(workflow="even", past=first[-1], limit=2)] == ["r06", "r04"]
-    first = await store.runs(status="done", limit=2)
-    assert [run.run_id for run in await store.runs(status="done", past=first[-1], limit=9)] == ["r03", "r00"]
+    first = await store.runs(even, limit=2)
+    assert [run.run_id for run in await store.runs(even, past=first[-1], limit=2)] == ["r06", "r04"]
+    first = await store.runs(done, limit=2)
+    assert [run.run_id for run in await store.runs(done, past=first[-1], limit=9)] == ["r03", "r00"]
 
 
 @rule
@@ -172,7 +173,7 @@ async def tags_with_odd_names_and_values_are_kept_apart(store: Store) -> None:
     await store.append(record("r", 0), CommitEffects(metadata=RunMetadata(tags)))
     for name in ODD_IDS:
         await store.append(record(f"run of {name}", 0), CommitEffects(metadata=RunMetadata({"name": name})))
-    assert (await store.runs(tags=tags))[0].metadata == RunMetadata(tags)
+    assert (await store.runs(RunFilter(tags=tags)))[0].metadata == RunMetadata(tags)
     for name in ODD_IDS:
         assert await run_ids(store, tags={"name": name}) == [f"run of {name}"]
         assert await run_ids(store, tags={name: f"{name}!"}) == ["r"]
@@ -186,9 +187,9 @@ async def sub_workflow_runs_are_listed_only_on_request(store: Store) -> None:
     assert await run_ids(store) == ["r"]
     assert await run_ids(store, workflow="w") == ["r"]
     assert await run_ids(store, tags={"team": "red"}) == []
-    assert await run_ids(store, inner=True) == ["inner", "r"]
-    assert await run_ids(store, inner=True, tags={"team": "red"}) == ["inner"]
-    assert (await store.runs(inner=True))[0].metadata == run_metadata("r", team="red")
+    assert await run_ids(store, children=True) == ["inner", "r"]
+    assert await run_ids(store, children=True, tags={"team": "red"}) == ["inner"]
+    assert (await store.runs(EVERY_RUN))[0].metadata == run_metadata("r", team="red")
     assert await store.runs(limit=1) == [run_entry(record("r", 0, at=on(1)))]
 
 
@@ -201,25 +202,26 @@ async def a_refused_append_does_not_change_the_list_of_runs(store: Store) -> Non
             await store.append(stale, CommitEffects(metadata=run_metadata("x", team="blue")))
     with refused(CommitConflict):
         await store.append(record("new", 1), CommitEffects(metadata=run_metadata(team="blue")))
-    assert await store.runs(inner=True) == [run_entry(record("r", 0, at=on(1)), metadata=run_metadata(team="red"))]
+    assert await store.runs(EVERY_RUN) == [run_entry(record("r", 0, at=on(1)), metadata=run_metadata(team="red"))]
     assert await run_ids(store, tags={"team": "blue"}) == []
 
 
 @rule
-async def a_put_record_is_listed_if_it_is_the_newest(store: Store) -> None:
+async def an_inserted_record_is_listed_if_it_is_the_newest(store: Store) -> None:
     fifth = record("r", 5, at=on(5), status="waiting")
-    await store.put(fifth, CommitEffects(metadata=run_metadata(team="red")))
+    await store.rewrite("r", insert=fifth, effects=CommitEffects(metadata=run_metadata(team="red")))
     assert await store.runs() == [run_entry(fifth, metadata=run_metadata(team="red"))]
-    await store.put(record("r", 2, at=on(2), status="done"))
+    await store.rewrite("r", insert=record("r", 2, at=on(2), status="done"))
     assert await store.runs() == [run_entry(fifth, began=on(5), metadata=run_metadata(team="red"))]
     again = record("r", 5, at=on(6), status="failed", checkpoint_id="again", iteration=3)
-    await store.put(again)
+    await store.rewrite("r", insert=again, effects=NO_EFFECTS)
     assert await store.runs() == [run_entry(again, began=on(5), metadata=run_metadata(team="red"))]
     last = record("r", 9, at=on(9))
-    await store.put(last, CommitEffects(metadata=run_metadata(team="blue")))
+    await store.rewrite("r", insert=last, effects=CommitEffects(metadata=run_metadata(team="blue")))
     assert await store.runs() == [run_entry(last, began=on(5), metadata=run_metadata(team="blue"))]
-    await store.put(record("r", 3, at=on(3)), CommitEffects(metadata=run_metadata(team="green")))
-    assert await store.runs(tags={"team": "green"}) == [
+    green = CommitEffects(metadata=run_metadata(team="green"))
+    await store.rewrite("r", insert=record("r", 3, at=on(3)), effects=green)
+    assert await store.runs(RunFilter(tags={"team": "green"})) == [
         run_entry(last, began=on(5), metadata=run_metadata(team="green"))
     ]
 
@@ -227,61 +229,29 @@ async def a_put_record_is_listed_if_it_is_the_newest(store: Store) -> None:
 @rule
 async def after_a_removal_the_newest_remaining_record_is_listed(store: Store) -> None:
     made = [record("r", n, at=on(n + 1), status=f"s{n}") for n in range(5)]
+    red = run_metadata(team="red")
     for each in made:
-        await store.append(each, CommitEffects(metadata=run_metadata(team="red") if each is made[0] else None))
-    assert await store.remove("r", 0)
-    assert await store.runs() == [run_entry(made[4], began=on(1), metadata=run_metadata(team="red"))]
-    assert await store.remove("r", 4)
-    assert await store.runs() == [run_entry(made[3], began=on(1), metadata=run_metadata(team="red"))]
-    assert await store.remove("r", 2)
-    assert await store.remove("r", 3)
-    assert await store.runs(status="s1") == [run_entry(made[1], began=on(1), metadata=run_metadata(team="red"))]
-    assert await store.remove("r", 1)
-    assert await store.runs(inner=True) == []
-    assert await store.runs(tags={"team": "red"}) == []
+        await store.append(each, CommitEffects(metadata=red if each is made[0] else None))
+    assert await store.rewrite("r", remove=[0]) == 1
+    assert await store.runs() == [run_entry(made[4], began=on(1), metadata=red)]
+    assert await store.rewrite("r", remove=[4], effects=NO_EFFECTS) == 1
+    assert await store.runs() == [run_entry(made[3], began=on(1), metadata=red)]
+    assert await store.rewrite("r", remove=[3, 2], effects=NO_EFFECTS) == 2
+    assert await store.runs(RunFilter(status="s1")) == [run_entry(made[1], began=on(1), metadata=red)]
+    assert await store.rewrite("r", remove=[1], effects=NO_EFFECTS) == 1
+    assert await store.runs(EVERY_RUN) == []
+    assert await store.runs(RunFilter(tags={"team": "red"})) == []
     await store.append(record("r", 0, at=on(9), workflow="another"))
     assert await store.runs() == [run_entry(record("r", 0, at=on(9), workflow="another"))]
 
 
 @rule
-async def a_follower_that_is_the_newest_is_listed(store: Store) -> None:
+async def a_replaced_record_is_listed_if_it_is_the_newest(store: Store) -> None:
     await store.append(record("r", 0, at=on(1)))
     await store.append(record("r", 1, at=on(2), is_snapshot=False))
     whole = record("r", 1, at=on(2), status="done", checkpoint_id="whole", iteration=8)
-    assert await store.remove("r", 0, follower=whole)
+    assert await store.rewrite("r", remove=[0], replace=[whole]) == 1
     assert await store.runs() == [run_entry(whole, began=on(1))]
-
-
-# -------------------------------------------------------------------- pages of entries
-
-
-@rule
-async def entries_are_paged_from_the_end(store: Store) -> None:
-    for number in range(5):
-        for run_id in ("r", "s"):
-            await store.append(record(run_id, number, workflow="v" if run_id == "s" else "w"))
-    assert places(await store.entries(limit=3)) == [("s", 3), ("r", 4), ("s", 4)]
-    assert places(await store.entries(run_id="r", limit=2)) == [("r", 3), ("r", 4)]
-    assert places(await store.entries(run_id="r", limit=2, before="r-3")) == [("r", 1), ("r", 2)]
-    assert places(await store.entries(run_id="r", limit=9, before="r-2")) == [("r", 0), ("r", 1)]
-    assert places(await store.entries(workflow="v", limit=2, before="s-4")) == [("s", 2), ("s", 3)]
-    assert places(await store.entries(before="s-1")) == [("r", 0), ("s", 0), ("r", 1)]
-    assert places(await store.entries(run_id="r", before="s-1", limit=1)) == [("r", 1)]
-    assert len(await store.entries(limit=99)) == 10
-    assert await store.entries(before="r-0") == []
-    assert await store.entries(before="nothing") == []
-    assert await store.entries(run_id="r", workflow="v", limit=2) == []
-    assert await store.entries(limit=0) == []
-
-
-@rule
-async def a_put_record_is_on_the_last_page(store: Store) -> None:
-    await fill(store, "r", 4)
-    await store.put(record("r", 1, checkpoint_id="again"))
-    assert places(await store.entries(limit=2)) == [("r", 3), ("r", 1)]
-    assert places(await store.entries(run_id="r", before="again", limit=2)) == [("r", 2), ("r", 3)]
-    assert places(await store.entries(run_id="r", before="r-3")) == [("r", 0), ("r", 2)]
-    assert await store.entries(before="r-1") == []
 
 
 # -------------------------------------------------------------------- searching
@@ -298,8 +268,8 @@ async def a_run_is_found_by_its_id(store: Store) -> None:
         newest = record(name, 1, at=on(2), status="done", workflow=f"w{name}")
         assert await store.run(name) == run_entry(newest, began=on(1), metadata=metadata)
     assert await store.run("none") is None
-    await store.acquire("claimed", this_process("mine"), seconds=60)
-    assert await store.run("claimed") is None
+    await store.acquire("acquired", this_process("mine"), seconds=60)
+    assert await store.run("acquired") is None
 
 
 @rule
@@ -310,13 +280,13 @@ async def runs_are_found_by_id_prefix(store: Store) -> None:
         await store.append(
             record(name, 0), CommitEffects(metadata=run_metadata("caller" if name == "run" else None, of="all"))
         )
-    every = await store.runs(inner=True)
+    every = await store.runs(EVERY_RUN)
     for prefix in ["", "a", "a\0", "a\x10", "x" * 299, "Ru", "é", "none", ".", "\U0010ffff", "\ud7ff", "run"]:
         for tags in ({}, {"of": "all"}):
-            found = await store.runs(inner=True, tags=tags, run_filter=RunFilter(prefix=prefix))
+            found = await store.runs(RunFilter(children=True, tags=tags, prefix=prefix))
             assert found == [run for run in every if run.run_id.startswith(prefix)]
-    assert await store.runs(run_filter=RunFilter(prefix="run")) == []
-    assert [run.run_id for run in await store.runs(run_filter=RunFilter(prefix="x"), limit=1)] == ["x" * 299 + "y"]
+    assert await store.runs(RunFilter(prefix="run")) == []
+    assert [run.run_id for run in await store.runs(RunFilter(prefix="x"), limit=1)] == ["x" * 299 + "y"]
 
 
 @rule
@@ -325,22 +295,15 @@ async def runs_are_found_by_start_and_change_times(store: Store) -> None:
         await store.append(record(f"r{day}", 0, at=on(day)), CommitEffects(metadata=run_metadata(of="all")))
     await store.append(record("r1", 1, at=on(9)))
     for tags in ({}, {"of": "all"}):
-
-        async def find(run_filter: RunFilter, tags: dict[str, str] = tags) -> list[str]:
-            return [run.run_id for run in await store.runs(tags=tags, run_filter=run_filter)]
-
-        assert await find(RunFilter(since=on(5))) == ["r6", "r5"]
-        assert await find(RunFilter(until=on(3))) == ["r2", "r1"]
-        assert await find(RunFilter(since=on(2), until=on(4))) == ["r3", "r2"]
-        assert await find(RunFilter(changed_since=on(6))) == ["r6", "r1"]
-        assert await find(RunFilter(changed_until=on(3))) == ["r2"]
-        assert await find(RunFilter(changed_since=on(9), since=on(2))) == []
-    first = await store.runs(run_filter=RunFilter(since=on(2)), limit=2)
-    assert [run.run_id for run in await store.runs(run_filter=RunFilter(since=on(2)), past=first[-1])] == [
-        "r4",
-        "r3",
-        "r2",
-    ]
+        assert await run_ids(store, tags=tags, since=on(5)) == ["r6", "r5"]
+        assert await run_ids(store, tags=tags, until=on(3)) == ["r2", "r1"]
+        assert await run_ids(store, tags=tags, since=on(2), until=on(4)) == ["r3", "r2"]
+        assert await run_ids(store, tags=tags, changed_since=on(6)) == ["r6", "r1"]
+        assert await run_ids(store, tags=tags, changed_until=on(3)) == ["r2"]
+        assert await run_ids(store, tags=tags, changed_since=on(9), since=on(2)) == []
+    since = RunFilter(since=on(2))
+    first = await store.runs(since, limit=2)
+    assert [run.run_id for run in await store.runs(since, past=first[-1])] == ["r4", "r3", "r2"]
 
 
 @rule
@@ -354,28 +317,13 @@ async def runs_are_found_by_text_in_id_workflow_and_tags(store: Store) -> None:
     await store.append(record("r3", 0, at=on(3)), CommitEffects(metadata=run_metadata(team="red%_\\")))
     await store.append(record("r4", 0, at=on(4), body="order"))
 
-    async def find(text: str, **filters: str) -> list[str]:
-        return [run.run_id for run in await store.runs(run_filter=RunFilter(text=text), **filters)]  # type: ignore[arg-type]
-
-    assert await find("order") == await find("ORDER") == ["r2", "Order-1"]
-    assert await find("lace") == ["Order-1"]
-    assert await find("zürich") == ["Order-1"]
-    assert await find("ZÜRICH") == []  # case is ignored for A to Z only
-    assert await find("d%_\\") == ["r3"]
-    assert await find("%") == ["r3"]
-    assert await find("team") == ["r3"]
-    assert await find("teamred") == await find("{") == []
-    assert await find("order", workflow="w") == ["Order-1"]
-    assert await find("") == ["r4", "r3", "r2", "Order-1"]
-
-
-@rule
-async def checkpoints_are_found_by_id_prefix(store: Store) -> None:
-    ids = [*ODD_IDS, "a\x10b", "\U0010ffff", "0a1b-x", "0a1b-y", "0A1B-z"]
-    for number, id in enumerate(ids):
-        await store.append(record(f"r{number % 3}", number // 3, checkpoint_id=id))
-    for prefix in ["", "a", "a\0", "a\x10", "x" * 299, "0a1b", "0A", "é", "none", "\U0010ffff"]:
-        found = [entry.checkpoint_id for entry in await store.checkpoints(prefix, limit=100)]
-        assert sorted(found) == sorted(id for id in ids if id.startswith(prefix))
-    shortened = await store.checkpoints("0a1b-", limit=1)
-    assert shortened == [await store.locate("0a1b-x")]
+    assert await run_ids(store, text="order") == await run_ids(store, text="ORDER") == ["r2", "Order-1"]
+    assert await run_ids(store, text="lace") == ["Order-1"]
+    assert await run_ids(store, text="zürich") == ["Order-1"]
+    assert await run_ids(store, text="ZÜRICH") == []  # case is ignored for A to Z only
+    assert await run_ids(store, text="d%_\\") == ["r3"]
+    assert await run_ids(store, text="%") == ["r3"]
+    assert await run_ids(store, text="team") == ["r3"]
+    assert await run_ids(store, text="teamred") == await run_ids(store, text="{") == []
+    assert await run_ids(store, text="order", workflow="w") == ["Order-1"]
+    assert await run_ids(store, text="") == ["r4", "r3", "r2", "Order-1"]

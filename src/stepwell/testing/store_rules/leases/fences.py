@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from stepwell.errors import CommitConflict, RunBusy
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import CommitEffects, Store
+from stepwell.storage.port import Store
+from stepwell.storage.stored_values import CommitEffects
 from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import (
     ODD_IDS,
     after,
     fill,
+    head,
+    logged,
     meaning,
     numbers,
     on,
@@ -22,8 +26,14 @@ from stepwell.testing.store_rules.samples import (
     refused,
     run_entry,
     run_metadata,
+    signals_of,
     text,
 )
+
+
+async def lost(store: Store, fences: Mapping[str, int], *, seconds: float) -> list[str]:
+    """Renew leases; return the runs that another process has acquired."""
+    return sorted((await asyncio.to_thread(store.renew, fences, seconds=seconds)).lost)
 
 
 @rule
@@ -69,17 +79,17 @@ async def a_fenced_driver_cannot_append(store: Store) -> None:
     with refused(CommitConflict, "acquired by another process"):
         await store.append(record("r", 2), replace(late, metadata=run_metadata(team="red")))
     assert numbers(await store.history("r")) == [0, 1]
-    assert await store.pending_signals("r") == [("k", text(1))]
-    assert await store.pending() == []
+    assert await signals_of(store, "r") == [("k", text(1))]
+    assert await store.requests() == []
     assert await store.wakes() == []
     assert await store.runs() == [run_entry(record("r", 1))]
     await store.append(record("r", 2), CommitEffects(fence=second))
     # Without a fence nothing is checked but the number.
     await store.append(record("r", 3))
     with refused(CommitConflict):
-        await store.put(record("r", 3, body="late"), CommitEffects(fence=first))
-    await store.put(record("r", 3, body="in time"), CommitEffects(fence=second))
-    assert meaning(await store.head("r")) == meaning(record("r", 3, body="in time"))
+        await store.rewrite("r", insert=record("r", 3, body="late"), effects=CommitEffects(fence=first))
+    await store.rewrite("r", insert=record("r", 3, body="in time"), effects=CommitEffects(fence=second))
+    assert meaning(await head(store, "r")) == meaning(record("r", 3, body="in time"))
 
 
 @rule
@@ -95,7 +105,7 @@ async def a_fenced_driver_cannot_write_to_the_superstep_log(store: Store) -> Non
             await store.write_log("r", 1, key, text(2), fence=first)
     assert await store.write_log("r", 1, "c", text(3), fence=second)
     assert await store.write_log("r", 1, "d", text(4))
-    assert await store.read_log("r", 1) == {"a": text(1), "c": text(3), "d": text(4)}
+    assert await logged(store, "r", 1) == {"a": text(1), "c": text(3), "d": text(4)}
 
 
 @rule
@@ -133,7 +143,7 @@ async def a_refused_acquire_leaves_the_holder_alone(store: Store) -> None:
     with refused(RunBusy):
         await store.acquire("r", this_process("other"), seconds=60)
     await store.append(record("r", 1), CommitEffects(fence=first))
-    assert await asyncio.to_thread(store.renew, {"r": first}, seconds=600) == []
+    assert await lost(store, {"r": first}, seconds=600) == []
     await store.release("r", this_process("other"))
     with refused(RunBusy):
         await store.acquire("r", this_process("other"), seconds=60)
@@ -148,7 +158,7 @@ async def fences_of_different_runs_are_independent(store: Store) -> None:
     for _ in range(5):
         await store.acquire("r", mine, seconds=60)
     await store.append(record("s", 1), CommitEffects(fence=first))
-    assert await asyncio.to_thread(store.renew, {"s": first}, seconds=60) == []
+    assert await lost(store, {"s": first}, seconds=60) == []
 
 
 @rule
@@ -158,19 +168,17 @@ async def renewing_reports_the_runs_that_were_lost(store: Store) -> None:
     for run_id in ("a", "b", "c", *ODD_IDS):
         await fill(store, run_id, 1)
         fences[run_id] = await store.acquire(run_id, mine, seconds=60)
-    assert await asyncio.to_thread(store.renew, {}, seconds=60) == []
-    assert await asyncio.to_thread(store.renew, fences, seconds=60) == []
-    lost = ["b", *ODD_IDS[::2]]
+    assert await lost(store, {}, seconds=60) == []
+    assert await lost(store, fences, seconds=60) == []
     with after(minutes=2):
-        taken = {run_id: await store.acquire(run_id, other, seconds=60) for run_id in lost}
-        renewed = await asyncio.to_thread(store.renew, {**fences, "unknown": 1}, seconds=600)
-        assert sorted(renewed) == sorted(lost)
-        assert await asyncio.to_thread(store.renew, taken, seconds=600) == []
+        taken = {run_id: await store.acquire(run_id, other, seconds=60) for run_id in ("b", *ODD_IDS[::2])}
+        assert await lost(store, {**fences, "unknown": 1}, seconds=600) == sorted(taken)
+        assert await lost(store, taken, seconds=600) == []
     with after(minutes=8):
         for run_id in ("a", *ODD_IDS[1::2]):
             with refused(RunBusy):
                 await store.acquire(run_id, other, seconds=60)
-        for run_id in lost:
+        for run_id in taken:
             with refused(RunBusy):
                 await store.acquire(run_id, mine, seconds=60)
 
@@ -181,9 +189,9 @@ async def renewing_does_not_revive_a_released_lease(store: Store) -> None:
     await fill(store, "r", 1)
     fence = await store.acquire("r", mine, seconds=60)
     await store.release("r", mine)
-    assert await asyncio.to_thread(store.renew, {"r": fence}, seconds=600) == []
+    assert await lost(store, {"r": fence}, seconds=600) == []
     assert await store.acquire("r", this_process("other"), seconds=60) > fence
-    assert await asyncio.to_thread(store.renew, {"r": fence}, seconds=600) == ["r"]
+    assert await lost(store, {"r": fence}, seconds=600) == ["r"]
 
 
 @rule

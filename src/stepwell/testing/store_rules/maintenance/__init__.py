@@ -1,0 +1,1 @@
+"""Rules for what changes or examines stored data outside a drive."""
