@@ -125,11 +125,12 @@ class Drive:
         """Yield the events of this drive as they happen. Closing the generator stops the run at its last commit."""
         try:
             run, scope, at, first = await self._open()
-            plan: Plan | None = plan_first(self._definition, at, run.log)
-            for event in await self._emit_opening(run, at, first, plan):
+            first_plan = plan_first(self._definition, at, run.log)
+            for event in await self._emit_opening(run, at, first, first_plan):
                 yield event
             if run.replay_only:
                 return
+            plan: Plan | None = first_plan
             # A run that was just created, forked or moved back has no cancel signal that is meant for it.
             cancel = await self._decide_cancel(at) if run.is_continued or self._cancelled else None
             if cancel is not None:
@@ -353,9 +354,8 @@ class Drive:
     async def _check_cancel(self) -> None:
         # Called again as long as there are signals.
         with suppress(DurabilityError):
-            if self.at is not None:
-                if await self._find_cancels(self.at, None):
-                    self.cancel()
+            if self.at is not None and await self._find_cancels(self.at, None):
+                self.cancel()
 
     # ---------------------------------------------------------------- a superstep
 

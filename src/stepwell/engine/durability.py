@@ -6,7 +6,7 @@ With `sync`, the default, a commit is made when it is stored, and nothing here i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -44,7 +44,7 @@ class DeferredArchive:
 
     def __init__(self, archive: Archive, most: int | None) -> None:
         self._archive, self._most = archive, most
-        self._waiting: list[partial[object]] = []  # commits to be stored, oldest first
+        self._waiting: list[Callable[[], Awaitable[None]]] = []  # commits to be stored, oldest first
         self._storing: asyncio.Task[None] | None = None
         # Several handlers may call `flush` at once.
         self._turn = asyncio.Lock()
@@ -62,8 +62,17 @@ class DeferredArchive:
         """Queue a commit; with a limit, wait first until everything before it is stored."""
         if self._most is not None:
             await self.flush()
-        effects = {"before": before, "drop_log_through": drop_log_through, "consumed": consumed, "release": release}
-        self._waiting.append(partial(self._archive.commit, commit, after, **effects))
+        self._waiting.append(
+            partial(
+                self._archive.commit,
+                commit,
+                after,
+                before=before,
+                drop_log_through=drop_log_through,
+                consumed=consumed,
+                release=release,
+            )
+        )
         if self._most is not None:
             self._storing = asyncio.create_task(self._store())
 
@@ -84,7 +93,7 @@ class DeferredArchive:
 
     async def _store(self) -> None:
         while self._waiting:
-            await self._waiting[0]()  # type: ignore[misc]
+            await self._waiting[0]()
             # Only now: a commit that failed stays first in the queue, and nothing is stored past it.
             del self._waiting[0]
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from stepwell.engine import branches
 from stepwell.engine.attempts import OnRetry
 from stepwell.engine.branches import Branch, UnidentifiedBranch
+from stepwell.engine.cancellation_shield import finish
 from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.steps import Step, StepContext, do_once
 from stepwell.engine.superstep_log import SuperstepLog

@@ -260,7 +260,8 @@ async def make_first_commit(
         await executors.restore_all(at.executors)
     number = 0 if run.head is None else run.head.number + 1
     stamp = new_stamp(header.run_id, header.epoch, number)
-    previous_id, place, consumed = header.parent_id, None, ()
+    previous_id, place = header.parent_id, None
+    consumed: tuple[str, ...] = ()
     match run.first:
         case None:
             assert at is not None

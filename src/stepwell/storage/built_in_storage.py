@@ -137,10 +137,17 @@ class BuiltInStorage:
             return []
         wanted = None if status is None else WorkflowRunState(status).value
         past = None if after is None else after._entry
-        times = {"since": since, "until": until, "changed_since": changed_since, "changed_until": changed_until}
-        moments = {name: stored_moment(at) for name, at in times.items() if at is not None}
+        times = [None if at is None else stored_moment(at) for at in (since, until, changed_since, changed_until)]
         run_filter = RunFilter(
-            workflow=workflow_name, status=wanted, tags=tags or {}, prefix=prefix, text=text, **moments
+            workflow=workflow_name,
+            status=wanted,
+            tags=tags or {},
+            prefix=prefix,
+            text=text,
+            since=times[0],
+            until=times[1],
+            changed_since=times[2],
+            changed_until=times[3],
         )
         entries = await self._store.runs(run_filter, past=past, limit=limit)
         return [run_info(entry) for entry in entries]

@@ -393,7 +393,7 @@ class _Examination:
             return False
         # A store that answers a trivial query is there, and only what we asked for is unreadable.
         try:
-            await self._store.head(_UNUSED_ID)
+            await self._store.run(_UNUSED_ID)
         except DurabilityError as another:
             return _may_be_away(another)
         return False
