@@ -10,7 +10,7 @@ import pytest
 from stepwell.errors import RunError, StateConflict
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Payload, pack_copy
-from stepwell.model.state import GrownList, Reducer, StateView, apply_write, fold, grow
+from stepwell.model.state import GrownList, Reducer, StateView, apply_write, fold_writes, grow
 from stepwell.model.state_writes import Appended, Assigned, Deleted, Write
 
 
@@ -40,7 +40,7 @@ def folded(
     """The state after the pages, each the writes of one delivery of that executor, in plan order."""
     outcomes = [Outcome(f"1.{n}", executor, writes=writes) for n, (executor, writes) in enumerate(pages)]
     state = stored(committed)
-    for key, write in fold("r", state, outcomes, reducers or {}, pack_copy).items():
+    for key, write in fold_writes("r", state, outcomes, reducers or {}, pack_copy).items():
         apply_write(state, key, write)
     return {key: parcel.open() for key, parcel in state.items()}
 
@@ -272,5 +272,5 @@ def test_a_reducer_cannot_change_what_is_committed() -> None:
         return there
 
     committed = stored({"k": [0]})
-    fold("r", committed, [Outcome("1.0", "a", writes={"k": sets([1])})], {"k": greedy}, pack_copy)
+    fold_writes("r", committed, [Outcome("1.0", "a", writes={"k": sets([1])})], {"k": greedy}, pack_copy)
     assert committed["k"].open() == [0]

@@ -478,7 +478,7 @@ EDGES = (
     ),
     Bug(
         "a stream keeps all it has told",
-        "engine/stream.py",
+        "engine/run_stream.py",
         "        self._stream = weakref.ref(stream)",
         "        self._stream = lambda: stream",
         ("engine/test_long_streams.py",),

@@ -124,7 +124,7 @@ def apply_write(state: dict[str, Payload], key: str, write: Write | Edited) -> N
             state[key] = grow(state.get(key), items)
 
 
-def fold(
+def fold_writes(
     run_id: str,
     committed: Mapping[str, Payload],
     outcomes: Iterable[Outcome],
