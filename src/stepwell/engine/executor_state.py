@@ -9,7 +9,7 @@ from typing import Any
 from stepwell.errors import RunError
 from stepwell.graph.executor import Executor, keeps_state
 from stepwell.graph.persistent import persistent_names
-from stepwell.model.payload import Pack, Payload
+from stepwell.model.payload import Pack, Payload, pack_copy
 
 
 class RunExecutors:
@@ -17,6 +17,12 @@ class RunExecutors:
 
     def __init__(self, run_id: str, executors: Mapping[str, Executor], pack: Pack) -> None:
         self._run_id, self._executors, self._pack = run_id, executors, pack
+        # The last payload of each executor: of a large state, only what changed is packed again.
+        self._saved: dict[str, Payload] = {}
+        # A run that is not stored needs the states of its executors only to repeat an attempt, and to continue
+        # after a response from where it waited.
+        self._is_stored = pack is not pack_copy
+        self._may_wait = any(executor._handler_table.response_specs for executor in executors.values())
 
     def __getitem__(self, id: str) -> Executor:
         return self._executors[id]
@@ -24,12 +30,12 @@ class RunExecutors:
     async def save_all(self) -> dict[str, Payload]:
         # An executor without state has an entry all the same: it says that the executor was there.
         nothing = self._pack({}, "$.executors")
-        return {id: await self.save(id) or nothing for id in self._executors}
+        return {id: await self.save(id) or nothing for id, e in self._executors.items() if self._is_needed(e)}
 
     async def save(self, id: str) -> Payload | None:
         """Return the state of an executor as a payload; None if it has none."""
         executor = self._executors[id]
-        if not keeps_state(executor):
+        if not keeps_state(executor) or not self._is_needed(executor):
             return None
         state = await self._read_state(executor)
         if not isinstance(state, dict):
@@ -43,7 +49,17 @@ class RunExecutors:
                 f"leave it out, persistent attributes save themselves",
                 run_id=self._run_id,
             )
-        return self._pack({**state, **{name: getattr(executor, name) for name in names}}, f"$.executors.{id}")
+        complete = {**state, **{name: getattr(executor, name) for name in names}}
+        saved = self._saved[id] = self._pack(complete, f"$.executors.{id}", self._saved.get(id))
+        return saved
+
+    def _is_needed(self, executor: Executor) -> bool:
+        """Return whether anybody may restore the state of an executor."""
+        return (
+            self._is_stored
+            or self._may_wait
+            or any(executor._limits_for(spec).retry is not None for spec in executor._handler_table.specs)
+        )
 
     async def _read_state(self, executor: Executor) -> Any:
         try:
