@@ -150,13 +150,17 @@ def _parts_of(dicts: list[dict[str, Any]]) -> _Parts:
 
 def template_of(items: list[Any]) -> Template | None:
     """Return a template of a list; None if its items are of other kinds."""
-    if IMMUTABLE.issuperset(map(type, items)) or all(map(_is_immutable, items)):
+    if _are_plain(items) or all(map(_is_immutable, items)):
         return Template(items, are_dicts=False)
     if set(map(type, items)) == {dict}:
         _, keys, values = _parts_of(items)
-        if {str}.issuperset(map(type, keys)) and IMMUTABLE.issuperset(map(type, values)):
+        if {str}.issuperset(map(type, keys)) and _are_plain(values):
             return Template(items, are_dicts=True)
     return None
+
+
+def _are_plain(values: Iterable[Any]) -> bool:
+    return IMMUTABLE.issuperset(map(type, values))
 
 
 def _is_immutable(value: Any) -> bool:
@@ -193,14 +197,15 @@ def _copy(value: Any, seen: dict[int, Any]) -> Any:
         return seen[id(value)]
     # Exactly these built-in types. A list or dict enters `seen` before it is filled, because it may
     # contain itself.
-    if kind is list:
-        duplicate: Any = []
-        seen[id(value)] = duplicate
-        duplicate.extend(_copy(item, seen) for item in value)
+    duplicate: Any
+    if (kind is list and _are_plain(value)) or (kind is dict and _are_plain(value) and _are_plain(value.values())):
+        duplicate = value.copy()
+    elif kind is list:
+        duplicate = seen[id(value)] = []
+        duplicate.extend([_copy(item, seen) for item in value])
     elif kind is dict:
-        duplicate = {}
-        seen[id(value)] = duplicate
-        duplicate.update((_copy(k, seen), _copy(v, seen)) for k, v in value.items())
+        duplicate = seen[id(value)] = {}
+        duplicate.update([(_copy(k, seen), _copy(v, seen)) for k, v in value.items()])
     elif kind in (set, frozenset, tuple, bytearray):
         duplicate = kind([_copy(item, seen) for item in value])
     elif kind is deque:
