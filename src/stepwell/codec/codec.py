@@ -175,8 +175,11 @@ class Codec:
         return Encoded(self.encode(value, what), self, is_checked=True)
 
     def dump_part(self, value: object, depth: int) -> bytes:
-        """Return the bytes of a part of a value that is inside of `depth` others. Raises Refused."""
         return dump(self._close(value, depth))
+
+    @staticmethod
+    def restore(json: bytes) -> Encoded:
+        return Encoded(json, DEFAULT_CODEC)
 
     def digest(self, value: object, what: str = "$") -> str:
         """Return a fingerprint that is the same for equal values, in any order of dicts and sets."""

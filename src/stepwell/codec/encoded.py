@@ -7,14 +7,12 @@ same. A dict with a large value becomes a payload for each of its values.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from stepwell.codec.plain_json import is_atom, is_object
 from stepwell.codec.traversal import shorten
 from stepwell.model.payload import ChunkedList, Payload, PayloadDict, Template, template_of
-
-if TYPE_CHECKING:
-    from stepwell.codec.codec import Codec
 
 # Bytes. Encoding less than this again costs less than a superstep. The size of a chunk, too.
 LARGE = 1 << 16
@@ -24,13 +22,26 @@ _MOST_KEYS = 64
 _NO_ATOM: Any = object()  # marks an `Encoded` that holds only bytes
 
 
+class PayloadCodec(Protocol):
+    """What payloads need of the codec, which is defined in a module that imports this one."""
+
+    @property
+    def restore(self) -> Callable[[bytes], Encoded]:
+        """Makes a payload of pickled bytes."""
+
+    def encode(self, value: object) -> bytes: ...
+    def decode(self, body: bytes, *, is_checked: bool) -> Any: ...
+    def dump_part(self, value: object, depth: int) -> bytes:
+        """Return the bytes of a part of a value that is inside of `depth` others. Raises Refused."""
+
+
 class Encoded:
     """A payload closed by encoding: decoded afresh for each reader, and stored as it is."""
 
     __slots__ = ("_atom", "_codec", "_is_checked", "_json", "_template", "_was_read")
 
     def __init__(
-        self, json: bytes | None, codec: Codec, atom: object = _NO_ATOM, *, is_checked: bool = False
+        self, json: bytes | None, codec: PayloadCodec, atom: object = _NO_ATOM, *, is_checked: bool = False
     ) -> None:
         self._json, self._codec, self._atom, self._is_checked = json, codec, atom, is_checked
         self._template: Template | None = None
@@ -71,16 +82,10 @@ class Encoded:
 
     # The codec is not pickled: it refers to classes and caches of this process
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self.json,)
+        return self._codec.restore, (self.json,)
 
     def __repr__(self) -> str:
         return f"Encoded({shorten(self.json.decode('utf-8', 'replace'))})"
-
-
-def _restore(json: bytes) -> Encoded:
-    from stepwell.codec.codec import DEFAULT_CODEC  # lazy: the codec imports this module
-
-    return Encoded(json, DEFAULT_CODEC)
 
 
 class Chunk(Encoded):
@@ -88,7 +93,7 @@ class Chunk(Encoded):
 
     __slots__ = ("count", "text")
 
-    def __init__(self, items: list[Any], codec: Codec, depth: int) -> None:
+    def __init__(self, items: list[Any], codec: PayloadCodec, depth: int) -> None:
         super().__init__(None, codec, is_checked=True)
         self.count = len(items)
         self.text = codec.dump_part(items, depth)[1:-1]  # without the brackets
@@ -110,7 +115,7 @@ def is_large(payload: Payload | None) -> bool:
     return isinstance(payload, ChunkedList | PayloadDict)
 
 
-def pack_part(value: Any, before: Payload | None, codec: Codec, depth: int = 0) -> Payload:
+def pack_part(value: Any, before: Payload | None, codec: PayloadCodec, depth: int = 0) -> Payload:
     """Return the payload of a value, or of a part of one, with what did not change taken from `before`.
 
     Raises Refused, RecursionError or UnicodeEncodeError; the path to the offending part is not known.
@@ -126,7 +131,7 @@ def pack_part(value: Any, before: Payload | None, codec: Codec, depth: int = 0) 
     return Encoded(codec.dump_part(value, depth), codec, is_checked=True)
 
 
-def _pack_list(items: list[Any], before: Payload | None, codec: Codec, depth: int) -> Payload:
+def _pack_list(items: list[Any], before: Payload | None, codec: PayloadCodec, depth: int) -> Payload:
     chunks: list[Chunk] = []
     at = 0
     for chunk in before.chunks if isinstance(before, ChunkedList) else ():
@@ -143,7 +148,7 @@ def _pack_list(items: list[Any], before: Payload | None, codec: Codec, depth: in
     return ChunkedList(tuple(chunks))
 
 
-def _split(items: list[Any], codec: Codec, depth: int) -> list[Chunk]:
+def _split(items: list[Any], codec: PayloadCodec, depth: int) -> list[Chunk]:
     whole = Chunk(items, codec, depth)
     if len(whole.text) < 2 * LARGE:
         return [whole]

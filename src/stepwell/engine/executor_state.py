@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stepwell.errors import RunError
@@ -19,10 +19,7 @@ class RunExecutors:
         self._run_id, self._executors, self._pack = run_id, executors, pack
         # The last payload of each executor: of a large state, only what changed is packed again.
         self._saved: dict[str, Payload] = {}
-        # A run that is not stored needs the states of its executors only to repeat an attempt, and to continue
-        # after a response from where it waited.
-        self._is_stored = pack is not pack_copy
-        self._may_wait = any(executor._handler_table.response_specs for executor in executors.values())
+        self._needed = frozenset(executors if pack is not pack_copy else _find_restorable(executors))
 
     def __getitem__(self, id: str) -> Executor:
         return self._executors[id]
@@ -30,12 +27,12 @@ class RunExecutors:
     async def save_all(self) -> dict[str, Payload]:
         # An executor without state has an entry all the same: it says that the executor was there.
         nothing = self._pack({}, "$.executors")
-        return {id: await self.save(id) or nothing for id, e in self._executors.items() if self._is_needed(e)}
+        return {id: await self.save(id) or nothing for id in self._executors if id in self._needed}
 
     async def save(self, id: str) -> Payload | None:
-        """Return the state of an executor as a payload; None if it has none."""
+        """Return the state of an executor as a payload; None if it has none, or if nobody may restore it."""
         executor = self._executors[id]
-        if not keeps_state(executor) or not self._is_needed(executor):
+        if id not in self._needed or not keeps_state(executor):
             return None
         state = await self._read_state(executor)
         if not isinstance(state, dict):
@@ -52,14 +49,6 @@ class RunExecutors:
         complete = {**state, **{name: getattr(executor, name) for name in names}}
         saved = self._saved[id] = self._pack(complete, f"$.executors.{id}", self._saved.get(id))
         return saved
-
-    def _is_needed(self, executor: Executor) -> bool:
-        """Return whether anybody may restore the state of an executor."""
-        return (
-            self._is_stored
-            or self._may_wait
-            or any(executor._limits_for(spec).retry is not None for spec in executor._handler_table.specs)
-        )
 
     async def _read_state(self, executor: Executor) -> Any:
         try:
@@ -93,3 +82,14 @@ class RunExecutors:
                 f"executor {id!r} could not restore its state in run {self._run_id!r}: {type(error).__name__}: {error}",
                 run_id=self._run_id,
             ) from error
+
+
+def _find_restorable(executors: Mapping[str, Executor]) -> Iterable[str]:
+    """Yield the executors that a run without storage may have to restore.
+
+    It does so before it repeats an attempt, and when it continues after a response.
+    """
+    may_wait = any(executor._handler_table.response_specs for executor in executors.values())
+    for id, executor in executors.items():
+        if may_wait or any(executor._limits_for(spec).retry is not None for spec in executor._handler_table.specs):
+            yield id

@@ -87,8 +87,6 @@ class PayloadDict:
         # The order of its keys is part of a value.
         return isinstance(other, PayloadDict) and [*self.payloads.items()] == [*other.payloads.items()]
 
-    __hash__ = None  # type: ignore[assignment]
-
 
 class ChunkedList:
     """A long list in consecutive chunks, each the payload of a list, so that a change concerns few of them."""
@@ -103,8 +101,6 @@ class ChunkedList:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ChunkedList) and self.chunks == other.chunks
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 class Template:
@@ -164,7 +160,7 @@ def _are_plain(values: Iterable[Any]) -> bool:
 
 
 def _is_immutable(value: Any) -> bool:
-    """Return whether nobody can change a value: a plain one, or a frozen dataclass of plain ones without a `__dict__`."""
+    """Return whether nobody can change a value: it is plain, or a frozen dataclass of plain ones with slots."""
     kind = type(value)
     if not dataclasses.is_dataclass(kind):
         return kind in IMMUTABLE

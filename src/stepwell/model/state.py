@@ -76,7 +76,11 @@ class StateView:
 
     def append(self, key: str, items: Iterable[object]) -> None:
         current = self._find(key)
-        if current is not None and not isinstance(current, ChunkedList) and not isinstance(value := current.open(), list):
+        if (
+            current is not None
+            and not isinstance(current, ChunkedList)
+            and not isinstance(value := current.open(), list)
+        ):
             raise TypeError(f"state[{key!r}] is a {type(value).__name__}; only a list can be appended to")
         new = Appended(tuple(self._pack(item, f"$.state.{key}[+{n}]") for n, item in enumerate(items)))
         self._pending[key] = _combine(self._pending.get(key), new)
