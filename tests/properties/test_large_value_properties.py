@@ -47,6 +47,7 @@ values = lists | st.dictionaries(st.sampled_from(["a", "b", "$", "\ud800"]), lis
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoded, "LARGE", 16)
+    monkeypatch.setattr(encoded, "_FIRST_COUNT", 2)
     monkeypatch.setattr(deltas, "WORTH_IT", 1)
 
 

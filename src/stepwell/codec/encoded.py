@@ -18,6 +18,8 @@ from stepwell.model.payload import ChunkedList, Payload, PayloadDict, Template, 
 LARGE = 1 << 16
 # A dict with more keys is a collection itself, and is encoded as a whole.
 _MOST_KEYS = 64
+# Items of the first chunk of a list, when nothing is known of their lengths yet.
+_FIRST_COUNT = 64
 
 _NO_ATOM: Any = object()  # marks an `Encoded` that holds only bytes
 
@@ -140,17 +142,14 @@ def _pack_list(items: list[Any], before: Payload | None, codec: PayloadCodec, de
         section = items[at : at + chunk.count]
         chunks.append(chunk if chunk.is_same(section) else Chunk(section, codec, depth))
         at += chunk.count
-    if at < len(items):
-        # What was appended joins the last chunk until that is large
-        if chunks and len(chunks[-1].text) < LARGE:
-            at -= chunks.pop().count
-        chunks += _split(items[at:], codec, depth)
+    count = _FIRST_COUNT
+    # What was appended joins the last chunk until that is large
+    if at < len(items) and chunks and len(chunks[-1].text) < LARGE:
+        last = chunks.pop()
+        at, count = at - last.count, max(count, 2 * last.count)
+    while at < len(items):
+        chunks.append(Chunk(items[at : at + count], codec, depth))
+        at += count
+        # The next items are probably about as long as these
+        count = min(max(1, count * LARGE // len(chunks[-1].text)), 4 * count)
     return ChunkedList(tuple(chunks))
-
-
-def _split(items: list[Any], codec: PayloadCodec, depth: int) -> list[Chunk]:
-    whole = Chunk(items, codec, depth)
-    if len(whole.text) < 2 * LARGE:
-        return [whole]
-    count = max(1, len(items) * LARGE // len(whole.text))  # if all were of average size
-    return [Chunk(items[at : at + count], codec, depth) for at in range(0, len(items), count)]
