@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from stepwell import kernel
 from stepwell.engine import durability, lease_renewal, open_run, watchers
 from stepwell.engine.broadcast import Broadcast
-from stepwell.engine.cancellation_shield import finish
 from stepwell.engine.commit import store_commit
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive_options import ExecutorSource, Options
@@ -54,6 +53,7 @@ from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Plan
 from stepwell.model.payload import Pack, Payload, pack_copy
 from stepwell.model.status_words import status_word
+from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.lease import this_process
 

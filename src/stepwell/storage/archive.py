@@ -7,6 +7,7 @@ deltas.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from stepwell.model.log_keys import LogEntry, RecalledLog
 from stepwell.model.message import Outcome
 from stepwell.storage import clock
 from stepwell.storage.ids import checkpoint_id, forked_child_id
+from stepwell.storage.large_work import build_in_thread, is_large_work
 from stepwell.storage.lease import LEASE, Owner
 from stepwell.storage.nested_retention import drop_left_over, drop_superseded, superseded_inside
 from stepwell.storage.port import CommitEffects, Entry, Record, Store
@@ -201,8 +203,12 @@ class StoreArchive:
             fence=self._fences.get(after.run_id),
             reduced=self._chain.outputs_below(below),
         )
-        record = build_record(commit, after, snapshot=snapshot, before=before)
-        await self.store.append(record, effects)
+        build = partial(build_record, commit, after, snapshot=snapshot, before=before)
+        if is_large_work(commit, after, snapshot=snapshot):
+            record = await build_in_thread(build, lambda record: self.store.append(record, effects))
+        else:
+            record = build()
+            await self.store.append(record, effects)
         self._chain.add(record)
         self._chain.drop_below(below)
         # Children are cleaned up after the commit: a crash in between leaves too much, never too

@@ -6,6 +6,7 @@ It adds a checksum to each body or, if there is a key, encrypts it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from stepwell.errors import CannotUnseal, CheckpointCorrupt
 from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.checksums import add_checksum, has_checksum, verify_checksum
+from stepwell.storage.large_work import LARGE_WORK, build_in_thread
 from stepwell.storage.lease import LEASE
 from stepwell.storage.port import NO_EFFECTS, CommitEffects, Entry, Pending, Record, Store
 from stepwell.storage.transactions import Transacting, Transaction, Translated
@@ -57,7 +59,12 @@ class VerifiedStore:
     # ---------------------------------------------------------------- records
 
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
-        await self.inner.append(self._protect_record(record), self._protect_effects(effects))
+        effects = self._protect_effects(effects)
+        if len(record.body) < LARGE_WORK:
+            await self.inner.append(self._protect_record(record), effects)
+        else:
+            protect = partial(self._protect_record, record)
+            await build_in_thread(protect, lambda protected: self.inner.append(protected, effects))
 
     async def put(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         await self.inner.put(self._protect_record(record), self._protect_effects(effects))
