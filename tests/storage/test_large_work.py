@@ -10,7 +10,9 @@ import pytest
 
 from stepwell import InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
 from stepwell.storage import archive, integrity
+from stepwell.storage.checksums import add_checksum
 from stepwell.storage.large_work import LARGE_WORK
+from stepwell.storage.record import build_record
 
 KIB = 1024
 
@@ -27,8 +29,8 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bool]]:
 
         return call
 
-    monkeypatch.setattr(archive, "build_record", noting("built", archive.build_record))
-    monkeypatch.setattr(integrity, "add_checksum", noting("summed", integrity.add_checksum))
+    monkeypatch.setattr(archive, "build_record", noting("built", build_record))
+    monkeypatch.setattr(integrity, "add_checksum", noting("summed", add_checksum))
     return seen
 
 
@@ -57,14 +59,14 @@ async def test_only_large_work_leaves_the_event_loop(
 
 
 async def test_a_commit_that_is_cancelled_while_it_is_built_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    building, go_on, build = asyncio.Event(), threading.Event(), archive.build_record
+    building, go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         if args[0].number == 1:
             loop.call_soon_threadsafe(building.set)
             assert go_on.wait(10)
-        return build(*args, **kwargs)
+        return build_record(*args, **kwargs)
 
     monkeypatch.setattr(archive, "build_record", slow)
     storage, calls = InMemoryCheckpointStorage(), list[int]()
