@@ -160,14 +160,30 @@ def test_what_did_not_change_is_shared() -> None:
     assert splice.text == b',{"role":"user","content":"one more"}'
 
 
-@pytest.mark.parametrize("change", [lambda item: item.update(n=True), lambda item: item.update(n=1.0)])
-def test_an_equal_value_of_another_type_is_a_change(change: Callable[[dict[str, Any]], None]) -> None:
-    numbers = [{"n": 1} for _ in range(100)]
-    payload: Payload = CODEC.pack(numbers, "$")
+def replace_by(value: Any) -> Callable[[list[Any]], None]:
+    return lambda items: items.__setitem__(50, value)
+
+
+@pytest.mark.parametrize(
+    ("item", "change"),
+    [
+        (1, replace_by(True)),
+        (1, replace_by(1.0)),
+        (0.0, replace_by(-0.0)),
+        ({"n": 1}, replace_by({"n": True})),
+        ({"n": 1}, lambda items: items[50].update(n=1.0)),
+        ({"a": None, "b": None}, replace_by({"b": None, "a": None})),
+        ({"a": None, "b": None}, replace_by({"a": None, "c": None})),
+        ({"a": None, "b": None}, replace_by({"a": None})),
+    ],
+)
+def test_an_equal_value_of_another_type_or_order_is_a_change(item: Any, change: Callable[[list[Any]], None]) -> None:
+    items = [copy.copy(item) for _ in range(100)]
+    payload: Payload = CODEC.pack(items, "$")
     for _ in range(2):
-        payload = CODEC.pack(numbers, "$", payload)
-    change(numbers[50])
-    assert json_of(CODEC.pack(numbers, "$", payload)) == CODEC.encode(numbers)
+        payload = CODEC.pack(items, "$", payload)
+    change(items)
+    assert json_of(CODEC.pack(items, "$", payload)) == CODEC.encode(items)
 
 
 def test_the_refused_part_of_a_large_value_is_named() -> None:
