@@ -188,7 +188,8 @@ class Executor:
     async def on_checkpoint_save(self) -> dict[str, Any]:
         """Return the state that must survive a restart, as data.
 
-        Called for every executor when a run starts, then after each message that it handled.
+        Called for every executor when a run starts, then after each message that it handled; in a run
+        without storage only if a retry or a response may have to restore it.
         """
         return {}
 
