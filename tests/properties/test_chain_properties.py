@@ -21,10 +21,10 @@ from stepwell.model.message import Delivery, Outcome, Plan
 from stepwell.model.state import StateView
 from stepwell.storage import deltas as edits
 from stepwell.storage import snapshot_chain as chain
-from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.json_text import json_of
+from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.wire import format as wire
 from stepwell.stores.memory.store import MemoryStore
 from tests.properties.edits import EXECUTORS, Edit, Step, first_steps, steps
