@@ -12,9 +12,9 @@ from stepwell.admin.diffs.checkpoints import NotForked, diff, diff_from_parent
 from stepwell.admin.lookup import NotFound, find_checkpoint
 from stepwell.admin.requests import load_requests
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.storage.archive import StoreArchive
 from stepwell.storage.filters import EVERY_RUN
 from stepwell.storage.signals import plain_key, write_plain_response
+from stepwell.storage.store_archive import StoreArchive
 from tests.support.nesting import Asker, alone, around
 from tests.support.operating_runs import Order, asking, counting
 

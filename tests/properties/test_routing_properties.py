@@ -18,7 +18,7 @@ from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.commit import Stamp
 from stepwell.model.message import Outcome, Plan, RoutedMessage, Sent
 from stepwell.model.payload import pack_copy
-from stepwell.storage.archive import StoreArchive
+from stepwell.storage.store_archive import StoreArchive
 from stepwell.stores.memory.store import MemoryStore
 from tests.properties.webs import NAMES, Model, Sending, Way, Web, webs
 

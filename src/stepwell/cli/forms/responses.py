@@ -113,8 +113,8 @@ async def _explain_gone(
     # A closed request is in no list any more; only the commit that closed it still names it.
     there = ", ".join(repr(question.request_id) for question in questions) or "none"
     problem = f"run {run_id!r} has no open request {request!r}; open requests: {there}"
-    head = await storage._store.head(run_id)
-    last = -1 if head is None else head.entry.number
+    run = await storage._store.run(run_id)
+    last = -1 if run is None else run.number
     for commit in reversed(await read_commits(storage, run_id, last - _LOOK_BACK, None)):
         if request in commit.closed:
             how = "answered" if commit.kind.value == "intake" else "withdrawn"
