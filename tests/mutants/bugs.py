@@ -266,9 +266,9 @@ STORES = (
     ),
     Bug(
         "in SQLite, a commit is taken wherever the run is",
-        "stores/sqlite/store.py",
-        "            if entry.number != run.latest + 1:\n",
-        "            if False:\n",
+        "stores/sqlite/records.py",
+        "    check_follows(entry, run.latest)\n",
+        "",
         (RULES,),
     ),
     Bug(
@@ -490,7 +490,7 @@ EDGES = (
     Bug(
         "connections of a store that nobody closed stay open",
         "stores/sqlite/access.py",
-        "    for_reading.retire()\n",
+        "        self._for_reading.close()\n",
         "",
         ("stores/test_left_open.py",),
     ),
