@@ -249,7 +249,7 @@ async def test_the_name_of_a_fork_can_be_given_and_asked_for_again() -> None:
     chain.failing.clear()
     await chain.build().run(checkpoint_id=second.checkpoint_id, run_id="fork")
     assert chain.calls == {"s1": 1, "s2": 2, "s3": 3}
-    with pytest.raises(RunError, match="'fork' is stored already, and it was not begun from"):
+    with pytest.raises(RunError, match="'fork' is stored already, and it was not forked from"):
         await chain.build().run(checkpoint_id=first.checkpoint_id, run_id="fork")
     with pytest.raises(RunError, match="is not the head of run 'r'"):
         await chain.build().run(checkpoint_id=first.checkpoint_id, run_id="r")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stepwell import InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
-from stepwell.storage import archive, integrity
+from stepwell.storage import store_archive, integrity
 from stepwell.storage.checksums import add_checksum
 from stepwell.storage.large_work import LARGE_WORK
 from stepwell.storage.record import build_record
