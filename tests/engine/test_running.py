@@ -497,6 +497,8 @@ async def test_a_stream_left_in_the_middle_of_a_commit_is_left_after_it() -> Non
     """The task is cancelled while the store writes: the commit is finished, and the handler is not run again."""
 
     class Slow(MemoryStore):
+        completes_writes = False
+
         async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
             writing.set()
             await asyncio.sleep(0.01)

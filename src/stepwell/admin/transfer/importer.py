@@ -290,6 +290,8 @@ class _Import:
     async def _write_line(self, run: _RunWriting, line: Line) -> None:
         match line:
             case LogLine(key=key):
+                # A log belongs to a place, which must exist.
+                await self._store_records()
                 await self._store.write_log(run.name, run.line.place, key, line.text, fence=run.fence)
             case SignalLine(key=key):
                 await self._store.send(run.name, key, line.text)
