@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from stepwell.cli.forms.validation import UnusableSchema, problems
 from stepwell.cli.forms.schema_form import END, LEFT_OUT, Prompt, Unfillable, build_form
+from stepwell.cli.forms.validation import UnusableSchema, problems
 from stepwell.cli.forms.value_parsers import (
     InvalidInput,
     make_labels,
@@ -379,7 +379,7 @@ def test_a_schema_that_is_deep_is_refused() -> None:
     schema: Any = {}
     for _ in range(3000):
         schema = {"items": schema}
-    with pytest.raises(UnusableSchema, match="deeply|limit"):
+    with pytest.raises(UnusableSchema, match=r"deeply|limit"):
         problems(schema, [])
 
 
@@ -403,7 +403,11 @@ def test_a_schema_that_is_deep_is_refused() -> None:
         ({"multipleOf": 0.01}, 0.07, []),
         ({"propertyNames": {"maxLength": 2}}, {"abc": 1}, ["abc: the name: has 3 characters, expected at most 2"]),
         ({"properties": {"properties": {"const": {"$ref": "#"}}}}, {"properties": {"$ref": "#"}}, []),
-        ({"anyOf": [{"type": "string"}, {"title": "Count", "type": "integer"}]}, [], ["[] matches none of: text, Count"]),
+        (
+            {"anyOf": [{"type": "string"}, {"title": "Count", "type": "integer"}]},
+            [],
+            ["[] matches none of: text, Count"],
+        ),
         ({"anyOf": [{"properties": {"a": {}}}, {"type": "null"}]}, {"b": 1}, ["b: unknown field; the fields are 'a'"]),
         ({"not": {"type": "string"}}, "a", ['{"type":"string"} is not allowed for "a"']),
     ],

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from stepwell.admin import OpenRequest
     from stepwell.storage.built_in_storage import BuiltInStorage
 
+PASS_JSON = "pass the response with --json VALUE, --json @FILE or --json -"
+CHOICES = 20  # requests to choose from
 SHORTEST = 4  # characters of a shortened id
 _SHOWN = 5  # problems of one response
 

@@ -165,10 +165,7 @@ def _explain(root: Any, error: ValidationError) -> Iterator[str]:
         case ValidationErrorKind.PropertyNames():
             yield from (_locate((*path, detail.instance), f"the name: {why}") for why in _explain(root, detail))
         case ValidationErrorKind.UniqueItems():
-            items: Any = error.instance
-            # The first items of which the last is the first that appears twice.
-            at = bisect_left(range(len(items)), True, key=lambda at: not is_valid({"uniqueItems": True}, items[: at + 1]))
-            yield _locate((*path, at), f"{brief(items[at])} appears twice")
+            yield _describe_repeated_item(path, error.instance)
         case ValidationErrorKind.BacktrackLimitExceeded() | ValidationErrorKind.RegexEngineFailure():
             return  # a pattern that takes too long is left to the process that drives the run
         case _:
@@ -184,6 +181,13 @@ def _explain_union(root: Any, error: ValidationError, context: list[list[Validat
     else:
         names = ", ".join(named(member) for member in members)
         yield _locate(tuple(error.instance_path), f"{brief(error.instance)} matches none of: {names}")
+
+
+def _describe_repeated_item(path: Path, items: Any) -> str:
+    # Where a beginning of the list begins to have an item twice.
+    ends = range(1, len(items) + 1)
+    at = bisect_left(ends, True, key=lambda end: not is_valid({"uniqueItems": True}, items[:end]))
+    return _locate((*path, at), f"{brief(items[at])} appears twice")
 
 
 def _describe(error: ValidationError, keyword: str, detail: Any) -> str:
