@@ -18,7 +18,7 @@ from stepwell.declarative.files.source_lines import (
     StopReading,
     Token,
     build,
-    reject_long_text,
+    decode,
 )
 
 MAX_LENGTH = 2**20  # characters; longer documents are rejected without parsing
@@ -26,9 +26,9 @@ MAX_LENGTH = 2**20  # characters; longer documents are rejected without parsing
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]|[^][{},:"\s]+')
 
 
-def read(text: str, problems: Problems) -> tuple[Any, Lines]:
+def read(source: str | bytes, problems: Problems) -> tuple[Any, Lines]:
     """Parse the text. Raises StopReading after adding a problem if it is not JSON."""
-    reject_long_text(text, MAX_LENGTH, problems)
+    text = decode(source, MAX_LENGTH, problems)
     try:
         # `parse_int=len`: Python refuses integers with too many digits with an error that has no
         # line. They pass here, and `_tokenize` reports them with their line.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
@@ -11,17 +12,13 @@ from stepwell.declarative.conditions.operators import OPERATORS
 from stepwell.declarative.definition import FORMAT, Definition
 from stepwell.declarative.files import json_text, yaml_text
 from stepwell.declarative.files.fields import (
+    COUNT,
     FIELDS,
-    Choice,
     ConditionShape,
-    Data,
-    Flag,
-    Number,
     RecordListShape,
     RecordShape,
     Shape,
-    Text,
-    Texts,
+    Simple,
     get_defaults,
 )
 from stepwell.declarative.files.source_lines import (
@@ -30,7 +27,6 @@ from stepwell.declarative.files.source_lines import (
     StopReading,
     Where,
     build,
-    decode,
     is_unreadable,
     tokenize_data,
 )
@@ -58,7 +54,7 @@ def from_json(text: str | bytes, *, name: str = "") -> Definition:
 
     `name` is the name of the file, for the messages.
     """
-    return _read_definition(name, lambda problems: json_text.read(decode(text, problems), problems))
+    return _read_definition(name, lambda problems: json_text.read(text, problems))
 
 
 def from_yaml(text: str | bytes, *, name: str = "") -> Definition:
@@ -67,16 +63,13 @@ def from_yaml(text: str | bytes, *, name: str = "") -> Definition:
     `name` is the name of the file, for the messages. Needs the package PyYAML. Unquoted words mean
     what they mean in JSON: `no` is a string. Nothing in the file is executed.
     """
-    return _read_definition(name, lambda problems: yaml_text.read(decode(text, problems), problems))
+    return _read_definition(name, lambda problems: yaml_text.read(text, problems))
 
 
 def _read_definition(name: str, parse: Callable[[Problems], tuple[Any, Lines]]) -> Definition:
     problems, definition = Problems(), None
-    try:
+    with suppress(StopReading):  # what stopped the reading is in `problems`
         definition = _DefinitionReader(*parse(problems), problems).read()
-    except StopReading:
-        # What stopped the reading is in `problems`.
-        pass
     if problems or definition is None:
         raise DefinitionError(problems.to_sentences(name))
     return definition
@@ -112,7 +105,7 @@ class _DefinitionReader:
 
         Nothing else in such a document is read: it may mean anything.
         """
-        newer = _fits(format, Number(above=FORMAT, integer=True))
+        newer = COUNT.accepts(format) and format > FORMAT
         if newer:
             self._report(
                 ("format",),
@@ -157,37 +150,15 @@ class _DefinitionReader:
     def _read_value(self, shape: Shape, value: Any, where: Where) -> Any:
         """Read a value of that shape; None if it has another, after adding a problem."""
         match shape:
-            case Text(non_empty=non_empty):
-                if isinstance(value, str) and (value or not non_empty):
-                    return value
-                return self._reject(where, "a non-empty string" if non_empty else "a string", value)
-            case Texts(single=single):
-                return self._read_texts(single, value, where)
-            case Number():
-                # JSON does not distinguish 3.0 from 3, and some writers produce the former.
-                number = int(value) if shape.integer and isinstance(value, float) and value.is_integer() else value
-                return number if _fits(number, shape) else self._reject(where, _describe_bounds(shape), value)
-            case Flag():
-                return value if isinstance(value, bool) else self._reject(where, "true or false", value)
-            case Choice(options=options, convert=convert):
-                if isinstance(value, str) and value in options:
-                    return convert(value)
-                return self._reject(where, f"one of {', '.join(options)}", value)
-            case Data():
-                return value if self._is_mapping(value, where) and not is_unreadable(value) else None
+            case Simple():
+                readable = shape.accepts(value) and not is_unreadable(value)
+                return shape.convert(value) if readable else self._reject(where, shape.words, value)
             case ConditionShape():
                 return self._read_condition(value, where)
             case RecordShape(of=of):
                 return self._read_record(of, value, where) if self._is_mapping(value, where) else None
             case RecordListShape(of=of):
                 return tuple(self._read_records(of, value, where))
-
-    def _read_texts(self, single: bool, value: Any, where: Where) -> tuple[str, ...] | None:
-        texts = [value] if single and isinstance(value, str) else value
-        if isinstance(texts, list) and (texts or not single) and all(isinstance(text, str) and text for text in texts):
-            return tuple(texts)
-        wanted = "a name or a non-empty list of names" if single else "a list of names"
-        return self._reject(where, wanted, value)  # type: ignore[no-any-return]
 
     def _read_records(self, of: type, items: Any, where: Where) -> Iterator[Any]:
         if not isinstance(items, list):
@@ -209,6 +180,8 @@ class _DefinitionReader:
         self._conditions += 1
         self._check_limit("conditions", self._conditions)
         kind = data.get("kind")
+        if is_unreadable(kind):
+            return self._reject((*where, "kind"), "a kind of condition", kind)  # type: ignore[no-any-return]
         if not isinstance(kind, str) or (kind not in OPERATORS and kind not in GROUPS):
             what = "has no `kind`" if kind is None else f"has the unknown kind {kind!r}"
             instead = _suggest(kind, [*OPERATORS, *GROUPS])
@@ -275,22 +248,8 @@ _DEPENDS_ON: Mapping[str | int, frozenset[Any]] = {
 
 def _blank_values(of: type) -> dict[str, Any]:
     """Return a placeholder for each required attribute, until it is read."""
-    blanks: Mapping[type[Shape], Any] = {Text: "", Texts: (), Number: FORMAT, RecordListShape: ()}
-    return {spec.attribute: blanks[type(spec.shape)] for spec in FIELDS[of] if spec.attribute not in get_defaults(of)}
-
-
-def _fits(value: Any, number: Number) -> bool:
-    # In Python True is an int; in JSON it is not a number.
-    if isinstance(value, bool) or not isinstance(value, int if number.integer else int | float):
-        return False
-    return (number.above is None or value > number.above) and (number.at_least is None or value >= number.at_least)
-
-
-def _describe_bounds(number: Number) -> str:
-    kind = "an integer" if number.integer else "a number"
-    if number.above is not None:
-        return f"{kind} above {number.above:g}"
-    return kind if number.at_least is None else f"{kind} of at least {number.at_least:g}"
+    required = [spec for spec in FIELDS[of] if spec.attribute not in get_defaults(of)]
+    return {spec.attribute: spec.shape.blank if isinstance(spec.shape, Simple) else () for spec in required}
 
 
 def _to_file_path(where: Where) -> Where:

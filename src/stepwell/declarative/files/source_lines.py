@@ -168,21 +168,19 @@ def tokenize_data(value: Any) -> Iterator[Token]:
     yield Token("end", None)
 
 
-def reject_long_text(text: str, limit: int, problems: Problems) -> None:
-    """Raise StopReading, after adding a problem, if the text is too long."""
-    if len(text) > limit:
-        problems.add(None, f"the text has {len(text)} characters; the maximum is {limit}")
-        raise StopReading
+def decode(text: str | bytes, limit: int, problems: Problems) -> str:
+    """Decode UTF-8, without a byte order mark.
 
-
-def decode(text: str | bytes, problems: Problems) -> str:
-    """Decode UTF-8, without a byte order mark. Raises StopReading if it is not UTF-8."""
-    if isinstance(text, str):
-        return text.removeprefix("\ufeff")
+    Raises StopReading, after adding a problem, if it is not UTF-8 or longer than the limit.
+    """
     try:
-        return bytes(text).decode("utf-8-sig")
+        decoded = text.removeprefix("\ufeff") if isinstance(text, str) else bytes(text).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         # `error.object` is what was decoded: the bytes without the byte order mark.
         line = error.object.count(b"\n", 0, error.start) + 1
         problems.add(line, f"not UTF-8: {error.reason}")
         raise StopReading from error
+    if len(decoded) > limit:
+        problems.add(None, f"the text has {len(decoded)} characters; the maximum is {limit}")
+        raise StopReading
+    return decoded

@@ -12,7 +12,7 @@ from stepwell.declarative.conditions.condition import AllOf, AnyOf, Condition, F
 from stepwell.declarative.conditions.operators import OPERATORS
 from stepwell.declarative.definition import Definition
 from stepwell.declarative.files import json_text, yaml_text
-from stepwell.declarative.files.fields import FIELDS, Texts, get_defaults
+from stepwell.declarative.files.fields import FIELDS, ONE_OR_MORE, get_defaults
 from stepwell.declarative.files.reader import from_data
 from stepwell.declarative.files.source_lines import MAX_PROBLEM_LENGTH, TOO_DEEP, find_flaw
 from stepwell.errors import DefinitionError
@@ -74,7 +74,7 @@ def _write_record(record: Any, path: str, problems: list[str]) -> dict[str, Any]
         if spec.attribute in defaults and _is_exactly(value, defaults[spec.attribute]):
             continue
         written = _write_value(value, f"{path}.{spec.name}".removeprefix("."), problems)
-        if isinstance(spec.shape, Texts) and spec.shape.single and isinstance(written, list) and len(written) == 1:
+        if spec.shape is ONE_OR_MORE and isinstance(written, list) and len(written) == 1:
             written = written[0]
         if written is not _UNWRITABLE:
             data[spec.name] = written

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from stepwell.declarative.files.source_lines import Lines, Problems, StopReading, Token, build, reject_long_text
+from stepwell.declarative.files.source_lines import Lines, Problems, StopReading, Token, build, decode
 from stepwell.errors import DefinitionError
 
 MAX_LENGTH = 2**18  # characters; longer documents are rejected without parsing, because the parser is slow
@@ -24,9 +24,9 @@ _OTHER_BREAKS = re.compile("[\r\x85\u2028\u2029\ufeff]")
 _TAG = "tag:yaml.org,2002:"
 
 
-def read(text: str, problems: Problems) -> tuple[Any, Lines]:
+def read(source: str | bytes, problems: Problems) -> tuple[Any, Lines]:
     """Parse the text. Raises StopReading after adding a problem if it is not YAML."""
-    reject_long_text(text, MAX_LENGTH, problems)
+    text = decode(source, MAX_LENGTH, problems)
     yaml = _import_yaml()
     try:
         return build(_tokenize(yaml, text, problems), problems)
