@@ -11,15 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from stepwell.declarative.files.source_lines import (
-    TOO_DEEP,
-    Lines,
-    Problems,
-    StopReading,
-    Token,
-    build,
-    decode,
-)
+from stepwell.declarative.files.source_lines import TOO_DEEP, Lines, Problems, Token, build, decode
 
 MAX_LENGTH = 2**20  # characters; longer documents are rejected without parsing
 # Strings, brackets, and other scalars. Commas and colons say nothing that the order does not say.
@@ -34,11 +26,9 @@ def read(source: str | bytes, problems: Problems) -> tuple[Any, Lines]:
         # line. They pass here, and `_tokenize` reports them with their line.
         json.loads(text, parse_int=len)
     except json.JSONDecodeError as error:
-        problems.add(error.lineno, f"not JSON: {error.msg} (column {error.colno})")
-        raise StopReading from None
+        problems.stop(error.lineno, f"not JSON: {error.msg} (column {error.colno})")
     except RecursionError:
-        problems.add(None, TOO_DEEP)
-        raise StopReading from None
+        problems.stop(None, TOO_DEEP)
     return build(_tokenize(text), problems)
 
 

@@ -117,8 +117,7 @@ class _DefinitionReader:
     def _check_limit(self, what: str, count: int) -> None:
         """Stop reading if there are more of these than the limit allows."""
         if count > LIMITS[what]:
-            self._problems.add(None, f"the definition has more than {LIMITS[what]} {what}")
-            raise StopReading
+            self._problems.stop(None, f"the definition has more than {LIMITS[what]} {what}")
 
     def _is_consequence(self, where: Where) -> bool:
         """Whether a problem may only follow from another: something it needs could not be read."""

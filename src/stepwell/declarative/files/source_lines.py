@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
 from stepwell.model.valid_text import is_text
 
@@ -22,7 +22,7 @@ Where = tuple[str | int, ...]
 
 
 class StopReading(Exception):
-    """Reading stops here: what is wrong is in `Problems`, and looking further is pointless."""
+    """Reading stops here. What is wrong is in `Problems`."""
 
 
 UNREADABLE = object()
@@ -51,6 +51,11 @@ class Problem(NamedTuple):
     line: int | None
     text: str
 
+    def to_sentence(self, name: str) -> str:
+        place = [name] if name else []
+        place += [] if self.line is None else [f"line {self.line}"]
+        return f"{', '.join(place)}: {self.text}" if place else self.text
+
 
 class Problems(list[Problem]):
     """The problems found so far."""
@@ -61,14 +66,17 @@ class Problems(list[Problem]):
         if len(self) == MAX_PROBLEMS:
             raise StopReading
 
+    def stop(self, line: int | None, text: str) -> NoReturn:
+        """Add a problem after which looking further is pointless. Raises StopReading."""
+        self.add(line, text)
+        raise StopReading
+
     def to_sentences(self, name: str) -> list[str]:
         """Return the problems as sentences, in the order of their lines, each once."""
         problems = sorted(self, key=lambda problem: problem.line or 0)
         if len(self) >= MAX_PROBLEMS:
             problems.append(Problem(None, f"there may be more problems: these are the first {MAX_PROBLEMS}"))
-        places = [", ".join(filter(None, (name, problem.line and f"line {problem.line}"))) for problem in problems]
-        pairs = zip(places, problems, strict=True)
-        return list(dict.fromkeys(f"{place}: {problem.text}" if place else problem.text for place, problem in pairs))
+        return list(dict.fromkeys(problem.to_sentence(name) for problem in problems))
 
 
 class Token(NamedTuple):
@@ -91,8 +99,7 @@ def build(tokens: Iterator[Token], problems: Problems) -> tuple[Any, Lines]:
     """
     first = next(tokens, None)
     if first is None:
-        problems.add(1, "the text is empty")
-        raise StopReading
+        problems.stop(1, "the text is empty")
     data, lines = _build_value(first, tokens, problems, 0)
     next(tokens, None)  # lets the parser look at what follows
     return data, lines
@@ -103,8 +110,7 @@ def _build_value(token: Token, tokens: Iterator[Token], problems: Problems, dept
     if token.kind == "scalar":
         flaw = flaw or find_flaw(value)
     elif depth >= MAX_DEPTH:
-        problems.add(token.line, TOO_DEEP)
-        raise StopReading
+        problems.stop(token.line, TOO_DEEP)
     elif token.kind == "mapping":
         value = _build_mapping(lines.inside, tokens, problems, depth + 1)
     else:
@@ -178,9 +184,7 @@ def decode(text: str | bytes, limit: int, problems: Problems) -> str:
     except UnicodeDecodeError as error:
         # `error.object` is what was decoded: the bytes without the byte order mark.
         line = error.object.count(b"\n", 0, error.start) + 1
-        problems.add(line, f"not UTF-8: {error.reason}")
-        raise StopReading from error
+        problems.stop(line, f"not UTF-8: {error.reason}")
     if len(decoded) > limit:
-        problems.add(None, f"the text has {len(decoded)} characters; the maximum is {limit}")
-        raise StopReading
+        problems.stop(None, f"the text has {len(decoded)} characters; the maximum is {limit}")
     return decoded

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from stepwell.declarative.files.source_lines import Lines, Problems, StopReading, Token, build, decode
+from stepwell.declarative.files.source_lines import Lines, Problems, Token, build, decode
 from stepwell.errors import DefinitionError
 
 MAX_LENGTH = 2**18  # characters; longer documents are rejected without parsing, because the parser is slow
@@ -33,10 +33,9 @@ def read(source: str | bytes, problems: Problems) -> tuple[Any, Lines]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = ", ".join(part for part in (error.context, error.problem) if part)
-        problems.add(mark.line + 1, f"not YAML: {problem} (column {mark.column + 1})")
+        problems.stop(mark.line + 1, f"not YAML: {problem} (column {mark.column + 1})")
     except yaml.reader.ReaderError as error:
-        problems.add(text.count("\n", 0, error.position) + 1, f"not YAML: {error.reason}: {chr(error.character)!a}")
-    raise StopReading
+        problems.stop(text.count("\n", 0, error.position) + 1, f"not YAML: {error.reason}: {chr(error.character)!a}")
 
 
 def write(data: Any) -> str:
@@ -78,7 +77,7 @@ def _tokenize(yaml: ModuleType, text: str, problems: Problems) -> Iterator[Token
                 documents += 1
                 if documents > 1:
                     problems.add(line, "a second document starts here: only one is allowed")
-                    return
+                    return  # the first one is still read, so that all of its problems are reported
             case yaml.AliasEvent():
                 flaw = f"*{event.anchor} is an alias, which is not supported: write it out"
                 yield Token("scalar", line, flaw=flaw)
