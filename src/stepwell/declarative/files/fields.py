@@ -26,7 +26,7 @@ from stepwell.model.checkpoint import Retention
 
 
 @dataclass(frozen=True, slots=True)
-class Simple:
+class SimpleShape:
     """A value without records and conditions inside."""
 
     words: str  # what it must be, for people
@@ -55,7 +55,7 @@ class RecordListShape:
     of: type
 
 
-Shape = Simple | ConditionShape | RecordShape | RecordListShape
+Shape = SimpleShape | ConditionShape | RecordShape | RecordListShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-TEXT = Simple("a string", {"type": "string"}, lambda value: isinstance(value, str))
-NAME = Simple("a non-empty string", {"type": "string", "minLength": 1}, _is_name, blank="")
-NAMES = Simple("a list of names", {"type": "array", "items": NAME.schema}, _are_names, tuple)
-ONE_OR_MORE = Simple(
+TEXT = SimpleShape("a string", {"type": "string"}, lambda value: isinstance(value, str))
+NAME = SimpleShape("a non-empty string", {"type": "string", "minLength": 1}, _is_name, blank="")
+NAMES = SimpleShape("a list of names", {"type": "array", "items": NAME.schema}, _are_names, tuple)
+ONE_OR_MORE = SimpleShape(
     "a name or a non-empty list of names",
     {"anyOf": [NAME.schema, {**NAMES.schema, "minItems": 1}]},
     lambda value: _is_name(value) or (_are_names(value) and value != []),
@@ -97,26 +97,26 @@ ONE_OR_MORE = Simple(
     blank=(),
 )
 # JSON does not distinguish 3.0 from 3, and some writers produce the former.
-COUNT = Simple(
+COUNT = SimpleShape(
     "an integer of at least 1",
     {"type": "integer", "minimum": 1},
     lambda value: _is_number(value) and value >= 1 and value == int(value),
     int,
     blank=FORMAT,  # the only required number
 )
-SECONDS = Simple(
+SECONDS = SimpleShape(
     "a number above 0", {"type": "number", "exclusiveMinimum": 0}, lambda value: _is_number(value) and value > 0
 )
-DELAY = Simple(
+DELAY = SimpleShape(
     "a number of at least 0", {"type": "number", "minimum": 0}, lambda value: _is_number(value) and value >= 0
 )
-FLAG = Simple("true or false", {"type": "boolean"}, lambda value: isinstance(value, bool))
-DATA = Simple("a mapping", {"type": "object"}, lambda value: isinstance(value, dict))
+FLAG = SimpleShape("true or false", {"type": "boolean"}, lambda value: isinstance(value, bool))
+DATA = SimpleShape("a mapping", {"type": "object"}, lambda value: isinstance(value, dict))
 
 
-def _choice(options: Iterable[str], convert: Callable[[str], Any] = str) -> Simple:
+def _choice(options: Iterable[str], convert: Callable[[str], Any] = str) -> SimpleShape:
     names = list(map(str, options))
-    return Simple(f"one of {', '.join(names)}", {"enum": names}, lambda value: value in names, convert)
+    return SimpleShape(f"one of {', '.join(names)}", {"enum": names}, lambda value: value in names, convert)
 
 
 # The descriptions are part of the published JSON schema (docs/agent-workflow.schema.json).

@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from stepwell.declarative.files.source_lines import TOO_DEEP, Lines, Problems, Token, build, decode
+from stepwell.declarative.files.source_lines import TOO_DEEP, LineTree, Problems, Token, build, decode
 
 MAX_LENGTH = 2**20  # characters; longer documents are rejected without parsing
 # Strings, brackets, and other scalars. Commas and colons say nothing that the order does not say.
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]|[^][{},:"\s]+')
 
 
-def read(source: str | bytes, problems: Problems) -> tuple[Any, Lines]:
+def read(source: str | bytes, problems: Problems) -> tuple[Any, LineTree]:
     """Parse the text. Raises StopReading after adding a problem if it is not JSON."""
     text = decode(source, MAX_LENGTH, problems)
     try:

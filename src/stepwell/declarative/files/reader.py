@@ -18,11 +18,11 @@ from stepwell.declarative.files.fields import (
     RecordListShape,
     RecordShape,
     Shape,
-    Simple,
+    SimpleShape,
     get_defaults,
 )
 from stepwell.declarative.files.source_lines import (
-    Lines,
+    LineTree,
     Problems,
     StopReading,
     Where,
@@ -66,7 +66,7 @@ def from_yaml(text: str | bytes, *, name: str = "") -> Definition:
     return _read_definition(name, lambda problems: yaml_text.read(text, problems))
 
 
-def _read_definition(name: str, parse: Callable[[Problems], tuple[Any, Lines]]) -> Definition:
+def _read_definition(name: str, parse: Callable[[Problems], tuple[Any, LineTree]]) -> Definition:
     problems, definition = Problems(), None
     with suppress(StopReading):  # what stopped the reading is in `problems`
         definition = _DefinitionReader(*parse(problems), problems).read()
@@ -81,7 +81,7 @@ class _DefinitionReader:
     A value that is wrong is reported and replaced by its default, so that the rest can be checked.
     """
 
-    def __init__(self, data: Any, lines: Lines, problems: Problems) -> None:
+    def __init__(self, data: Any, lines: LineTree, problems: Problems) -> None:
         self._data, self._lines, self._problems = data, lines, problems
         # Paths of the values that could not be read: problems that follow from them are not
         # reported.
@@ -149,7 +149,7 @@ class _DefinitionReader:
     def _read_value(self, shape: Shape, value: Any, where: Where) -> Any:
         """Read a value of that shape; None if it has another, after adding a problem."""
         match shape:
-            case Simple():
+            case SimpleShape():
                 readable = shape.accepts(value) and not is_unreadable(value)
                 return shape.convert(value) if readable else self._reject(where, shape.words, value)
             case ConditionShape():
@@ -248,7 +248,7 @@ _DEPENDS_ON: Mapping[str | int, frozenset[Any]] = {
 def _blank_values(of: type) -> dict[str, Any]:
     """Return a placeholder for each required attribute, until it is read."""
     required = [spec for spec in FIELDS[of] if spec.attribute not in get_defaults(of)]
-    return {spec.attribute: spec.shape.blank if isinstance(spec.shape, Simple) else () for spec in required}
+    return {spec.attribute: spec.shape.blank if isinstance(spec.shape, SimpleShape) else () for spec in required}
 
 
 def _to_file_path(where: Where) -> Where:

@@ -15,7 +15,7 @@ from stepwell.declarative.files.fields import (
     RecordListShape,
     RecordShape,
     Shape,
-    Simple,
+    SimpleShape,
     get_defaults,
 )
 from stepwell.declarative.files.reader import GROUPS, SCHEMA_KEY
@@ -78,7 +78,7 @@ def _part(part: FieldSpec, usual: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shape(shape: Shape) -> dict[str, Any]:
     match shape:
-        case Simple(schema=schema):
+        case SimpleShape(schema=schema):
             return dict(schema)
         case ConditionShape():
             return dict(_CONDITION)

@@ -29,11 +29,11 @@ UNREADABLE = object()
 """Stands for a value that could not be read; its problem has been added."""
 
 
-class Lines(NamedTuple):
+class LineTree(NamedTuple):
     """The line where a value starts, or its key, and the lines of what is inside it."""
 
     line: int | None  # None: it does not come from a document
-    inside: dict[str | int, Lines]
+    inside: dict[str | int, LineTree]
 
     def find(self, where: Where) -> int | None:
         """Return the line of the value at a path, or of its nearest existing parent."""
@@ -92,7 +92,7 @@ class Token(NamedTuple):
     flaw: str = ""  # why the list, mapping or scalar cannot be used
 
 
-def build(tokens: Iterator[Token], problems: Problems) -> tuple[Any, Lines]:
+def build(tokens: Iterator[Token], problems: Problems) -> tuple[Any, LineTree]:
     """Return the data that the tokens make up, with its lines. Raises StopReading if there is none.
 
     What cannot be used is reported, and is UNREADABLE in the data.
@@ -105,8 +105,8 @@ def build(tokens: Iterator[Token], problems: Problems) -> tuple[Any, Lines]:
     return data, lines
 
 
-def _build_value(token: Token, tokens: Iterator[Token], problems: Problems, depth: int) -> tuple[Any, Lines]:
-    value, flaw, lines = token.value, token.flaw, Lines(token.line, {})
+def _build_value(token: Token, tokens: Iterator[Token], problems: Problems, depth: int) -> tuple[Any, LineTree]:
+    value, flaw, lines = token.value, token.flaw, LineTree(token.line, {})
     if token.kind == "scalar":
         flaw = flaw or find_flaw(value)
     elif depth >= MAX_DEPTH:
@@ -124,14 +124,14 @@ def _build_value(token: Token, tokens: Iterator[Token], problems: Problems, dept
 
 
 def _build_mapping(
-    lines: dict[str | int, Lines], tokens: Iterator[Token], problems: Problems, depth: int
+    lines: dict[str | int, LineTree], tokens: Iterator[Token], problems: Problems, depth: int
 ) -> dict[str, Any]:
     mapping: dict[str, Any] = {}
     while (token := next(tokens)).kind != "end":
         key, _ = _build_value(token, tokens, problems, depth)
         value, inside = _build_value(next(tokens), tokens, problems, depth)
         if isinstance(key, str) and key not in mapping:
-            mapping[key], lines[key] = value, Lines(token.line, inside.inside)
+            mapping[key], lines[key] = value, LineTree(token.line, inside.inside)
         elif isinstance(key, str):
             problems.add(token.line, f"duplicate key {key!r}, first on line {lines[key].line}")
         elif not is_unreadable(key):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from stepwell.declarative.files.source_lines import Lines, Problems, Token, build, decode
+from stepwell.declarative.files.source_lines import LineTree, Problems, Token, build, decode
 from stepwell.errors import DefinitionError
 
 MAX_LENGTH = 2**18  # characters; longer documents are rejected without parsing, because the parser is slow
@@ -24,7 +24,7 @@ _OTHER_BREAKS = re.compile("[\r\x85\u2028\u2029\ufeff]")
 _TAG = "tag:yaml.org,2002:"
 
 
-def read(source: str | bytes, problems: Problems) -> tuple[Any, Lines]:
+def read(source: str | bytes, problems: Problems) -> tuple[Any, LineTree]:
     """Parse the text. Raises StopReading after adding a problem if it is not YAML."""
     text = decode(source, MAX_LENGTH, problems)
     yaml = _import_yaml()
