@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -45,6 +46,13 @@ _READERS: dict[str, Callable[[str], object]] = {
     "uuid": UUID,
     "decimal": Decimal,
 }
+# Keywords that are left out of the check unless their value is such.
+_USABLE: dict[str, Callable[[Any], bool]] = {
+    "$id": lambda _: False,
+    "id": lambda name: not isinstance(name, str),  # the same in old drafts
+    "format": lambda name: isinstance(name, str) and name in FORMATS,
+    "pattern": lambda pattern: _can_read(lambda pattern: validator_for({"pattern": pattern}, offline=True), pattern),
+}
 _UNITS = {"Length": "character", "Items": "item", "Properties": "field"}
 _MESSAGES = {
     **{keyword: f"{{value}} is not {words} {{limit}}" for keyword, words in BOUNDS.items()},
@@ -55,6 +63,7 @@ _MESSAGES = {
     "const": "{value} is not one of {limit}",
     "multipleOf": "{value} is not a multiple of {limit}",
     "pattern": "{value} does not match the pattern {limit}",
+    "format": "{value} is not a {limit}",
     "falseSchema": "{value} is not allowed here",
 }
 """By keyword; the others are rare, and have the messages of the library."""
@@ -85,32 +94,17 @@ def _compile(schema: Any) -> Validator:
     strict = _make_strict(schema, parts)
     if any(_count_in_place(strict, part, counts) > MOST_SCHEMAS for part in parts):
         raise ValueError(f"it refers to itself, to nothing, or to more than {MOST_SCHEMAS} schemas for one value")
-    return validator_for(strict, keywords={"format": _Format}, offline=True)
-
-
-class _Format:
-    """Checks the formats that types of Python have.
-
-    Others are left to the process that drives the run: its types accept more than the standard
-    does, such as a time without a time zone.
-    """
-
-    def __init__(self, parent_schema: dict[str, Any], value: Any, schema_path: list[str | int]) -> None:
-        self._format = str(value)
-
-    def validate(self, instance: Any) -> None:
-        if self._format in _READERS and isinstance(instance, str):
-            try:
-                _READERS[self._format](instance)
-            except (ValueError, InvalidOperation):
-                raise ValueError(f"{brief(instance)} is not a {FORMATS[self._format]}") from None
+    formats: dict[str, Callable[..., bool]] = {name: partial(_can_read, read) for name, read in _READERS.items()}
+    return validator_for(strict, formats=formats, validate_formats=True, offline=True)
 
 
 def _make_strict(schema: Any, parts: list[dict[str, Any]]) -> Any:
     """Return the schema as it is checked, and add each schema inside it to `parts`.
 
-    Fields that are not listed are an error: they are typos. Patterns in other dialects of regular
-    expressions are left out, and so is `$id`, which would change what references mean.
+    Fields that are not listed are an error: they are typos. Left out are patterns in other dialects
+    of regular expressions; formats other than ours, because types of Python accept more than the
+    standard does, such as a time without a time zone; and `$id`, which would change what references
+    mean.
     """
     if isinstance(schema, list):
         return [_make_strict(part, parts) for part in schema]
@@ -120,17 +114,18 @@ def _make_strict(schema: Any, parts: list[dict[str, Any]]) -> Any:
     for key, part in schema.items():
         if key in _BY_NAME and isinstance(part, Mapping):
             strict[key] = {name: _make_strict(inner, parts) for name, inner in part.items()}
-        elif key != "$id" and (key != "pattern" or _is_pattern(part)):
+        elif _USABLE.get(key, lambda _: True)(part):
             strict[key] = part if key in _VALUES else _make_strict(part, parts)
     parts.append(strict)
     return strict
 
 
-def _is_pattern(pattern: Any) -> bool:
+def _can_read(read: Callable[[Any], object], value: Any) -> bool:
     try:
-        return isinstance(validator_for({"pattern": pattern}, offline=True), Validator)
-    except ValueError:
+        read(value)
+    except (ValueError, InvalidOperation):
         return False
+    return True
 
 
 def _count_in_place(root: Any, schema: Any, counts: dict[int, float]) -> float:
@@ -198,6 +193,8 @@ def _describe(error: ValidationError, keyword: str, detail: Any) -> str:
     if keyword == "type":
         # null is left out: who gives another value did not mean it.
         detail = " or ".join(map(_add_article, [kind for kind in detail if kind != "null"] or detail))
+    elif keyword == "format":
+        detail = FORMATS[detail]
     elif keyword in ("enum", "const"):
         detail = ", ".join(map(brief, detail if keyword == "enum" else [detail]))
     return _MESSAGES[keyword].format(value=brief(value), limit=detail, size=size, s="" if size == 1 else "s")
