@@ -8,12 +8,13 @@ import pytest
 
 from stepwell import Executor, RunError, WorkflowContext, WorkflowRunState, handler, response_handler
 from stepwell.graph.graph import Graph
-from stepwell.kernel import ReceivedResponse, apply, events, fork, intake, merge, request_events
+from stepwell.kernel import apply, events, fork, intake, merge, request_events
 from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.commit import Stamp
 from stepwell.model.message import Delivery, Outcome, Plan, RoutedMessage
 from stepwell.model.payload import pack_copy
 from stepwell.model.request import Request
+from stepwell.model.signal import ReceivedResponse
 
 AT = Stamp("id", "2026-01-01T00:00:00+00:00")
 HEADER = RunHeader("r", "w", {}, "")
