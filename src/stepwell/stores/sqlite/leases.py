@@ -42,7 +42,8 @@ SELECT place, key, CAST(body AS BLOB) FROM superstep_log WHERE run = (SELECT run
 """
 INSERT_SIGNAL = """
 INSERT INTO signals (run, key, position, body)
-SELECT run, :key, 1 + coalesce((SELECT max(position) FROM signals WHERE signals.run = runs.run AND position IS NOT NULL), 0),
+SELECT run, :key, 1 + coalesce(
+        (SELECT max(position) FROM signals WHERE signals.run = runs.run AND position IS NOT NULL), 0),
     CAST(:body AS TEXT)
 FROM runs WHERE run_id = :run_id
 ON CONFLICT DO NOTHING
