@@ -23,8 +23,8 @@ from stepwell.errors import CheckpointCorrupt, NewerFormat, StoreUnavailable
 from stepwell.storage.ids import run_hash
 from stepwell.storage.permissions import OWNER_ONLY, create, folder_mode, make_one_folder
 from stepwell.storage.posix import sync_folder
-from stepwell.stores.files.lines import FORMAT
 
+FORMAT = 1
 MARK, RUNS = "stepwell.json", "runs"
 _DIGITS, _FOLDER_DIGITS = 15, 2  # of the hash, and how many of them name the folder
 _RUN_NAME = re.compile(r".*~[0-9a-f]{13}\.jsonl")

@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,8 +31,9 @@ class _Job:
 
     __slots__ = ("awaited", "creates", "error", "result", "write")
 
-    def __init__(self, write: Write[Any], awaited: Awaited[Any], *, creates: bool) -> None:
-        self.write, self.awaited, self.creates = write, awaited, creates
+    def __init__(self, write: Write[Any], *, creates: bool) -> None:
+        self.write, self.creates = write, creates
+        self.awaited: Awaited[Any] = Awaited(unbroken=True)
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -56,50 +57,36 @@ class FileThreads:
 
     def run_at(self, path: Path) -> RunFile:
         """Return the run in a file; its id is known when it was read."""
-        run = self._runs.get(path)
-        if run is None:
-            if len(self._runs) >= CACHED_RUNS:
-                self._runs.clear()  # a run that is in use stays with its user
-            run = self._runs.setdefault(path, RunFile(path))
-        return run
+        if len(self._runs) >= CACHED_RUNS and path not in self._runs:
+            self._runs.clear()  # a run that is in use stays with its user
+        return self._runs.setdefault(path, RunFile(path))
 
     async def read(self, work: Callable[[], T]) -> T:
-        awaited: Awaited[T] = Awaited()
-        self._start(lambda: self._read(work, awaited))
-        return await awaited
+        return await asyncio.wrap_future(self._start(lambda: self.translate(work)))
 
     async def write(self, run_id: str, write: Write[T], *, creates: bool = False) -> T:
         """Return what `write` returns, once what it has put is durable.
 
         With `creates`, the file of the run is created if there is none.
         """
-        awaited: Awaited[T] = Awaited(unbroken=True)
-        job = _Job(write, awaited, creates=creates)
+        job = _Job(write, creates=creates)
         with self._lock:
             if run_id in self._waiting:
                 self._waiting[run_id].append(job)
             else:
                 self._start(lambda: self._write_all(run_id))
                 self._waiting[run_id] = [job]
-        return await awaited
+        result: T = await job.awaited
+        return result
 
     async def close(self) -> None:
         await asyncio.to_thread(self._pool.shutdown)
 
-    def _start(self, work: Callable[[], None]) -> None:
+    def _start(self, work: Callable[[], T]) -> Future[T]:
         try:
-            self._pool.submit(work)
+            return self._pool.submit(work)
         except RuntimeError as error:  # its threads accept no work any more
             raise StoreUnavailable(f"cannot use the store while the program is exiting: {error}") from error
-
-    def _read(self, work: Callable[[], T], awaited: Awaited[T]) -> None:
-        if not awaited.is_wanted:
-            return
-        try:
-            awaited.set_result(self.translate(work))
-        except BaseException as error:  # noqa: BLE001 - raised in the task that waits
-            awaited.set_exception(error)
-        wake_up([awaited])
 
     def _write_all(self, run_id: str) -> None:
         """Do all writes that wait for a run."""
@@ -127,8 +114,7 @@ class FileThreads:
             self.translate(lambda: self._write_together(run_id, jobs, done))
         except BaseException as error:  # noqa: BLE001 - raised in the tasks that wait
             if not done:
-                done += jobs
-                jobs.clear()
+                done, jobs[:] = list(jobs), []
             # Each gets an error of its own: one that is raised in several tasks mixes tracebacks.
             for job in done:
                 job.error = job.error or type(error)(*error.args)
@@ -138,11 +124,10 @@ class FileThreads:
     def _write_together(self, run_id: str, jobs: list[_Job], done: list[_Job]) -> None:
         self._layout.check()
         run = self.run(run_id)
-        make = (lambda: self._layout.make_folder(run.path)) if any(job.creates for job in jobs) else None
-        with run.writing(make):
+        make_folder = (lambda: self._layout.make_folder(run.path)) if any(job.creates for job in jobs) else None
+        with run.writing(make_folder):
             while jobs and not run.is_replaced:
-                job = jobs.pop(0)
-                done.append(job)
+                done.append(job := jobs.pop(0))
                 try:
                     job.result = job.write(run)
                 except OSError:  # nobody knows what was written: all of them fail
