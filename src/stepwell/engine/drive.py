@@ -68,6 +68,7 @@ class Drive:
         self._archive: Archive = durability.archive_at(options.durability, options.archive)
         self._lease: lease_renewal.HeldLease | None = None
         self._lease_is_over = False  # a commit has ended it
+        self._key: watchers.Key | None = None  # under which those who watch the run find this drive
         self._broadcast = Broadcast(options.archive, options.streaming)
         # Signals that were read and not applied yet; None: they have to be read again.
         self._signals: Mapping[str, Signal] | None = None
@@ -227,6 +228,8 @@ class Drive:
 
     async def _acquire(self, run_id: str) -> StoredRun:
         """Acquire a run and read it. The lease of a run that was acquired before is released."""
+        if self._key is not None and self._key != watchers.key_of(self._archive, run_id):
+            await self._leave_run()
         await self._release_lease()
         owner = this_process(new_run_id())
         if not self._archive.is_durable:
@@ -236,7 +239,8 @@ class Drive:
             self._archive, run_id, owner, on_signal=self._on_signal, may_take_over=self._options.may_take_over
         )
         self._lease_is_over = False
-        watchers.register_drive(watchers.key_of(self._archive, run_id), self)
+        self._key = watchers.key_of(self._archive, run_id)
+        watchers.register_drive(self._key, self)
         return stored
 
     def _observe(self, run: OpenedRun) -> None:
@@ -300,6 +304,9 @@ class Drive:
 
     async def _decide_intake(self, at: Checkpoint, plan: Plan) -> Decision | None:
         """Decide on the signals that arrived since the last commit, and on requests that got no response in time."""
+        # The run rests, and somebody asked to cancel it: what was sent since is left for a resume.
+        if self._lease_is_over and self._cancelled:
+            return None
         # Those of the opening, if there were any; what is sent meanwhile is read after the next commit.
         signals, self._signals = self._signals or await self._archive.pending_signals(at.run_id), None
         judged = self._judge(at, signals)
@@ -455,13 +462,18 @@ class Drive:
     async def _release_lease(self) -> None:
         if self._lease is not None:
             lease, self._lease = self._lease, None
-            key = watchers.key_of(lease.archive, lease.run_id)
-            try:
-                await lease_renewal.release(lease, is_over=self._lease_is_over)
-            finally:
-                # Not before: a drive that waits for this one to disappear may acquire the run next.
+            await lease_renewal.release(lease, is_over=self._lease_is_over)
+
+    async def _leave_run(self) -> None:
+        """Release the lease, and let those who wait for this drive to disappear look at the run again."""
+        try:
+            await self._release_lease()
+        finally:
+            # Not before: a drive that waits for this one may acquire the run next.
+            key, self._key = self._key, None
+            if key is not None:
                 watchers.unregister_drive(key, self)
-            watchers.publish(key, watchers.LOOK_AGAIN)
+                watchers.publish(key, watchers.LOOK_AGAIN)
 
     async def _end(self) -> None:
         # Commits that wait to be stored need the lease, so it is released last.
@@ -473,7 +485,7 @@ class Drive:
 
     async def _clean_up(self) -> None:
         try:
-            await self._release_lease()
+            await self._leave_run()
         finally:
             if self._release is not None:
                 lease_renewal.finish_release(self._release)

@@ -90,7 +90,7 @@ def run_entry_in(row: Sequence[Any]) -> RunEntry:
     """Return the run in the columns `RUN`."""
     *columns, caller, tags = row
     metadata = RunMetadata(decode_stored(_decode_tags, tags.encode(), f"the tags of run {row[0]!r}"), caller)
-    return RunEntry(*columns, metadata)
+    return RunEntry(*columns, metadata=metadata)
 
 
 SELECT_WAKES = """
