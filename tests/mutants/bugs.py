@@ -474,6 +474,20 @@ EDGES = (
         ("codec/test_codec_cycles.py",),
     ),
     Bug(
+        "a field of a response that nobody asked for is overlooked",
+        "cli/forms/validation.py",
+        '{"additionalProperties": False} if closed(schema) else {}',
+        "{}",
+        ("surfaces/cli/test_responding.py",),
+    ),
+    Bug(
+        "a duplicate key of a definition is overlooked",
+        "declarative/files/source_lines.py",
+        "if isinstance(key, str) and key not in mapping:",
+        "if isinstance(key, str):",
+        ("declarative/test_hostile_files.py",),
+    ),
+    Bug(
         "the line of bad UTF-8 is not counted from the first byte",
         "declarative/files/source_lines.py",
         'error.object.count(b"\\n", 0, error.start)',
