@@ -323,7 +323,7 @@ STORES = (
     Bug(
         "the order of keys in a large list is not compared",
         "model/payload.py",
-        "            and all(map(is_, keys, self._parts[1]))  # the order of keys is part of a value\n",
+        "            and all(map(is_, _keys(items), keys))  # the order of keys is part of a value\n",
         "",
         ("properties/test_large_value_properties.py",),
     ),
