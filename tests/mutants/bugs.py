@@ -309,8 +309,8 @@ STORES = (
     Bug(
         "a change is stored against the wrong end",
         "storage/deltas.py",
-        "    tail = _common_suffix(before, after, min(len(before), len(after)) - start)\n",
-        "    tail = _common_suffix(before, after, min(len(before), len(after)))\n",
+        "    tail = _count_common(before, after, min(len(before), len(after)) - start, from_end=True)\n",
+        "    tail = _count_common(before, after, min(len(before), len(after)), from_end=True)\n",
         ("storage/test_edits.py",),
     ),
     Bug(
