@@ -69,9 +69,8 @@ def _count_common(before: bytes, after: bytes, most: int, *, from_end: bool = Fa
         )
         if old != new:
             # As numbers in which the first byte, or the last one, counts most: their bits differ where the bytes do.
-            order = "little" if from_end else "big"
-            different = int.from_bytes(old, order) ^ int.from_bytes(new, order)
-            return upto - (different.bit_length() + 7) // 8
+            numbers = [int.from_bytes(part, "little" if from_end else "big") for part in (old, new)]
+            return upto - ((numbers[0] ^ numbers[1]).bit_length() + 7) // 8
     return most
 
 
