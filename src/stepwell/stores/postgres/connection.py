@@ -1,62 +1,103 @@
-"""Connections of the driver, each with a socket that is watched while a caller waits for an answer."""
+"""Connections of the driver whose waits have an end, however silent the server is."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
 import psycopg
-from psycopg import RawCursor, errors
+from psycopg import errors
+from psycopg.abc import PQGen
+from psycopg.adapt import Transformer
+from psycopg.pq.abc import PGresult
 
-from stepwell.stores.postgres.errors import CROWDED, is_refused_for_good
-from stepwell.stores.postgres.silence import ANSWERED, Probe, Session, Sessions, Watch, WatchedLine
+from stepwell.stores.postgres.pipeline import AS_BYTES, Call, exchange
+from stepwell.stores.postgres.values import Row
+from stepwell.stores.postgres.watchdog import Watchdog
 
 T = TypeVar("T")
-C = TypeVar("C", bound="Watched")
-
-# A session that waits for its client is not working. With track_activities off the state is
-# 'disabled' and says nothing, so such a session counts as working.
-SESSIONS = """
-SELECT pid, extract(epoch FROM clock_timestamp() - query_start)::float8,
-    state = 'disabled' OR state = 'active' AND wait_event_type IS DISTINCT FROM 'Client'
-FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND state IS NOT NULL
-"""
 
 
-class Watched(psycopg.Connection[tuple[Any, ...]]):
-    """A connection whose waits have an end.
+class Connection(psycopg.Connection[Row]):
+    """A connection that is watched while a caller waits for an answer.
 
     It may be dropped without being closed, in a forked child or when the program exits.
     """
 
-    line: WatchedLine
+    # The process that serves this connection; None behind a pooler, where each transaction may have
+    # another one.
+    session: int | None = None
+    watchdog: Watchdog
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._prepared: set[bytes] = set()  # names of statements
+        self._transformer = Transformer(self)
+        # Of the current wait: when it began, when the server last gave a sign of life, when that was
+        # last checked, and how often in a row the server denied that it works for this connection.
+        self.sent = self.heard = self.looked = 0.0
+        self.denials = 0
 
     @classmethod
-    def open(cls, dsn: str, watch: Watch) -> Self:
+    def open(cls, dsn: str, watchdog: Watchdog) -> Self:
         """Connect in autocommit mode.
 
-        Nothing is prepared automatically: a pooler may be in between.
+        Psycopg prepares nothing by itself: a pooler may be in between.
         """
         db = cls.connect(dsn, autocommit=True, prepare_threshold=None, client_encoding="UTF8")
-        try:
-            db.line = watch.add(db.pgconn.socket)
-        except OSError as error:  # too many open files
-            db.close()
-            raise psycopg.OperationalError(str(error)) from error
+        db.watchdog = watchdog
         return db
 
-    def wait(self, *args: Any, **options: Any) -> Any:
-        """Wait for the answer to a statement. Everything that the driver sends waits here."""
-        with self.line:
-            return super().wait(*args, **options)
+    def call(self, *calls: Call) -> list[list[Row]]:
+        """Send calls together, wait, and return the rows of each."""
+        return [self.rows(result) for result in self.wait(exchange(self, calls))]
 
-    def close(self) -> None:
-        """Close without waiting: libpq sends its goodbye only if the socket accepts it at once."""
-        super().close()
-        if hasattr(self, "line"):
-            self.line.close()
+    def send(self, call: Call) -> None:
+        """Send a call; `exchange` does the rest."""
+        statement, server = call.statement, self.pgconn
+        values, formats = list(call.values), statement.formats
+        if self.session is None or not statement.name:
+            server.send_query_params(statement.query, values, param_formats=formats, result_format=AS_BYTES)
+            return
+        # In the same round trip. If it fails, the connection is discarded, like after every error.
+        if statement.name not in self._prepared:
+            server.send_prepare(statement.name, statement.query)
+            self._prepared.add(statement.name)
+        server.send_query_prepared(statement.name, values, param_formats=formats, result_format=AS_BYTES)
+
+    def rows(self, result: PGresult) -> list[Row]:
+        self._transformer.set_pgresult(result)
+        return self._transformer.load_rows(0, result.ntuples, tuple)
+
+    def start_wait(self, *, unchecked: float = 0.0) -> None:
+        """Note that something is sent now, and that nobody looks at the clock for some seconds."""
+        self.sent = self.heard = time.monotonic()
+        self.looked, self.denials = self.sent + unchecked, 0
+
+    def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
+        """Wait for the answer to a statement. Everything that the driver sends waits here."""
+        self.start_wait()
+        return self.resume_wait(gen, *args, **options)
+
+    def resume_wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
+        """Wait on, for what an event loop has begun to wait for."""
+        return super().wait(self._watched(gen), *args, **options)
+
+    def _watched(self, gen: PQGen[T]) -> Generator[Any, Any, T]:
+        """Do what `gen` does, and look at the clock whenever nothing came for a while."""
+        ready = None
+        try:
+            while True:
+                wanted = gen.send(ready)
+                ready = yield wanted
+                if not ready:
+                    self.watchdog.check(self)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
     def __del__(self, _: Any = None, /) -> None:
         """Do nothing.
@@ -65,27 +106,7 @@ class Watched(psycopg.Connection[tuple[Any, ...]]):
         """
 
 
-class Ours(Watched):
-    """A connection for the store's own statements."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.cursor_factory = RawCursor
-
-    @property
-    def is_pooled(self) -> bool:
-        """Whether a pooler is in between, so that each statement may run in another session."""
-        return self.line.backend is None
-
-    def note_backend(self, pid: int) -> None:
-        """Note the process id of the session that ran a statement.
-
-        A pooler gives its clients an invented process id; if the two differ, there is a pooler.
-        """
-        self.line.backend = pid if pid == self.pgconn.backend_pid else None
-
-
-class Guest(Watched):
+class StepConnection(Connection):
     """A connection for a user's step, inside a transaction that the store ends."""
 
     def commit(self) -> None:
@@ -100,68 +121,27 @@ class Guest(Watched):
             "to undo only some of them, use `with connection.transaction():`"
         )
 
-    def canceller(self) -> Callable[[], None]:
-        """Return a function that cancels the running statement, from any thread, at any time."""
-        try:
-            return self.pgconn.cancel_conn().blocking
-        except psycopg.NotSupportedError:  # libpq before version 17
-            return self.pgconn.get_cancel().cancel
 
-    def leave(self) -> None:
-        """Disconnect. What is not committed is rolled back."""
-        self.pgconn.finish()
-        self.line.close()
+def within(seconds: float, work: Callable[[], T], undo: Callable[[T], object] = lambda result: None) -> T:
+    """Return the result of work that connects, or raise ConnectionTimeout after so many seconds.
 
-
-def within(seconds: float, connect: Callable[[], C]) -> C:
-    """Return a new connection, or raise ConnectionTimeout after so many seconds.
-
-    It is made in a thread that is abandoned if it takes longer: libpq looks up host names with a
-    blocking call that no timeout covers.
+    It is done in a thread that is abandoned if it takes longer: libpq looks up host names with a
+    blocking call that no timeout covers. A result that comes too late is undone.
     """
-    made: Future[C] = Future()
+    made: Future[T] = Future()
 
-    def work() -> None:
+    def run() -> None:
         try:
-            made.set_result(connect())
+            made.set_result(work())
         except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
             made.set_exception(error)
 
     try:
-        threading.Thread(target=work, name="stepwell-connect", daemon=True).start()
+        threading.Thread(target=run, name="stepwell-postgres-connect", daemon=True).start()
     except RuntimeError:  # the interpreter is shutting down and starts no threads
-        work()
+        run()
     try:
         return made.result(seconds)
     except TimeoutError:
-        made.add_done_callback(_close_late)
+        made.add_done_callback(lambda late: late.exception() or undo(late.result()))
         raise errors.ConnectionTimeout(f"the server did not answer for {seconds:.1f} s") from None
-
-
-def _close_late(made: Future[C]) -> None:
-    """Close a connection that was made after its caller gave up."""
-    if made.exception() is None:
-        made.result().close()
-
-
-def ask_about_sessions(dsn: str, watch: Watch) -> Callable[[Probe], Sessions | None]:
-    """Return the function a probe runs: it asks the server what its sessions are doing."""
-
-    def ask(probe: Probe) -> Sessions | None:
-        try:
-            db = Watched.open(dsn, watch)
-        except psycopg.Error as error:
-            # A server that refuses the connection, for any reason, is alive.
-            is_there = is_refused_for_good(error) or any(phrase in str(error) for phrase in CROWDED)
-            return ANSWERED if is_there else None
-        try:
-            probe.on_line(db.line)
-            return [Session(*row) for row in db.execute(SESSIONS).fetchall()]
-        except psycopg.Error as error:
-            # An error with an SQLSTATE comes from the server, so it is alive; all others come from
-            # the driver.
-            return None if db.closed or db.line.lost else ANSWERED if error.sqlstate else None
-        finally:
-            db.close()
-
-    return ask

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import psycopg
 from psycopg import errors
 
@@ -34,8 +32,8 @@ REFUSED = {
 libpq reports no SQLSTATE while connecting.
 """
 
-JOB_ERRORS = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
-"""Errors in the data of one job: the other jobs of the batch may succeed without it."""
+CALL_ERRORS = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
+"""Errors in the data of one call: the other calls of its transaction may succeed without it."""
 
 DAMAGED = (errors.DataCorrupted, errors.IndexCorrupted)
 
@@ -54,21 +52,20 @@ ADVICE: dict[type[psycopg.Error], str] = {
 }
 
 
-class Passing(Exception):
-    """A transient error: the server went away, or could not do it right now."""
+class Transient(Exception):
+    """An error that passes: the server went away, or could not do it right now."""
 
-    def __init__(self, cause: psycopg.Error, *, sent: bool, since: float | None = None) -> None:
+    def __init__(self, cause: psycopg.Error, *, sent: bool) -> None:
         super().__init__(str(cause))
         self.cause = cause
         self.sent = sent  # a statement was sent, and its outcome is unknown
-        self.since = time.monotonic() if since is None else since  # since when the server does not answer
 
 
-def passing(error: psycopg.Error, *, broken: bool) -> Passing | None:
+def as_transient(error: psycopg.Error, *, is_broken: bool) -> Transient | None:
     """Return the error of a statement as a transient one, None if it is permanent."""
     if isinstance(error, UNDONE):
-        return Passing(error, sent=False)
-    return Passing(error, sent=True) if broken or isinstance(error, GONE) else None
+        return Transient(error, sent=False)
+    return Transient(error, sent=True) if is_broken or isinstance(error, GONE) else None
 
 
 def translate(error: psycopg.Error, where: str) -> DurabilityError:
@@ -99,8 +96,8 @@ def translate_refusal(error: psycopg.Error, where: str) -> StoreUnavailable:
     return StoreUnavailable(f"{where} cannot be used: {message}; {advice}")
 
 
-def away(cause: Exception, where: str, seconds: float, *, in_doubt: bool) -> StoreUnavailable:
-    """Return the error for a server that has been away too long.
+def unreachable_error(cause: Exception, where: str, seconds: float, *, in_doubt: bool) -> StoreUnavailable:
+    """The error for a server that has been away too long.
 
     `in_doubt`: a statement was sent and not answered.
     """
