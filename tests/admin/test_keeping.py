@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stepwell import DefinitionError, WorkflowRunState
 from stepwell.admin.retention.policy import Keep, RunFacts, plan_deletion, plan_removal
-from stepwell.storage.port import Entry, RunEntry, RunMetadata
+from stepwell.storage.stored_values import Entry, RunEntry, RunMetadata
 
 NOW = datetime(2026, 6, 30, tzinfo=UTC)
 DONE, FAILED, BUSY = "IDLE", "FAILED", "IN_PROGRESS"

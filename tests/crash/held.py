@@ -27,7 +27,7 @@ from stepwell import (
 )
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.lease import Owner
-from stepwell.storage.port import NO_EFFECTS, CommitEffects, Record
+from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Record
 
 from .ledger import Ledger
 from .places import Place, shorten_lease

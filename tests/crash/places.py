@@ -11,7 +11,7 @@ from typing import Any
 from stepwell import CommitConflict, FileCheckpointStorage, PostgresCheckpointStorage, SQLiteCheckpointStorage
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.lease import Owner
-from stepwell.storage.port import NO_EFFECTS, CommitEffects, Record
+from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Record
 
 from .ledger import Ledger
 

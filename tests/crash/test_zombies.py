@@ -6,7 +6,7 @@ the rules are there to prevent.
 
 from __future__ import annotations
 
-from stepwell.storage.port import Record
+from stepwell.storage.stored_values import Record
 
 from .nursery import Child
 from .world import World

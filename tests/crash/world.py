@@ -10,7 +10,7 @@ from typing import Any
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.port import Record
+from stepwell.storage.stored_values import Record
 
 from .held import RUN
 from .ledger import Line

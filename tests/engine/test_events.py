@@ -22,7 +22,7 @@ from stepwell import (
     handler,
 )
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.port import NO_EFFECTS, CommitEffects, Record
+from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Record
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.workflows import WorkflowEventSource
 

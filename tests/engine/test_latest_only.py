@@ -23,7 +23,8 @@ from stepwell import (
 )
 from stepwell.admin import Keep, delete_runs, prune
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.port import CommitEffects, Record
+from stepwell.storage.filters import EVERY_RUN
+from stepwell.storage.stored_values import CommitEffects, Record
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.stores.sqlite import connections as sqlite_connections
 from stepwell.stores.sqlite import schema as sqlite_schema
@@ -182,7 +183,7 @@ async def test_runs_inside_keep_what_their_caller_needs_and_no_more(place: BackE
         await outer().run("mark-message-1", run_id="r")
         for answers in range(4):
             assert place.marks() == interviewed(answers)
-            for run in await storage._store.runs(inner=True):
+            for run in await storage._store.runs(EVERY_RUN):
                 records = await storage._store.history(run.run_id)
                 assert [one.entry.number for one in records if not one.entry.outputs] in ([], [run.number])
             if answers < 3:

@@ -29,7 +29,7 @@ from stepwell import (
 )
 from stepwell.engine import lease_renewal as claims
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.port import NO_EFFECTS, CommitEffects, Record
+from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Record
 from stepwell.stores.memory.store import MemoryStore
 from tests.engine.running_samples import Chain, Ctx
 

@@ -26,7 +26,8 @@ from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.engine.responses import send_responses
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.checksums import add_checksum
-from stepwell.storage.port import CommitEffects, Pending, Record, RunEntry, Wake
+from stepwell.storage.filters import EVERY_RUN
+from stepwell.storage.stored_values import CommitEffects, Record, RequestEntry, RunEntry, Wake
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import FakeClock
 from tests.support import figures
@@ -120,7 +121,7 @@ class Moment:
     """All that is stored at a moment."""
 
     texts: tuple[Text, ...] = field(repr=False)
-    pending: tuple[Pending, ...] = field(repr=False)
+    pending: tuple[RequestEntry, ...] = field(repr=False)
     wakes: tuple[Wake, ...] = field(repr=False)
     runs: tuple[RunEntry, ...]
 
@@ -146,7 +147,7 @@ class Moment:
 
 async def moment_of(store: MemoryStore) -> Moment:
     texts: list[Text] = []
-    runs = await store.runs(inner=True)
+    runs = await store.runs(EVERY_RUN)
     for run in runs:
         for one in await store.history(run.run_id):
             entry = one.entry

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepwell import RequestError
 from stepwell.storage import clock
-from stepwell.storage.port import Pending
+from stepwell.storage.stored_values import RequestEntry
 from tests.simulation.plan import Node, chance
 from tests.simulation.script import Question, answer_to, is_ignored
 
@@ -23,7 +23,7 @@ class People:
     async def answers(self, *, again: bool) -> dict[str, Any]:
         """What somebody gives to a run that waits: answers, or nothing but time."""
         world = self._world
-        listed: list[Pending] = await world.bare.pending(run_id="run")
+        listed: list[RequestEntry] = await world.bare.pending(run_id="run")
         await self._check_listed(listed)
         if again or world.plan.repeated:
             await self.answer_again()
@@ -50,23 +50,23 @@ class People:
         if not isinstance(came_to, RequestError):
             world.witness.broken.append(f"the answer {responses} was taken, although there was one before: {came_to!r}")
 
-    async def _check_listed(self, listed: list[Pending]) -> None:
+    async def _check_listed(self, listed: list[RequestEntry]) -> None:
         latest = await self._world.storage(self._world.bare).get_latest(run_id="run")
         assert latest is not None
         if sorted(latest.pending_request_info_events) != sorted(one.request_id for one in listed):
             self._world.witness.broken.append(f"{listed} are listed, but open are {latest.pending_request_info_events}")
 
-    def _question(self, pending: Pending) -> Question:
+    def _question(self, pending: RequestEntry) -> Question:
         return Question(**self._world.witness.questions[pending.request_id])
 
     def _asker(self, question: Question) -> Node:
         return self._nodes[question.asker]
 
-    def _answer(self, pending: Pending) -> int:
+    def _answer(self, pending: RequestEntry) -> int:
         question = self._question(pending)
         return answer_to(question, self._asker(question))
 
-    def _is_left_alone(self, pending: Pending) -> bool:
+    def _is_left_alone(self, pending: RequestEntry) -> bool:
         question = self._question(pending)
         late = pending.deadline is not None and clock.now() >= datetime.fromisoformat(pending.deadline)
         return late or is_ignored(question, self._asker(question))

@@ -17,7 +17,7 @@ from stepwell.engine import drive as engine
 from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.model.log_keys import RecalledLog
 from stepwell.storage.archive import StoreArchive
-from stepwell.storage.port import NO_EFFECTS
+from stepwell.storage.stored_values import NO_EFFECTS
 from stepwell.stores.memory.store import MemoryStore
 from tests.simulation.growing import plan_of
 from tests.simulation.loop import simulated_loop

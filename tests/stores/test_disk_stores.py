@@ -26,7 +26,7 @@ STORES: dict[str, Callable[[Path], Store]] = {
 BEGIN = """
 import asyncio, json, sys, time
 from stepwell.errors import CommitConflict
-from stepwell.storage.port import CommitEffects
+from stepwell.storage.stored_values import CommitEffects
 from stepwell.stores.files.store import FileStore
 from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing.store_rules.samples import question, record

@@ -9,7 +9,7 @@ import pytest
 
 from stepwell.storage import clock
 from stepwell.storage.due_runs import DueRun
-from stepwell.storage.port import CommitEffects
+from stepwell.storage.stored_values import CommitEffects
 from stepwell.testing.store_rules.samples import record
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

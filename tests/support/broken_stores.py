@@ -9,52 +9,77 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import replace as changed
 
-from stepwell.errors import CheckpointCorrupt, CommitConflict
+from stepwell.errors import CheckpointCorrupt, CommitConflict, RunBusy
+from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, ANY_RUN, CheckpointFilter, RequestFilter, RunFilter
 from stepwell.storage.lease import Owner
-from stepwell.storage.port import ANY_RUN, NO_EFFECTS, CommitEffects, Entry, Pending, Record, RunEntry, RunFilter
+from stepwell.storage.stored_values import (
+    NO_EFFECTS,
+    CommitEffects,
+    Entry,
+    OpenedRun,
+    Record,
+    RequestEntry,
+    RunEntry,
+    SignalRow,
+)
 from stepwell.stores.memory.store import MemoryStore
+from stepwell.testing.faults.wrapped_store import WrappedStore
 
 
 class AppendsWithoutCheck(MemoryStore):
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
-        await self.put(record, effects)
+        await self.rewrite(record.entry.run_id, insert=record, effects=effects)
 
 
 class ConsumesBeforeItAppends(MemoryStore):
-    """A refused append has consumed its mail and forgotten its memory."""
+    """A refused append has consumed its signals and dropped its superstep log."""
 
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
-        head = await self.head(record.entry.run_id)
-        if head is not None:
-            await self.put(head, CommitEffects(consumed=effects.consumed, drop_log_through=effects.drop_log_through))
+        early = CommitEffects(consumed=effects.consumed, drop_log_through=effects.drop_log_through)
+        await self.rewrite(record.entry.run_id, effects=early)
         await asyncio.sleep(0)  # and meanwhile somebody may look
-        await super().append(record, replace(effects, consumed=(), drop_log_through=None))
+        await super().append(record, changed(effects, consumed=(), drop_log_through=None))
 
 
 class ConsumesAfterItAppends(MemoryStore):
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
-        await super().append(record, replace(effects, consumed=()))
+        await super().append(record, changed(effects, consumed=()))
         await asyncio.sleep(0)  # and meanwhile somebody may look
-        await super().put(record, effects)
+        await super().rewrite(record.entry.run_id, effects=CommitEffects(consumed=effects.consumed))
 
 
-class ForgetsWhatGoesAlong(MemoryStore):
+class ForgetsEffects(MemoryStore):
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         await super().append(record)
 
 
 class ReducesNothing(MemoryStore):
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
-        await super().append(record, replace(effects, reduced=()))
+        await super().append(record, changed(effects, reduced=()))
 
 
 class ReducesFirst(MemoryStore):
     """A refused append has reduced what was there."""
 
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
-        await self.thin_out(record.entry.run_id, [], rewritten=effects.reduced)
+        await self.rewrite(record.entry.run_id, replace=effects.reduced)
+        await super().append(record, effects)
+
+
+class KeepsTheLeaseItShouldEnd(MemoryStore):
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
+        await super().append(record, changed(effects, release=False))
+
+
+class EndsAnyLease(MemoryStore):
+    """Ends the lease without a look at the fence, and even if the append is refused."""
+
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
+        run = self._runs.get(record.entry.run_id)
+        if run is not None and effects.release:
+            run.lease = None
         await super().append(record, effects)
 
 
@@ -68,23 +93,31 @@ class LetsASecondAnswerWin(MemoryStore):
             self._late[run_id, key] = body
         return True
 
-    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
-        return [(key, self._late.get((run_id, key), body)) for key, body in await super().pending_signals(run_id)]
+    async def pending_signals(self, run_id: str) -> list[SignalRow]:
+        pending = await super().pending_signals(run_id)
+        return [SignalRow(signal.key, self._late.get((run_id, signal.key), signal.body)) for signal in pending]
 
 
 class LosesOrder(MemoryStore):
-    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
-        return sorted(await super().pending_signals(run_id))
+    async def pending_signals(self, run_id: str) -> list[SignalRow]:
+        return sorted(await super().pending_signals(run_id), key=lambda signal: signal.key)
 
-    async def entries(self, **which: Any) -> list[Entry]:
-        return sorted(await super().entries(**which), key=lambda entry: (entry.run_id, entry.number))
+    async def checkpoints(
+        self,
+        checkpoint_filter: CheckpointFilter = ANY_CHECKPOINT,
+        *,
+        before: Entry | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
+        page = await super().checkpoints(checkpoint_filter, before=before, limit=limit)
+        return sorted(page, key=lambda entry: (entry.run_id, entry.number))
 
 
-class MixesMailOfRuns(MemoryStore):
+class MixesSignalsOfRuns(MemoryStore):
     async def send(self, run_id: str, key: str, body: bytes) -> bool:
         return await super().send("any", key, body)
 
-    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
+    async def pending_signals(self, run_id: str) -> list[SignalRow]:
         return await super().pending_signals("any")
 
 
@@ -92,8 +125,9 @@ class MixesRunsOfLikeNames(MemoryStore):
     async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         return await super().write_log(run_id.lower(), place, key, body)
 
-    async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
-        return await super().read_log(run_id.lower(), place)
+    async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
+        opened = await super().open(run_id, owner=owner, seconds=seconds)
+        return changed(opened, log=(await super().open(run_id.lower())).log)
 
 
 class TidiesBodies(MemoryStore):
@@ -103,42 +137,79 @@ class TidiesBodies(MemoryStore):
 
 
 class ReadsOverGaps(MemoryStore):
-    async def chain(self, run_id: str, number: int) -> list[Record]:
+    async def read(self, run_id: str, number: int | None = None) -> list[Record]:
         try:
-            return await super().chain(run_id, number)
+            return await super().read(run_id, number)
         except CheckpointCorrupt:
             return await self.history(run_id, upto=number)
 
 
+class OpensInSteps(MemoryStore):
+    """Reads the records first and the rest a moment later."""
+
+    async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
+        records = await self.read(run_id)
+        await asyncio.sleep(0)  # and meanwhile somebody may write
+        await asyncio.sleep(0)
+        return changed(await super().open(run_id, owner=owner, seconds=seconds), records=records)
+
+
+class OpensForEverybody(MemoryStore):
+    async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
+        try:
+            return await super().open(run_id, owner=owner, seconds=seconds)
+        except RunBusy:
+            return await super().open(run_id)
+
+
 class TakesWhatOthersAreBasedOn(MemoryStore):
-    async def thin_out(self, run_id: str, numbers: Sequence[int], *, rewritten: Sequence[Record] = ()) -> int:
-        for one in rewritten:
-            self._records.replace(one)
-        run = self._records.runs.get(run_id)
-        going = [] if run is None else [number for number in numbers if number in run.records]
-        for number in going:
-            self._records.remove(self._records.runs[run_id], number)
-        return len(going)
+    async def rewrite(
+        self,
+        run_id: str,
+        *,
+        insert: Record | None = None,
+        replace: Sequence[Record] = (),
+        remove: Sequence[int] = (),
+        effects: CommitEffects | None = None,
+    ) -> int:
+        run = self._runs.get(run_id)
+        going = [number for number in remove if run is not None and number in run.records]
+        if run is not None:
+            run.remove(going)
+        return await super().rewrite(run_id, insert=insert, replace=replace, effects=effects) + len(going)
+
+
+class RenewsWhenAskedToLook(MemoryStore):
+    def renew(self, fences: Any, *, seconds: float | None) -> Any:
+        return super().renew(fences, seconds=60 if seconds is None else seconds)
 
 
 class LosesThePlaceOfAPage(MemoryStore):
     """The next page begins with the next run, though others of the last one are left."""
 
-    async def pending(self, *, past: Pending | None = None, limit: int | None = None, **asked: Any) -> list[Pending]:
-        found = await super().pending(**asked)
-        later = [one for one in found if past is None or (one.at, one.run_id) > (past.at, past.run_id)]
+    async def requests(
+        self,
+        request_filter: RequestFilter = ANY_REQUEST,
+        *,
+        past: RequestEntry | None = None,
+        limit: int | None = None,
+    ) -> list[RequestEntry]:
+        every = await super().requests(request_filter)
+        later = [each for each in every if past is None or (each.at, each.run_id) > (past.at, past.run_id)]
         return later[:limit]
 
 
 class LooksForPatterns(MemoryStore):
     """As a database does that is asked with LIKE."""
 
-    async def runs(self, *, run_filter: RunFilter = ANY_RUN, limit: int | None = None, **asked: Any) -> list[RunEntry]:
-        found = await super().runs(run_filter=replace(run_filter, prefix=None, text=None), **asked)
-        begins, holds = run_filter.prefix or "", run_filter.text or ""
-        said = [(run, (run.run_id, run.workflow, *chain.from_iterable(run.metadata.tags.items()))) for run in found]
-        kept = [run for run, texts in said if any(like(f"%{holds}%", text) for text in texts)]
-        return [run for run in kept if like(f"{begins}%", run.run_id)][:limit]
+    async def runs(
+        self, run_filter: RunFilter = ANY_RUN, *, past: RunEntry | None = None, limit: int | None = None
+    ) -> list[RunEntry]:
+        every = await super().runs(changed(run_filter, prefix=None, text=None), past=past)
+        start, part = run_filter.prefix or "", run_filter.text or ""
+        texts = [(run, (run.run_id, run.workflow, *chain.from_iterable(run.metadata.tags.items()))) for run in every]
+        kept = [run for run, searched in texts if any(like(f"%{part}%", text) for text in searched)]
+        return [run for run in kept if like(f"{start}%", run.run_id)][:limit]
 
 
 def like(pattern: str, text: str) -> bool:
@@ -148,27 +219,26 @@ def like(pattern: str, text: str) -> bool:
 
 
 class LetsEverybodyDrive(MemoryStore):
-    async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> None: ...  # type: ignore[override]
+    async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        return 1
 
 
-class BelievesWhatItKnew:
+class TrustsItsCache(WrappedStore):
     """One opening of a store: it looks up where a run is once, and counts by itself from then on."""
 
     def __init__(self, shared: MemoryStore) -> None:
-        self._shared, self._latest = shared, dict[str, int]()
+        super().__init__(shared)
+        self._latest: dict[str, int] = {}
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._shared, name)
-
-    async def head(self, run_id: str) -> Record | None:
-        found = await self._shared.head(run_id)
-        self._latest.setdefault(run_id, -1 if found is None else found.entry.number)
-        return found
+    async def read(self, run_id: str, number: int | None = None) -> list[Record]:
+        records = await super().read(run_id, number)
+        self._latest.setdefault(run_id, records[-1].entry.number if records else -1)
+        return records
 
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         run_id, number = record.entry.run_id, record.entry.number
-        await self.head(run_id)
+        await self.read(run_id)
         if number != self._latest[run_id] + 1:
             raise CommitConflict(f"run {run_id!r} is not there")
-        await self._shared.put(record, effects)
+        await self.rewrite(run_id, insert=record, effects=effects)
         self._latest[run_id] = number

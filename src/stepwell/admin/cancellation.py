@@ -19,12 +19,13 @@ from stepwell.errors import RunBusy
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Stamp
 from stepwell.model.event import WorkflowRunState
+from stepwell.model.signal import ReceivedCancel
 from stepwell.model.valid_text import is_text
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import checkpoint_id, new_run_id
 from stepwell.storage.lease import this_process
-from stepwell.storage.signals import cancel_key, write_cancel
+from stepwell.storage.signals import cancel_key
 from stepwell.storage.store_archive import StoreArchive
 
 _OVER = (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
@@ -75,7 +76,7 @@ async def cancel(
             head = await _load_head(archive, run_id)
             # Sent on every turn: the first signal with a key wins, so repeating it is free, and a
             # run that was restored meanwhile has a new epoch and needs a new one.
-            await archive.send(run_id, cancel_key(head.header.epoch, before.number), write_cancel(before.number))
+            await archive.send(run_id, cancel_key(head.header.epoch, before.number), ReceivedCancel(before.number))
             if driver is None and on_wait is not None:
                 on_wait(busy.owner)
             driver = busy.owner
@@ -89,9 +90,8 @@ async def cancel(
 
 async def _stop_here(archive: StoreArchive, run_id: str, reason: str | None) -> Checkpoint:
     """Commit the cancellation of a run that nobody drives. Raises RunBusy if somebody does."""
-    async with _hold_lease(archive, run_id):
+    async with _hold_lease(archive, run_id) as head:
         # Read under the lease: the run may have ended between the caller's look and ours.
-        head = await _load_head(archive, run_id)
         return head if head.status in _OVER else await _commit(archive, head, reason)
 
 
@@ -99,8 +99,7 @@ async def _commit_reason(archive: StoreArchive, run_id: str, number: int, reason
     """Commit the reason after the driver's cancellation, unless the run has moved on since."""
     while (await _load_head(archive, run_id)).number == number:
         try:
-            async with _hold_lease(archive, run_id):
-                head = await _load_head(archive, run_id)
+            async with _hold_lease(archive, run_id) as head:
                 if head.number == number:
                     await _commit(archive, head, reason)
         except RunBusy:
@@ -109,10 +108,13 @@ async def _commit_reason(archive: StoreArchive, run_id: str, number: int, reason
 
 
 @asynccontextmanager
-async def _hold_lease(archive: StoreArchive, run_id: str) -> AsyncIterator[None]:
-    lease = await lease_renewal.acquire(archive, run_id, this_process(new_run_id()), _ignore_signals)
+async def _hold_lease(archive: StoreArchive, run_id: str) -> AsyncIterator[Checkpoint]:
+    """Acquire a run, and return where it is."""
+    lease, stored = await lease_renewal.open_run(archive, run_id, this_process(new_run_id()), _ignore_signals)
     try:
-        yield
+        if stored.head is None:
+            raise _deleted_error(run_id)
+        yield stored.head
     finally:
         await lease_renewal.release(lease)
 
@@ -122,7 +124,7 @@ async def _commit(archive: StoreArchive, head: Checkpoint, reason: str | None) -
     commit = replace(kernel.cancel(head, stamp), warnings=(f"cancelled: {reason}",) if reason else ())
     after = kernel.apply(head.header, head, commit)
     # Other signals stay: they are applied when the run is resumed.
-    signals = tuple(s.key for s in await archive.pending_signals(head.run_id) if s.key.startswith("cancel/"))
+    signals = tuple(key for key in await archive.pending_signals(head.run_id) if key.startswith("cancel/"))
     await store_commit(archive, commit, after, before=head, consumed=signals)
     return after
 
@@ -144,8 +146,12 @@ async def _find_end(archive: StoreArchive, before: Checkpoint, head: Checkpoint)
 async def _load_head(archive: StoreArchive, run_id: str) -> Checkpoint:
     head = await archive.head(run_id)
     if head is None:
-        raise NotFound(f"run {run_id!r} was deleted meanwhile")
+        raise _deleted_error(run_id)
     return head
+
+
+def _deleted_error(run_id: str) -> NotFound:
+    return NotFound(f"run {run_id!r} was deleted meanwhile")
 
 
 def _ignore_signals() -> None:

@@ -14,11 +14,12 @@ from stepwell.engine.responses import check_no_caller
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.request import Request
+from stepwell.model.signal import ReceivedJson, ReceivedResponse
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.json_text import json_of
 from stepwell.storage.pending_requests import PendingRequest
-from stepwell.storage.signals import PlainResponseSignal, ResponseSignal, find_signalled, is_of_epoch, read_signal
+from stepwell.storage.signals import find_signalled, is_of_epoch
 from stepwell.storage.store_archive import StoreArchive
 
 _read_schema = msgspec.json.Decoder(dict[str, Any]).decode
@@ -85,14 +86,12 @@ async def find_pending_answers(storage: BuiltInStorage, requests: Sequence[Pendi
 
 
 async def _find_answers(archive: StoreArchive, head: Checkpoint) -> set[str]:
-    pending = await archive.pending_signals(head.run_id)
-    signals = [(row.key, read_signal(head.run_id, row.key, row.body)) for row in pending]
     # An answer of an earlier epoch was given before the run was moved back, and will not be
     # applied.
     return {
         signal.request_id
-        for key, signal in signals
-        if isinstance(signal, ResponseSignal | PlainResponseSignal) and is_of_epoch(key, head.header.epoch)
+        for key, signal in (await archive.pending_signals(head.run_id)).items()
+        if isinstance(signal, ReceivedResponse | ReceivedJson) and is_of_epoch(key, head.header.epoch)
     }
 
 

@@ -14,9 +14,10 @@ from stepwell.engine.responses import check_no_caller, has_passed
 from stepwell.errors import RequestExpired, UnknownRequest
 from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.request import Request
+from stepwell.model.signal import ReceivedJson
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import new_run_id
-from stepwell.storage.signals import plain_key, write_plain_response
+from stepwell.storage.signals import plain_key
 from stepwell.storage.store_archive import StoreArchive
 
 
@@ -40,7 +41,7 @@ async def respond(storage: BuiltInStorage, run: str, request_id: str, value: Any
     await send_answers(archive, head.header, encode_answers(head, {request_id: value}))
 
 
-def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list[tuple[Request, bytes]]:
+def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list[tuple[Request, ReceivedJson]]:
     """Encode answers to open requests for `send_answers`.
 
     Raises as `respond` does, before anything is changed.
@@ -48,7 +49,7 @@ def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list
     return [(_find_request(checkpoint, id), _encode_answer(id, value)) for id, value in responses.items()]
 
 
-async def send_answers(archive: StoreArchive, header: RunHeader, answers: list[tuple[Request, bytes]]) -> None:
+async def send_answers(archive: StoreArchive, header: RunHeader, answers: list[tuple[Request, ReceivedJson]]) -> None:
     for request, answer in answers:
         # Each answer has its own key. With one key per request, an answer of the wrong type would
         # be the first signal and would keep every later answer out.
@@ -74,6 +75,6 @@ def _find_request(checkpoint: Checkpoint, id: str) -> Request:
     return request
 
 
-def _encode_answer(id: str, value: Any) -> bytes:
+def _encode_answer(id: str, value: Any) -> ReceivedJson:
     check_plain(value, f"the answer to {id!r}")
-    return write_plain_response(id, msgspec.json.encode(value))
+    return ReceivedJson(id, msgspec.json.encode(value))

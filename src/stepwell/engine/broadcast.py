@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any
 
 from stepwell import kernel
 from stepwell.engine.failures import details_of
-from stepwell.engine.open_run import EnteredRun
+from stepwell.engine.open_run import OpenedRun
 from stepwell.engine.watchers import EmittedEvents, Key, is_watched, key_of, publish
 from stepwell.errors import DurabilityError
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.commit import Commit
+from stepwell.model.commit import Commit, CommitKind
 from stepwell.model.event import WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from stepwell.model.message import Plan
 from stepwell.storage.archive import Archive
@@ -24,7 +25,7 @@ from stepwell.storage.checkpoint import WorkflowCheckpoint, view
 class Broadcast:
     """Creates the events of one drive. Live events wait in `live` for a reader, or for `drain` if there is none."""
 
-    def __init__(self, archive: Archive | None, streaming: bool) -> None:
+    def __init__(self, archive: Archive, streaming: bool) -> None:
         self._archive, self._streaming = archive, streaming
         self._key: Key | None = None
         # The number of the latest commit that was emitted.
@@ -36,7 +37,7 @@ class Broadcast:
 
     def set_run(self, run_id: str) -> None:
         """Set the run that the events belong to."""
-        self._key = None if self._archive is None else key_of(self._archive, run_id)
+        self._key = key_of(self._archive, run_id)
 
     def emit_live(self, event: WorkflowEvent) -> None:
         """Emit an event of a handler, from any thread."""
@@ -58,7 +59,7 @@ class Broadcast:
 
     def emit_commit(self, commit: Commit, at: Checkpoint) -> list[WorkflowEvent]:
         """Return the events of a commit, and publish them to watchers."""
-        stored = self._archive is not None
+        stored = self._archive.is_durable
         seen = _CheckpointView(at, commit) if stored and self._streaming else None
         events = list(kernel.events(at.run_id, commit, stored=stored, seen=seen))
         if self._key is not None and is_watched(self._key):
@@ -80,45 +81,37 @@ class Broadcast:
         return [self.emit(type, at, details=details, state=WorkflowRunState.FAILED) for type in ("failed", "status")]
 
     async def emit_opening(
-        self, entered: EnteredRun, plan: Plan, yielded: Sequence[Commit], answered: Iterable[str]
+        self, run: OpenedRun, at: Checkpoint, first: Commit | None, plan: Plan, answered: AbstractSet[str]
     ) -> list[WorkflowEvent]:
         """Return the events before the first superstep: where the run is, its outputs so far and its open requests.
 
-        `yielded` are the commits with outputs of a run without a storage; `answered` are requests whose
-        response has arrived.
+        `first` is the commit that was made on opening; `answered` are requests whose response has arrived.
         """
-        at = entered.at
-        self._number = at.number if entered.first is None else at.number - 1
+        self._number = at.number if first is None else at.number - 1
         asleep = at.wake is not None and plan.deliveries
         state = WorkflowRunState.IN_PROGRESS if plan.deliveries and not asleep else at.status
         events = [self.emit("started", at, state=state)]
         if plan.deliveries:
             events.append(self.emit("status", at, state=state))
-        if self._archive is not None and self._archive.shortcomings:
+        if self._archive.shortcomings:
             events.append(self.emit("warning", at, state=state, data=self._archive.shortcomings))
-        if entered.first is not None:
-            events += self.emit_commit(entered.first, at)
-        events += await self._replay_outputs(entered, yielded)
-        answered_ids = set(answered)
-        events += [e for e in kernel.request_events(at.run_id, at) if e.request_id not in answered_ids]
+        if first is not None:
+            events += self.emit_commit(first, at)
+        events += await self._replay_outputs(run, at)
+        events += [e for e in kernel.request_events(at.run_id, at) if e.request_id not in answered]
         if asleep and at.wake is not None:
             events.append(
                 self.emit("sleeping", at, data=datetime.fromisoformat(at.wake), commit=at.number, replayed=True)
             )
-        if not plan.deliveries and not answered_ids:
+        if not plan.deliveries and not answered:
             events.append(self.emit("status", at, commit=at.number, replayed=True))
         return events
 
-    async def _replay_outputs(self, entered: EnteredRun, yielded: Sequence[Commit]) -> list[WorkflowEvent]:
-        at, events = entered.at, list[WorkflowEvent]()
-        moved_back = entered.first is not None and entered.first.restored is not None
-        has_past = entered.is_continued or moved_back or at.header.parent_id is not None
-        if self._archive is not None and has_past:
-            for run_id, commit in await self._archive.output_commits(at):
-                events += kernel.output_events(run_id, commit)
-        for commit in yielded:
-            events += kernel.output_events(at.run_id, commit)
-        return events
+    async def _replay_outputs(self, run: OpenedRun, at: Checkpoint) -> list[WorkflowEvent]:
+        if run.first is CommitKind.INPUT:
+            return []
+        commits = await self._archive.output_commits(at)
+        return [event for run_id, commit in commits for event in kernel.output_events(run_id, commit)]
 
     def _publish(self, live: WorkflowEvent) -> None:
         if self._key is not None and is_watched(self._key):

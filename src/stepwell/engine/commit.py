@@ -17,17 +17,20 @@ async def store_commit(
     before: Checkpoint | None = None,
     drop_log_through: int | None = None,
     consumed: tuple[str, ...] = (),
+    release: bool = False,
 ) -> None:
-    """Store a commit; raise what the storage raises as a DurabilityError.
+    """Store a commit; raise what the storage raises as a DurabilityError. With `release`, it ends the lease.
 
     A commit that has started is finished even if the caller is cancelled meanwhile: a run is left
     either before a commit or after it.
     """
     try:
-        work = archive.commit(commit, after, before=before, drop_log_through=drop_log_through, consumed=consumed)
-        # An unbroken store finishes a write by itself, which saves a task. A commit with children is more than
-        # one write: superseded records of theirs are dropped after it.
-        await (work if archive.unbroken and not commit.children else finish(work))
+        work = archive.commit(
+            commit, after, before=before, drop_log_through=drop_log_through, consumed=consumed, release=release
+        )
+        # A store that completes its writes by itself saves a task. A commit with children is more than one write:
+        # superseded records of theirs are dropped after it.
+        await (work if archive.completes_writes and not commit.children else finish(work))
     except StepwellError:
         raise
     except Exception as error:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 from msgspec.structs import replace
 
 from stepwell import kernel
 from stepwell.engine.definition import WorkflowDefinition
-from stepwell.engine.signals import decode_pending
+from stepwell.engine.signals import select_epoch
 from stepwell.errors import CheckpointCorrupt, GraphChanged
 from stepwell.graph.edges import fan_in_of
 from stepwell.graph.graph import describe_differences
 from stepwell.graph.migration import ChangeFanIn, Migration, describe_step, follow_renames
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.log_keys import RecalledLog
+from stepwell.model.signal import ReceivedInput, ReceivedResponse, Signal
 from stepwell.storage.response_types import schema_of, type_words
 
 _HINT = "Resume it with code that has what is missing, or declare in a Migration what becomes of it"
@@ -40,7 +42,7 @@ def make_compatible(
     definition: WorkflowDefinition,
     at: Checkpoint,
     log: RecalledLog,
-    signals: Sequence[tuple[str, bytes]] = (),
+    signals: Mapping[str, Signal] = MappingProxyType({}),
     *,
     afresh: bool = False,
 ) -> CompatibleRun:
@@ -65,9 +67,9 @@ def make_compatible(
         *([] if afresh else _find_unordered_fan_ins(definition, after)),
     ]
     # Signals are judged last: what they are compared with must be sound first.
-    missing = missing or list(
-        kernel.find_rejected_signals(definition.graph, after, decode_pending(at, signals, definition.codec))
-    )
+    # JSON responses are converted only when they are applied.
+    typed = [s for s in select_epoch(at, signals).values() if isinstance(s, ReceivedResponse | ReceivedInput)]
+    missing = missing or list(kernel.find_rejected_signals(definition.graph, after, typed))
     if missing:
         raise _incompatible_error(at, missing)
     if not is_changed(definition, at):

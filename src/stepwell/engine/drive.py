@@ -8,77 +8,71 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from functools import partial
 from time import perf_counter
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from stepwell import kernel
-from stepwell.engine import durability, lease_renewal, open_run, watchers
+from stepwell.engine import durability, lease_renewal, watchers
 from stepwell.engine.broadcast import Broadcast
 from stepwell.engine.cancellation_shield import finish
 from stepwell.engine.commit import store_commit
 from stepwell.engine.definition import WorkflowDefinition
-from stepwell.engine.drive_options import ExecutorSource, Options
+from stepwell.engine.drive_options import DriveOptions, ExecutorSource
 from stepwell.engine.drive_scope import DriveScope, PrivateValues
 from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.failures import details_of
-from stepwell.engine.open_run import (
-    EMPTY_LOG,
-    EnteredRun,
-    ForkedRun,
-    FoundRun,
-    NewRun,
-    StoredRun,
-    SuspendedRun,
-    enter_run,
-    find_run,
-    new_stamp,
+from stepwell.engine.open_run import OpenedRun, make_first_commit, new_stamp, open_run, plan_first
+from stepwell.engine.responses import (
+    check_no_caller,
+    check_responses,
+    expiry_error,
+    find_overdue,
+    send_defaults,
+    send_responses,
 )
-from stepwell.engine.responses import check_no_caller, check_responses, expiry_error, find_overdue, send_responses
-from stepwell.engine.signals import SignalReader
+from stepwell.engine.signals import JudgedSignals, find_cancels, judge_signals
 from stepwell.engine.superstep import Superstep
-from stepwell.engine.superstep_decision import SuperstepDecision, decide
+from stepwell.engine.superstep_decision import decide
 from stepwell.engine.superstep_log import is_far
 from stepwell.engine.telemetry import Observer, create_observer
-from stepwell.errors import DurabilityError, StepwellError
+from stepwell.errors import DurabilityError, RunBusy
 from stepwell.graph.executor import Executor
-from stepwell.model.checkpoint import Checkpoint, Retention
-from stepwell.model.commit import Commit, CommitKind
+from stepwell.kernel import Decision
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Plan
-from stepwell.model.payload import Pack, Payload, pack_copy
+from stepwell.model.payload import Payload
+from stepwell.model.signal import Signal
 from stepwell.model.status_words import status_word
+from stepwell.storage.archive import EMPTY_LOG, Archive, StoredRun
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.lease import this_process
 
 _LOG = logging.getLogger("stepwell")
 
-
-class _IntakeResult(msgspec.Struct, frozen=True):
-    """Where a run is after signals were applied."""
-
-    at: Checkpoint
-    next: Plan | None  # None: the run stops here
-    events: Sequence[WorkflowEvent] = ()
-    error: StepwellError | None = None
+Events = AsyncGenerator[WorkflowEvent, None]
 
 
 class Drive:
     """Moves one run forward until it is idle, parked, failed, cancelled or left. `events` does all of it."""
 
-    def __init__(self, definition: WorkflowDefinition, options: Options, executor_source: ExecutorSource) -> None:
+    def __init__(self, definition: WorkflowDefinition, options: DriveOptions, executor_source: ExecutorSource) -> None:
         self._definition, self._options, self._executor_source = definition, options, executor_source
-        self._archive = durability.archive_at(options.durability, options.archive)
-        self._pack: Pack = definition.codec.pack if options.archive is not None else pack_copy
+        self._archive: Archive = durability.archive_at(options.durability, options.archive)
         self._lease: lease_renewal.HeldLease | None = None
-        self._signals = SignalReader(options.archive, definition.codec, definition.graph)
+        self._lease_is_over = False  # a commit has ended it
         self._broadcast = Broadcast(options.archive, options.streaming)
+        # Signals that were read and not applied yet; None: they have to be read again.
+        self._signals: Mapping[str, Signal] | None = None
+        # Keys of cancel signals that came too late: the next commit consumes them.
+        self._stale_cancels: tuple[str, ...] = ()
         self._acting: asyncio.Task[Any] | None = None
         self._cancel_check: asyncio.Task[None] | None = None
         self._cancelled = self._stopped = self._ended = False
@@ -91,16 +85,16 @@ class Drive:
         self.run_id: str | None = None
         self.at: Checkpoint | None = None  # the latest commit
         self.executors: Mapping[str, Executor] = {}
-        # A run without a storage cannot be read again, so the drive keeps what its caller needs of it.
-        # The commits of this drive, if it is a sub-workflow run.
-        self.own_commits: list[Commit] = []
-        output_commits = options.position.output_commits if isinstance(options.position, SuspendedRun) else ()
-        self.output_commits = list(output_commits)  # the commits with outputs
+
+    @property
+    def archive(self) -> Archive:
+        """Where the run is kept."""
+        return self._options.archive
 
     @property
     def is_stored(self) -> bool:
         """Whether a later drive can resume this run."""
-        return self._options.archive is not None
+        return self._archive.is_durable
 
     def cancel(self) -> None:
         """Cancel the run: handlers are cancelled, and it ends CANCELLED at its last commit. From any thread."""
@@ -127,35 +121,48 @@ class Drive:
         if self._lease is not None and self._release is None:
             self._release = lease_renewal.announce_release(self._lease.run_id, self._loop)
 
-    async def events(self) -> AsyncGenerator[WorkflowEvent, None]:
+    async def events(self) -> Events:
         """Yield the events of this drive as they happen. Closing the generator stops the run at its last commit."""
         try:
-            executors, entered = await self._open()
-            at, log = entered.at, entered.log
-            plan: Plan | None = open_run.plan_first(self._definition, at, log)
-            for event in await self._emit_opening(entered, plan):
+            run, scope, at, first = await self._open()
+            first_plan = plan_first(self._definition, at, run.log)
+            for event in await self._emit_opening(run, at, first, first_plan):
                 yield event
-            if entered.replay_only:
+            if run.replay_only:
                 return
-            if (intake := await self._cancel_first(entered)) is not None:
-                at, plan = intake.at, intake.next
-                for event in intake.events:
+            plan: Plan | None = first_plan
+            # A run that was just created, forked or moved back has no cancel signal that is meant for it.
+            cancel = await self._decide_cancel(at) if run.is_continued or self._cancelled else None
+            if cancel is not None:
+                at, plan = await self._commit(cancel, at), None
+                for event in self._broadcast.emit_commit(cancel.commit, at):
                     yield event
-            elif plan is not None and _is_asleep(at, plan):
+            elif self._cancelled:
+                # It was over already: there is nothing to cancel, and the stream says where it is.
+                yield self._broadcast.emit("status", at, commit=at.number, replayed=True)
                 return
-            scope = self._create_scope(at)
-            may_have_run = bool(plan and plan.deliveries)  # see `_apply_signals`
-            while plan is not None:
+            log, may_have_run = run.log, bool(plan and plan.deliveries)
+            # One turn of the loop is one of these, in this order:
+            # - the run is parked for long, or was cancelled above: the drive ends;
+            # - nothing is to be delivered, or requests are open and no superstep can have started: signals are
+            #   applied in an intake commit, or a request without a response fails the run. Not while a superstep
+            #   may have been tried: an intake changes the place of its messages, and with it the names under
+            #   which its outcomes are logged and its idempotency keys;
+            # - still nothing is to be delivered: the run rests, and the drive ends;
+            # - a superstep: the handlers run, and it ends in a commit, in an error that is committed and then
+            #   raised, or, if the stream is left, at the commit before it.
+            while plan is not None and not _is_asleep(at, plan):
                 if not plan.deliveries or (at.requests and not may_have_run):
-                    intake = await self._apply_signals(at, plan)
-                    at, plan = intake.at, intake.next
-                    for event in intake.events:
-                        yield event
-                    if intake.error is not None:
-                        raise intake.error
+                    intake = await self._decide_intake(at, plan)
+                    if intake is not None:
+                        at, plan = await self._commit(intake, at), intake.next
+                        for event in self._broadcast.emit_commit(intake.commit, at):
+                            yield event
+                        if intake.error is not None:
+                            raise intake.error
                 if plan is None or not plan.deliveries:
                     break
-                superstep = self._create_superstep(scope, executors, at, plan, log)
+                superstep = self._create_superstep(scope, at, plan, log)
                 try:
                     if self._options.streaming:
                         async with aclosing(self._stream_superstep(superstep, at)) as live:
@@ -167,8 +174,8 @@ class Drive:
                     if self._stopped:
                         await self._halt(superstep)
                         return
-                    decided = await decide(self._definition, superstep, at, plan, self._pack, self._cancelled)
-                    at = await self._commit(superstep, at, decided)
+                    decision = await decide(self._definition, superstep, at, plan, scope.pack, self._cancelled)
+                    at = await self._commit_superstep(superstep, decision, at)
                 except DurabilityError as error:
                     for event in self._broadcast.emit_store_failure(at, error):
                         yield event
@@ -177,163 +184,162 @@ class Drive:
                     # The stream was closed, or its task cancelled.
                     await self._halt(superstep)
                     raise
-                for event in self._broadcast.emit_commit(decided.commit, at):
+                for event in self._broadcast.emit_commit(decision.commit, at):
                     yield event
-                if decided.error is not None:
-                    raise decided.error
-                plan, log, may_have_run = decided.next, EMPTY_LOG, False
+                if decision.error is not None:
+                    raise decision.error
+                plan, log, may_have_run = decision.next, EMPTY_LOG, False
         except BaseException as error:
             self._error = error
             raise
         finally:
             await self._end()
 
-    def _create_superstep(
-        self, scope: DriveScope, executors: RunExecutors, at: Checkpoint, plan: Plan, log: RecalledLog
-    ) -> Superstep:
-        watching = self._observer.superstep(at.iteration + 1, len(plan.deliveries)) if self._observer else None
-        return Superstep(scope, executors, archive=self._archive, at=at, plan=plan, log=log, observer=watching)
+    # ---------------------------------------------------------------- opening
 
-    async def _open(self) -> tuple[RunExecutors, EnteredRun]:
-        run = await find_run(self._definition, self._options.position, self._archive, self._acquire_lease)
-        if self._options.responses and self._options.caller is None and isinstance(run, StoredRun):
+    async def _open(self) -> tuple[OpenedRun, DriveScope, Checkpoint, Commit | None]:
+        options = self._options
+        run = await open_run(self._definition, options.position, self._archive, self._acquire)
+        if options.responses and options.caller is None and run.is_continued and run.at is not None:
             check_no_caller(run.at)
         self._observe(run)
-        run = self._complete_header(run)
-        self.executors = self._executor_source.acquire()
-        self.run_id = run.run_id
+        if run.first in (CommitKind.INPUT, CommitKind.FORKED):
+            trace = self._observer.traceparent if self._observer else None
+            born_with = {"caller": options.caller, "trace": trace, "retention": self._archive.retention}
+            run = replace(run, header=replace(run.header, **born_with))
+        self.executors, self.run_id, self.at = self._executor_source.acquire(), run.run_id, run.at
         self._broadcast.set_run(run.run_id)
-        executors = RunExecutors(run.run_id, self.executors, self._pack)
-        self.at = run.checkpoint
+        executors = RunExecutors(
+            run.run_id, self.executors, self._archive.pack, are_live=self._executor_source.are_live
+        )
         answers: Mapping[str, Payload] = {}
         # Checked before a fork is created for them.
-        if self._options.responses and run.checkpoint is not None:
-            responses = self._select_responses(run.checkpoint)
-            answers = check_responses(self._definition.graph, run.checkpoint, responses, self._pack)
-        entered = await enter_run(self._definition, run, self._archive, executors, self._pack)
-        self.at = entered.at
-        if self._archive is None:
-            self._signals.add_responses(answers)
-        elif answers:
-            await send_responses(self._archive, entered.at, answers)
-        return executors, entered
+        if options.responses and run.at is not None:
+            # A caller that crashed gives its sub-workflow run a response twice: skip it.
+            known = run.at.requests if options.caller is not None else options.responses
+            responses = {id: value for id, value in options.responses.items() if id in known}
+            answers = check_responses(self._definition.graph, run.at, responses, self._archive.pack)
+        at, first = await make_first_commit(self._definition, run, self._archive, executors)
+        self.at, self._signals = at, run.signals if run.is_continued else {}
+        if answers:
+            self._signals = {**self._signals, **await send_responses(self._archive, at, answers, self._signals)}
+        return run, self._create_scope(at, executors), at, first
 
-    def _select_responses(self, at: Checkpoint) -> Mapping[str, Any]:
-        """Return the responses to send. A caller that crashed gives its sub-workflow run a response twice: skip it."""
-        responses = self._options.responses
-        return (
-            responses if self._options.caller is None else {id: v for id, v in responses.items() if id in at.requests}
+    async def _acquire(self, run_id: str) -> StoredRun:
+        """Acquire a run and read it. The lease of a run that was acquired before is released."""
+        await self._release_lease()
+        owner = this_process(new_run_id())
+        if not self._archive.is_durable:
+            return await self._archive.open(run_id, owner)
+        await lease_renewal.wait_for_releases(run_id)
+        self._lease, stored = await lease_renewal.open_run(
+            self._archive, run_id, owner, on_signal=self._on_signal, may_take_over=self._options.may_take_over
         )
+        self._lease_is_over = False
+        watchers.register_drive(watchers.key_of(self._archive, run_id), self)
+        return stored
 
-    def _complete_header(self, run: FoundRun) -> FoundRun:
-        """Add what a new run is born with: its caller, its retention and the trace that it was started in."""
-        if not isinstance(run, (NewRun, ForkedRun)):
-            return run
-        trace = self._observer.traceparent if self._observer else None
-        retention = Retention.FullHistory if self._archive is None else self._archive.retention
-        return replace(run, header=replace(run.header, caller=self._options.caller, trace=trace, retention=retention))
-
-    def _observe(self, run: FoundRun) -> None:
-        name, before = self._definition.name, run.checkpoint
+    def _observe(self, run: OpenedRun) -> None:
+        name, before = self._definition.name, run.at
         began = None if before is None else before.header.trace
         self._observer = create_observer(name, run.run_id, began, resumed=before is not None)
         _LOG.info("run %r of %r %s", run.run_id, name, "starts" if before is None else "resumes")
 
-    async def _emit_opening(self, entered: EnteredRun, plan: Plan | None) -> list[WorkflowEvent]:
-        assert plan is not None
-        answered: set[str] = set()
-        if entered.at.requests:
-            answered = await self._signals.find_response_ids(entered.at) | set(self._options.responses)
-        events = await self._broadcast.emit_opening(entered, plan, self.output_commits, answered)
-        return [*events, *self._withdraw_updates(entered, plan)] if entered.is_continued else events
+    def _create_scope(self, at: Checkpoint, executors: RunExecutors) -> DriveScope:
+        return DriveScope(
+            self._definition.graph,
+            self._definition.codec,
+            run_id=at.run_id,
+            epoch=at.header.epoch,
+            archive=self._archive,
+            executors=executors,
+            private=PrivateValues(at.run_id, self._options.private),
+            options=self._options,
+            emit=self._broadcast.emit_live,
+            holds_lease=partial(lease_renewal.is_still_held, self._lease),
+            pack=self._archive.pack,
+            streaming=self._options.streaming,
+        )
 
-    def _withdraw_updates(self, entered: EnteredRun, plan: Plan) -> list[WorkflowEvent]:
-        """Withdraw updates that an earlier drive may have emitted before it died: those handlers run again."""
-        executors, done = self._definition.graph.executors, entered.log.outcomes
-        again = [
-            delivery
-            for delivery in plan.deliveries
-            if executors[delivery.executor]._streams_updates and delivery.id not in done
-        ]
-        return [self._broadcast.emit("withdrawn", entered.at, executor_id=d.executor, delivery=d.id) for d in again]
+    async def _emit_opening(
+        self, run: OpenedRun, at: Checkpoint, first: Commit | None, plan: Plan
+    ) -> list[WorkflowEvent]:
+        answered = set[str]()
+        if at.requests:
+            has_default = {request.id for request in find_overdue(at) if request.default is not None}
+            answered = self._judge(at, self._signals or {}).answered | has_default
+        events = await self._broadcast.emit_opening(run, at, first, plan, answered)
+        if not run.is_continued:
+            return events
+        # Withdraw updates that an earlier drive may have emitted before it died: those handlers run again.
+        executors, done = self._definition.graph.executors, run.log.outcomes
+        again = [d for d in plan.deliveries if executors[d.executor]._streams_updates and d.id not in done]
+        withdrawn = [self._broadcast.emit("withdrawn", at, executor_id=d.executor, delivery=d.id) for d in again]
+        return [*events, *withdrawn]
 
-    async def _cancel_first(self, entered: EnteredRun) -> _IntakeResult | None:
-        """Cancel the run before its first superstep if somebody asked for it: through this drive, or by a signal."""
-        at = entered.at
-        # A run that was just created, forked or moved back has no cancel signal that is meant for it.
-        cancels = await self._signals.find_cancels(at) if entered.is_continued else ()
-        stopped = at.status in (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
-        if cancels or (self._cancelled and not stopped):
-            return await self._cancel_here(at, cancels)
-        # It was over already: there is nothing to cancel, and the stream says where it is.
-        events = [self._broadcast.emit("status", at, commit=at.number, replayed=True)]
-        return _IntakeResult(at, None, events) if self._cancelled else None
+    # ---------------------------------------------------------------- signals
 
-    async def _cancel_here(self, at: Checkpoint, cancels: tuple[str, ...]) -> _IntakeResult:
-        commit = kernel.cancel(at, new_stamp(at.run_id, at.header.epoch, at.number + 1))
-        after = await self._store_commit(commit, at, consumed=cancels)
-        return _IntakeResult(after, None, self._broadcast.emit_commit(commit, after))
+    def _judge(self, at: Checkpoint, signals: Mapping[str, Signal]) -> JudgedSignals:
+        return judge_signals(self._definition.graph, at, signals, self._archive.pack)
 
-    async def _apply_signals(self, at: Checkpoint, plan: Plan) -> _IntakeResult:
-        """Commit the signals that arrived since the last commit, or that a request got no response in time.
+    async def _decide_cancel(self, at: Checkpoint) -> Decision | None:
+        """Decide to cancel the run if somebody asked for it: through this drive, or by a signal."""
+        cancels = await self._find_cancels(at, self._signals)
+        is_over = at.status in (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
+        if not cancels and (not self._cancelled or is_over):
+            return None
+        return Decision(kernel.cancel(at, _next_stamp(at)), None, consumed=cancels)
 
-        Not while a superstep may have been tried already: an intake commit changes the place of its messages,
-        and with it the names under which its outcomes are logged and its idempotency keys.
-        """
-        signals = await self._signals.receive(at)
-        if signals.cancel:
-            return await self._cancel_here(at, signals.cancel)
-        stamp = new_stamp(at.run_id, at.header.epoch, at.number + 1)
+    async def _find_cancels(self, at: Checkpoint, signals: Mapping[str, Signal] | None) -> tuple[str, ...]:
+        """Return the keys of the signals that cancel the run now; None: read them first."""
+        if signals is None:
+            signals = await self._archive.pending_signals(at.run_id)
+        cancels = await find_cancels(self._archive, at, signals)
+        self._stale_cancels = cancels.stale
+        return cancels.valid
+
+    async def _decide_intake(self, at: Checkpoint, plan: Plan) -> Decision | None:
+        """Decide on the signals that arrived since the last commit, and on requests that got no response in time."""
+        # Those of the opening, if there were any; what is sent meanwhile is read after the next commit.
+        signals, self._signals = self._signals or await self._archive.pending_signals(at.run_id), None
+        judged = self._judge(at, signals)
+        # A default is stored as a signal, so that the first response wins no matter who sends it.
+        if await send_defaults(self._archive, at, [r for r in find_overdue(at) if r.id not in judged.answered]):
+            signals = await self._archive.pending_signals(at.run_id)
+            judged = self._judge(at, signals)
+        decision = await self._judge_intake(at, plan, signals, judged)
+        if decision is not None and self._lease_is_over and not await self._is_acquired_again(at):
+            return None
+        return decision
+
+    async def _judge_intake(
+        self, at: Checkpoint, plan: Plan, signals: Mapping[str, Signal], judged: JudgedSignals
+    ) -> Decision | None:
+        if cancels := await self._find_cancels(at, signals):
+            return Decision(kernel.cancel(at, _next_stamp(at)), None, consumed=cancels)
         expired = None if plan.deliveries else expiry_error(at, find_overdue(at))
         # A resumed run that was cancelled while it waited: a commit says that it waits again.
         resumed = at.status is WorkflowRunState.CANCELLED and not plan.deliveries and expired is None
-        if signals.arrived or (signals.keys and not plan.deliveries) or resumed:
-            merged = kernel.intake(self._definition.graph, at, signals.arrived, stamp)
-            commit = replace(merged.commit, warnings=tuple(map(str, signals.refused)))
-            after = await self._store_commit(commit, at, drop_log_through=at.place, consumed=signals.keys)
+        if judged.arrived or (judged.keys and not plan.deliveries) or resumed:
+            intake = kernel.intake(self._definition.graph, at, judged.arrived, _next_stamp(at))
+            commit = replace(intake.commit, warnings=tuple(map(str, judged.refused)))
             # A rejected response fails the call, unless there is something else to continue with.
-            error = None if signals.arrived else next(iter(signals.refused), None)
-            return _IntakeResult(after, merged.next, self._broadcast.emit_commit(commit, after), error)
+            error = None if judged.arrived else next(iter(judged.refused), None)
+            return replace(intake, commit=commit, error=error, consumed=judged.keys)
+        if expired is None:
+            return None
         # A failure is stored once and raised each time.
-        if expired is None or at.status is WorkflowRunState.FAILED:
-            return _IntakeResult(at, plan, [], expired)
-        commit = kernel.fail(at, (details_of(None, expired),), stamp)
-        after = await self._store_commit(commit, at)
-        return _IntakeResult(after, plan, self._broadcast.emit_commit(commit, after), expired)
+        if at.status is WorkflowRunState.FAILED:
+            raise expired
+        return Decision(kernel.fail(at, (details_of(None, expired),), _next_stamp(at)), plan, expired)
 
-    async def _store_commit(
-        self, commit: Commit, at: Checkpoint, *, drop_log_through: int | None = None, consumed: tuple[str, ...] = ()
-    ) -> Checkpoint:
-        after = kernel.apply(at.header, at, commit)
-        if self._archive is not None:
-            began = perf_counter()
-            # Cancel signals that came too late are consumed here, or they would be read again and again.
-            stale_cancels, self._signals.stale_cancels = self._signals.stale_cancels, ()
-            keys = tuple(dict.fromkeys((*consumed, *stale_cancels)))
-            await store_commit(
-                self._archive, commit, after, before=at, drop_log_through=drop_log_through, consumed=keys
-            )
-            # Before its events are emitted, a run at rest must be durable; so must the consumption of a signal.
-            if kernel.is_at_rest(after) or keys:
-                await self._flush()
-            if self._observer:
-                self._observer.record_commit(perf_counter() - began)
-        elif any(done.outputs for done in commit.done):
-            self.output_commits.append(commit)
-        if self._options.caller is not None and self._archive is None:
-            self.own_commits.append(commit)
-        self.at = after
-        return after
-
-    async def _acquire_lease(self, run_id: str) -> None:
-        if self._archive is not None:
-            await self._release_lease()
-            await lease_renewal.wait_for_releases(run_id)
-            owner = this_process(new_run_id())
-            self._lease = await lease_renewal.acquire(
-                self._archive, run_id, owner, on_signal=self._on_signal, may_take_over=self._options.may_take_over
-            )
-            watchers.register_drive(watchers.key_of(self._archive, run_id), self)
+    async def _is_acquired_again(self, at: Checkpoint) -> bool:
+        """Acquire a run that was released when it came to rest; False if another process was first and moves it."""
+        try:
+            stored = await self._acquire(at.run_id)
+        except RunBusy:
+            return False
+        return stored.head is not None and stored.head.number == at.number
 
     def _on_signal(self) -> None:
         """Called from a thread: there are signals, and one of them may be a cancel."""
@@ -348,32 +354,16 @@ class Drive:
     async def _check_cancel(self) -> None:
         # Called again as long as there are signals.
         with suppress(DurabilityError):
-            if self.at is not None and await self._signals.find_cancels(self.at):
+            if self.at is not None and await self._find_cancels(self.at, None):
                 self.cancel()
 
-    def _create_scope(self, at: Checkpoint) -> DriveScope:
-        return DriveScope(
-            self._definition.graph,
-            at.run_id,
-            epoch=at.header.epoch,
-            pack=self._pack,
-            private=PrivateValues(at.run_id, self._options.private),
-            streaming=self._options.streaming,
-            emit=self._broadcast.emit_live,
-            archive_for=self._options.archive_for,
-            durability=self._options.durability,
-            flush=self._flush,
-            holds_lease=partial(lease_renewal.is_still_held, self._lease),
-            codec=self._definition.codec,
-            recall_changed=self._options.recall_changed,
-            is_needed=self._archive is not None and self._archive.needed is not None,
-        )
+    # ---------------------------------------------------------------- a superstep
 
-    async def _flush(self) -> None:
-        if self._options.durability != "sync":
-            await finish(durability.flush(self._archive))
+    def _create_superstep(self, scope: DriveScope, at: Checkpoint, plan: Plan, log: RecalledLog) -> Superstep:
+        watching = self._observer.superstep(at.iteration + 1, len(plan.deliveries)) if self._observer else None
+        return Superstep(scope, at, plan, log, watching)
 
-    async def _stream_superstep(self, superstep: Superstep, at: Checkpoint) -> AsyncGenerator[WorkflowEvent, None]:
+    async def _stream_superstep(self, superstep: Superstep, at: Checkpoint) -> Events:
         """Run the handlers in a task, and yield the events they emit meanwhile."""
         if self._must_stop(at):
             return
@@ -386,18 +376,14 @@ class Drive:
         if not (self._cancelled or self._stopped):
             self._acting.result()
 
+    def _must_stop(self, at: Checkpoint) -> bool:
+        return self._cancelled or at.since_input >= self._definition.max_iterations
+
     async def _run_superstep(self, superstep: Superstep, at: Checkpoint) -> list[WorkflowEvent]:
         """Run the handlers in the caller's task: nobody reads a stream, so events can wait until they have returned."""
         if self._must_stop(at):
             return []
         started = self._broadcast.emit_superstep_start(at)
-        await self._run_handlers(superstep)
-        return [started, *self._broadcast.drain()]
-
-    def _must_stop(self, at: Checkpoint) -> bool:
-        return self._cancelled or at.since_input >= self._definition.max_iterations
-
-    async def _run_handlers(self, superstep: Superstep) -> None:
         self._acting = asyncio.current_task()
         try:
             await superstep.run_handlers()
@@ -406,6 +392,7 @@ class Drive:
                 raise  # somebody else cancelled the task
         finally:
             self._acting = None
+        return [started, *self._broadcast.drain()]
 
     def _interrupt(self) -> None:
         if self._acting is not None:
@@ -418,25 +405,59 @@ class Drive:
             await asyncio.wait([self._acting])
         await superstep.persist()
 
-    async def _commit(self, superstep: Superstep, at: Checkpoint, decided: SuperstepDecision) -> Checkpoint:
+    # ---------------------------------------------------------------- committing
+
+    async def _commit_superstep(self, superstep: Superstep, decision: Decision, at: Checkpoint) -> Checkpoint:
         """Commit what the superstep came to: if that fails, the superstep has failed."""
-        commit = decided.commit
         superstep.hand_over()
-        cancels = await self._signals.find_cancels(at) if commit.kind is CommitKind.CANCELLED else ()
-        # The superstep log is dropped only if the messages have moved: a failed superstep is repeated in its place.
-        drop_log_through = at.place if commit.place != at.place else None
-        after = await self._store_commit(commit, at, drop_log_through=drop_log_through, consumed=cancels)
+        if decision.commit.kind is CommitKind.CANCELLED:
+            decision = replace(decision, consumed=await self._find_cancels(at, None))
+        after = await self._commit(decision, at)
         await superstep.end()
         if superstep.observer is not None:
-            superstep.observer.end(decided.error)
+            superstep.observer.end(decision.error)
         return after
+
+    async def _commit(self, decision: Decision, at: Checkpoint) -> Checkpoint:
+        commit = decision.commit
+        after = kernel.apply(at.header, at, commit)
+        began = perf_counter()
+        # Cancel signals that came too late are consumed here, or they would be read again and again.
+        consumed = tuple(dict.fromkeys((*decision.consumed, *self._stale_cancels)))
+        self._stale_cancels = ()
+        at_rest = kernel.is_at_rest(after)
+        await store_commit(
+            self._archive,
+            commit,
+            after,
+            before=at,
+            # The superstep log is dropped only if the messages have moved: a failed superstep is repeated in its place.
+            drop_log_through=at.place if commit.place != at.place else None,
+            consumed=consumed,
+            # A run at rest is left, unless there are signals for it: then it is acquired again.
+            release=at_rest,
+        )
+        # Before its events are emitted, a run at rest must be durable; so must the consumption of a signal.
+        if at_rest or consumed:
+            await self._flush()
+        self._lease_is_over = self._lease_is_over or at_rest
+        if self._observer:
+            self._observer.record_commit(perf_counter() - began)
+        self.at = after
+        return after
+
+    async def _flush(self) -> None:
+        if self._options.durability != "sync":
+            await finish(self._archive.flush())
+
+    # ---------------------------------------------------------------- the end
 
     async def _release_lease(self) -> None:
         if self._lease is not None:
             lease, self._lease = self._lease, None
             key = watchers.key_of(lease.archive, lease.run_id)
             try:
-                await lease_renewal.release(lease)
+                await lease_renewal.release(lease, is_over=self._lease_is_over)
             finally:
                 # Not before: a drive that waits for this one to disappear may acquire the run next.
                 watchers.unregister_drive(key, self)
@@ -459,7 +480,7 @@ class Drive:
             self._record_end()
             if self.executors and not self._ended:
                 self._ended = True
-                self._executor_source.release(self.executors, self.at, self.output_commits)
+                self._executor_source.release(self.executors, self.at, self._options.archive)
 
     def _record_end(self) -> None:
         """Log the end of the drive. Errors are raised, not logged."""
@@ -468,6 +489,10 @@ class Drive:
         _LOG.info("run %r of %r is %s", self.at.run_id, self._definition.name, status_word(self.at.status))
         if self._observer:
             self._observer.end(self.at.status.value, self._error)
+
+
+def _next_stamp(at: Checkpoint) -> Stamp:
+    return new_stamp(at.run_id, at.header.epoch, at.number + 1)
 
 
 def _is_asleep(at: Checkpoint, plan: Plan) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -12,28 +12,22 @@ from stepwell.engine.durability import Durability
 from stepwell.engine.open_run import Position
 from stepwell.graph.executor import Executor
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.commit import Commit
 from stepwell.storage.archive import Archive
 
 OnChangedStep = Literal["refuse", "recall"]
 """What to do when a step is called with other arguments than those of its stored result."""
 
 
-def no_archive(name: str, codec: Codec) -> Archive | None:
-    """Return no archive: the sub-workflow runs of a run that is not stored are not stored either."""
-    return None
-
-
-class Options(msgspec.Struct, frozen=True):
+class DriveOptions(msgspec.Struct, frozen=True):
     """The options of one drive."""
 
     position: Position
-    archive: Archive | None
+    archive: Archive
     streaming: bool
     private: Mapping[str, Any]
     responses: Mapping[str, Any]
-    # Opens the archive of a sub-workflow, given its name and codec.
-    archive_for: Callable[[str, Codec], Archive | None] = no_archive
+    # Opens the archive of a sub-workflow, given its name, its codec and the commit that its caller refers to.
+    archive_for: Callable[[str, Codec, int | None], Archive]
     # The id of the run that this one is a sub-workflow run of.
     caller: str | None = None
     durability: Durability = "sync"
@@ -47,4 +41,7 @@ class ExecutorSource(msgspec.Struct, frozen=True):
     """Where a drive acquires its executors, and where it releases them to."""
 
     acquire: Callable[[], Mapping[str, Executor]]
-    release: Callable[[Mapping[str, Executor], Checkpoint | None, Sequence[Commit]], None]
+    # Called with the executors, where the run is, and the archive it is in.
+    release: Callable[[Mapping[str, Executor], Checkpoint | None, Archive], None]
+    # The executors are those that the run had when it was left, as they were.
+    are_live: bool = False

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from stepwell.codec.codec import Codec
-from stepwell.engine.durability import Durability
+from stepwell.engine.drive_options import DriveOptions
+from stepwell.engine.executor_state import RunExecutors
 from stepwell.errors import PrivateMissing
 from stepwell.graph.graph import Graph
 from stepwell.model.event import WorkflowEvent
@@ -46,21 +47,15 @@ class DriveScope(msgspec.Struct, frozen=True):
     """What all handler calls of one drive share."""
 
     graph: Graph
+    codec: Codec
     run_id: str
     epoch: int
-    pack: Pack
+    archive: Archive
+    executors: RunExecutors
     private: PrivateValues
-    streaming: bool
+    options: DriveOptions
     emit: Callable[[WorkflowEvent], None]
-    # Opens the archive of a sub-workflow.
-    archive_for: Callable[[str, Codec], Archive | None]
-    durability: Durability
-    # Returns when all commits so far are stored.
-    flush: Callable[[], Awaitable[None]]
     # False once another process has acquired the run.
     holds_lease: Callable[[], Awaitable[bool]]
-    codec: Codec
-    # Use a stored step result even if its arguments have changed.
-    recall_changed: bool
-    # True while the calling run still refers to a checkpoint of this run from before the drive.
-    is_needed: bool = False
+    pack: Pack  # of the archive
+    streaming: bool  # somebody reads the events while handlers run

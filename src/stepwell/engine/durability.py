@@ -6,12 +6,22 @@ With `sync`, the default, a commit is made when it is stored, and nothing here i
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal, cast
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Literal
 
-from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.checkpoint import Checkpoint, Retention
+from stepwell.model.child import Child
 from stepwell.model.commit import Commit
+from stepwell.model.event import CheckpointInfo
+from stepwell.model.log_keys import LogEntry
 from stepwell.model.message import Outcome
-from stepwell.storage.archive import Archive
+from stepwell.model.payload import Pack
+from stepwell.model.signal import Signal
+from stepwell.storage.archive import Archive, StoredRun
+from stepwell.storage.lease import Owner
+from stepwell.storage.stored_values import LeaseReport
+from stepwell.storage.transactions import Transaction
 
 Durability = Literal["sync", "async", "exit"]
 """What a crash may lose: nothing; the latest commit; all commits since the last pause."""
@@ -19,12 +29,9 @@ Durability = Literal["sync", "async", "exit"]
 LEVELS: tuple[Durability, ...] = ("sync", "async", "exit")
 
 
-def archive_at(level: Durability, archive: Archive | None) -> Archive | None:
+def archive_at(level: Durability, archive: Archive) -> Archive:
     """Return the archive to use at a level of durability."""
-    if archive is None or level == "sync":
-        return archive
-    # It forwards what it does not define (`__getattr__`), which the type checker cannot see.
-    return cast(Archive, DeferredArchive(archive, 1 if level == "async" else None))
+    return archive if level == "sync" else DeferredArchive(archive, 1 if level == "async" else None)
 
 
 class DeferredArchive:
@@ -33,23 +40,39 @@ class DeferredArchive:
     A commit that could not be stored is raised by the next commit, or by `flush`.
     """
 
-    unbroken = False
+    completes_writes = False
 
     def __init__(self, archive: Archive, most: int | None) -> None:
         self._archive, self._most = archive, most
-        self._waiting: list[tuple[Commit, Checkpoint, dict[str, Any]]] = []
+        self._waiting: list[Callable[[], Awaitable[None]]] = []  # commits to be stored, oldest first
         self._storing: asyncio.Task[None] | None = None
         # Several handlers may call `flush` at once.
         self._turn = asyncio.Lock()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._archive, name)
-
-    async def commit(self, commit: Commit, after: Checkpoint, **effects: Any) -> None:
+    async def commit(
+        self,
+        commit: Commit,
+        after: Checkpoint,
+        *,
+        before: Checkpoint | None = None,
+        drop_log_through: int | None = None,
+        consumed: tuple[str, ...] = (),
+        release: bool = False,
+    ) -> None:
         """Queue a commit; with a limit, wait first until everything before it is stored."""
         if self._most is not None:
             await self.flush()
-        self._waiting.append((commit, after, effects))
+        self._waiting.append(
+            partial(
+                self._archive.commit,
+                commit,
+                after,
+                before=before,
+                drop_log_through=drop_log_through,
+                consumed=consumed,
+                release=release,
+            )
+        )
         if self._most is not None:
             self._storing = asyncio.create_task(self._store())
 
@@ -70,14 +93,79 @@ class DeferredArchive:
 
     async def _store(self) -> None:
         while self._waiting:
-            commit, after, effects = self._waiting[0]
-            await self._archive.commit(commit, after, **effects)
+            await self._waiting[0]()
             # Only now: a commit that failed stays first in the queue, and nothing is stored past it.
             del self._waiting[0]
 
+    # ---------------------------------------------------------------- passed on unchanged
 
-async def flush(archive: Archive | None) -> None:
-    """Return when every commit is stored, at any level of durability."""
-    target: object = archive
-    if isinstance(target, DeferredArchive):
-        await target.flush()
+    @property
+    def is_durable(self) -> bool:
+        return self._archive.is_durable
+
+    @property
+    def shortcomings(self) -> str | None:
+        return self._archive.shortcomings
+
+    @property
+    def has_superstep_log(self) -> bool:
+        return self._archive.has_superstep_log
+
+    @property
+    def retention(self) -> Retention:
+        return self._archive.retention
+
+    @property
+    def lease(self) -> float:
+        return self._archive.lease
+
+    @property
+    def pack(self) -> Pack:
+        return self._archive.pack
+
+    @property
+    def where(self) -> object:
+        return self._archive.where
+
+    @property
+    def needed(self) -> int | None:
+        return self._archive.needed
+
+    async def open(self, run_id: str, owner: Owner) -> StoredRun:
+        return await self._archive.open(run_id, owner)
+
+    async def head(self, run_id: str) -> Checkpoint | None:
+        return await self._archive.head(run_id)
+
+    async def find(self, checkpoint_id: str) -> Checkpoint | None:
+        return await self._archive.find(checkpoint_id)
+
+    async def send(self, run_id: str, key: str, signal: Signal) -> bool:
+        return await self._archive.send(run_id, key, signal)
+
+    async def pending_signals(self, run_id: str) -> Mapping[str, Signal]:
+        return await self._archive.pending_signals(run_id)
+
+    async def output_commits(self, checkpoint: Checkpoint) -> Sequence[tuple[str, Commit]]:
+        return await self._archive.output_commits(checkpoint)
+
+    async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
+        return await self._archive.checkpoints(run_id)
+
+    async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
+        return await self._archive.commits(run_id, after=after)
+
+    async def inside_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
+        return await self._archive.inside_fork(source, run_id)
+
+    async def log_entry(self, run_id: str, place: int, key: str, entry: LogEntry) -> None:
+        await self._archive.log_entry(run_id, place, key, entry)
+
+    def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:
+        return self._archive.transaction(run_id, place, key)
+
+    def renew(self, fences: Mapping[str, int], *, seconds: float | None) -> LeaseReport:
+        return self._archive.renew(fences, seconds=seconds)
+
+    async def release(self, run_id: str, owner: Owner) -> None:
+        await self._archive.release(run_id, owner)

@@ -15,8 +15,10 @@ from stepwell.model.payload import Pack, Payload
 class RunExecutors:
     """The executor instances of one run."""
 
-    def __init__(self, run_id: str, executors: Mapping[str, Executor], pack: Pack) -> None:
+    def __init__(self, run_id: str, executors: Mapping[str, Executor], pack: Pack, *, are_live: bool = False) -> None:
         self._run_id, self._executors, self._pack = run_id, executors, pack
+        # The instances have the state in which the run was left: it need not be restored.
+        self.are_live = are_live
 
     def __getitem__(self, id: str) -> Executor:
         return self._executors[id]

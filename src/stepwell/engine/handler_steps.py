@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from stepwell.engine import branches
 from stepwell.engine.attempts import OnRetry
 from stepwell.engine.branches import Branch, UnidentifiedBranch
+from stepwell.engine.cancellation_shield import finish
 from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.steps import Step, StepContext, do_once
 from stepwell.engine.superstep_log import SuperstepLog
@@ -84,11 +85,11 @@ class HandlerSteps:
             log=self._log,
             pack=scope.pack,
             on_retry=self._on_retry,
-            recall_changed=scope.recall_changed,
+            recall_changed=scope.options.recall_changed,
         )
         if step.transaction:
             # What the step writes must not be durable before the commits that led to it.
-            await scope.flush()
+            await finish(scope.archive.flush())
         return await do_once(step, context)
 
     def has_result(self, name: str) -> bool:

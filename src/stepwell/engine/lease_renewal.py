@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from stepwell.engine.cancellation_shield import finish
 from stepwell.errors import DurabilityError, RunBusy
-from stepwell.storage.archive import Archive
+from stepwell.storage.archive import Archive, StoredRun
 from stepwell.storage.lease import Owner
 from stepwell.storage.posix import call_in_forked_child
 
@@ -78,8 +78,7 @@ class _Renewer:
             with self._changed:
                 self._renewing = frozenset(self._leases)
             try:
-                _look_for_signals(self._renewing)
-                _renew(self._due())
+                _renew(self._renewing, self._due())
             finally:
                 with self._changed:
                     # Keep no reference to the archive of a released run.
@@ -103,12 +102,18 @@ class _Renewer:
         self.__init__()  # type: ignore[misc]
 
 
-def _renew(leases: Iterable[HeldLease]) -> None:
+def _renew(leases: Iterable[HeldLease], due: Sequence[HeldLease]) -> None:
+    """Renew the leases that are due, and look for the signals of all runs."""
     for group in _by_place(leases):
-        # A failed renewal is tried again before the lease ends. If another process acquires the run
-        # meanwhile, its fence refuses our next write.
+        archive = group[0].archive
+        # A failed renewal is tried again before the lease ends, and we look for signals again soon. If
+        # another process acquires the run meanwhile, its fence refuses our next write.
         with suppress(DurabilityError):
-            group[0].archive.renew({lease.run_id: lease.fence for lease in group}, seconds=group[0].archive.lease)
+            seconds = archive.lease if group[0] in due else None
+            report = archive.renew({lease.run_id: lease.fence for lease in group}, seconds=seconds)
+            for lease in group:
+                if lease.run_id in report.signalled:
+                    lease.on_signal()
 
 
 def _by_place(leases: Iterable[HeldLease]) -> Iterable[list[HeldLease]]:
@@ -119,16 +124,6 @@ def _by_place(leases: Iterable[HeldLease]) -> Iterable[list[HeldLease]]:
     return by_place.values()
 
 
-def _look_for_signals(leases: Iterable[HeldLease]) -> None:
-    for group in _by_place(leases):
-        # The sender of a signal also tries to drive the run; we look again soon.
-        with suppress(DurabilityError):
-            run_ids = set(group[0].archive.runs_with_signals([lease.run_id for lease in group]))
-            for lease in group:
-                if lease.run_id in run_ids:
-                    lease.on_signal()
-
-
 # One thread renews the leases of all runs of this process.
 _RENEWER = _Renewer()
 call_in_forked_child(_RENEWER.forget)
@@ -137,10 +132,11 @@ call_in_forked_child(_RENEWER.forget)
 MayTakeOver = Callable[[], Awaitable[bool]]
 
 
-async def acquire(
+async def open_run(
     archive: Archive, run_id: str, owner: Owner, on_signal: Callable[[], None], may_take_over: MayTakeOver | None = None
-) -> HeldLease:
-    """Acquire the lease of a run. Raises RunBusy, naming the owner, unless `may_take_over` allows to replace it.
+) -> tuple[HeldLease, StoredRun]:
+    """Acquire the lease of a run, and read the run. Raises RunBusy, naming the owner, unless `may_take_over`
+    allows to replace it.
 
     While it is held, `on_signal` is called from a thread as long as there are signals to apply.
     """
@@ -148,7 +144,7 @@ async def acquire(
     # Before the lease is visible: without this entry another drive would take its owner for orphaned.
     _LOOPS_BY_DRIVE[owner.drive] = asyncio.get_running_loop()
     try:
-        fence = await finish(_acquire(lease, may_take_over))
+        run = await finish(_open(lease, may_take_over))
     except asyncio.CancelledError:
         # It may have been granted before the cancellation arrived.
         await release(lease)
@@ -156,21 +152,21 @@ async def acquire(
     except BaseException:
         del _LOOPS_BY_DRIVE[owner.drive]
         raise
-    lease = replace(lease, fence=fence)
+    lease = replace(lease, fence=run.fence)
     _RENEWER.add(lease)
-    return lease
+    return lease, run
 
 
-async def _acquire(lease: HeldLease, may_take_over: MayTakeOver | None) -> int:
+async def _open(lease: HeldLease, may_take_over: MayTakeOver | None) -> StoredRun:
     try:
-        return await lease.archive.acquire(lease.run_id, lease.owner, seconds=lease.archive.lease)
+        return await lease.archive.open(lease.run_id, lease.owner)
     except RunBusy as busy:
         if not isinstance(busy.holder, Owner):
             raise
         if not _is_orphaned(busy.holder) and (may_take_over is None or not await may_take_over()):
             raise
         await lease.archive.release(lease.run_id, busy.holder)
-        return await lease.archive.acquire(lease.run_id, lease.owner, seconds=lease.archive.lease)
+        return await lease.archive.open(lease.run_id, lease.owner)
 
 
 async def is_still_held(lease: HeldLease | None) -> bool:
@@ -178,7 +174,7 @@ async def is_still_held(lease: HeldLease | None) -> bool:
     if lease is None:
         return False
     fences = {lease.run_id: lease.fence}
-    return not await finish(asyncio.to_thread(lease.archive.renew, fences, seconds=lease.archive.lease))
+    return not (await finish(asyncio.to_thread(lease.archive.renew, fences, seconds=lease.archive.lease))).lost
 
 
 # The drives of this process that hold a lease, and their event loops. A store knows only the process of an
@@ -192,15 +188,16 @@ def _is_orphaned(owner: Owner) -> bool:
     return owner.is_this_process() and (loop is None or loop.is_closed())
 
 
-async def release(lease: HeldLease) -> None:
-    """Release a lease."""
+async def release(lease: HeldLease, *, is_over: bool = False) -> None:
+    """Release a lease, unless a commit has ended it (`is_over`)."""
     try:
         # The caller may close the store next, so our thread must be done with it.
         if not _RENEWER.drop(lease):
             await finish(asyncio.to_thread(_RENEWER.wait, lease))
-        # The lease then ends by itself, and a more important error may be under way.
+        # If that fails, the lease ends by itself, and a more important error may be under way.
         with suppress(DurabilityError):
-            await finish(lease.archive.release(lease.run_id, lease.owner))
+            if not is_over:
+                await finish(lease.archive.release(lease.run_id, lease.owner))
     finally:
         _LOOPS_BY_DRIVE.pop(lease.owner.drive, None)
 

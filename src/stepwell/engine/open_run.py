@@ -1,12 +1,12 @@
 """Opens a run: a new one, the head of a stored one, or a fork of an older checkpoint.
 
-A `Position` says where the caller wants to start; `find_run` looks up what that means in the store;
-`enter_run` makes the first commit, if there is one, and returns a run that can be driven.
+A `Position` says where the caller wants to start. Opening acquires the run and reads it in one call
+to the store, decides what the position means for it, and makes the first commit, if there is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +17,6 @@ from stepwell.engine.compatibility import check_same_workflow, is_changed, make_
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.executor_state import RunExecutors
 from stepwell.errors import CheckpointCorrupt, CheckpointMissing, InputMismatch, RoutingFailed, RunError
-from stepwell.graph.executor import Executor
 from stepwell.graph.graph import is_default_name
 from stepwell.graph.type_matching import describe
 from stepwell.model.checkpoint import Checkpoint, RunHeader
@@ -25,9 +24,9 @@ from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Plan
-from stepwell.model.payload import Pack
+from stepwell.model.signal import Signal
 from stepwell.storage import clock
-from stepwell.storage.archive import Archive
+from stepwell.storage.archive import EMPTY_LOG, Archive, StoredRun
 from stepwell.storage.ids import checkpoint_id, new_run_id
 
 
@@ -70,87 +69,8 @@ class RestoreRun(msgspec.Struct, frozen=True):
     checkpoint_id: str
 
 
-class SuspendedRun(msgspec.Struct, frozen=True):
-    """Continue a run that exists only in this process."""
-
-    at: Checkpoint
-    output_commits: Sequence[Commit]  # those with outputs so far
-    executors: Mapping[str, Executor]
-
-
-Position = StartRun | ResumeRun | FromCheckpoint | RestoreRun | SuspendedRun
-AcquireLease = Callable[[str], Awaitable[None]]
-
-
-EMPTY_LOG = RecalledLog()
-
-
-class NewRun(msgspec.Struct, frozen=True):
-    header: RunHeader
-    message: object
-
-    @property
-    def checkpoint(self) -> None:
-        return None
-
-    @property
-    def run_id(self) -> str:
-        return self.header.run_id
-
-
-class StoredRun(msgspec.Struct, frozen=True):
-    # Migrated to this code if necessary.
-    at: Checkpoint
-    log: RecalledLog = EMPTY_LOG
-    # As it is stored, if other code stored it.
-    before: Checkpoint | None = None
-    # What this code changed, in sentences.
-    changes: tuple[str, ...] = ()
-    # It is completed and has no signals: there is nothing to drive.
-    replay_only: bool = False
-
-    @property
-    def run_id(self) -> str:
-        return self.at.run_id
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        return self.at
-
-
-class ForkedRun(msgspec.Struct, frozen=True):
-    source: Checkpoint
-    header: RunHeader
-    # What this code changed, in sentences.
-    changes: tuple[str, ...] = ()
-
-    @property
-    def run_id(self) -> str:
-        return self.header.run_id
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        return self.source
-
-
-class RestoredRun(msgspec.Struct, frozen=True):
-    """A run that is moved back: from its head to an earlier checkpoint."""
-
-    head: Checkpoint
-    source: Checkpoint
-    # What this code changed, in sentences.
-    changes: tuple[str, ...] = ()
-
-    @property
-    def run_id(self) -> str:
-        return self.head.run_id
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        return self.source
-
-
-FoundRun = NewRun | StoredRun | ForkedRun | RestoredRun
+Position = StartRun | ResumeRun | FromCheckpoint | RestoreRun
+AcquireRun = Callable[[str], Awaitable[StoredRun]]
 
 STOPPED = (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)
 
@@ -159,103 +79,218 @@ class Stopped(Exception):
     """The run failed or was cancelled, and must not be resumed automatically. Never reaches users."""
 
 
-class EnteredRun(msgspec.Struct, frozen=True):
-    """A run that can be driven."""
+class OpenedRun(msgspec.Struct, frozen=True):
+    """A run that was found: where it continues, and what its first commit is to be."""
 
-    at: Checkpoint
-    # The commit made on entering; None if the run continues from its head.
-    first: Commit | None
+    header: RunHeader
+    # Where it continues, migrated to this code if necessary; None for a new run.
+    at: Checkpoint | None = None
+    # The kind of the first commit; None if the run continues from its head.
+    first: CommitKind | None = None
+    message: object = None  # of a new run
+    head: Checkpoint | None = None  # as it is stored, if that is not `at`
     log: RecalledLog = EMPTY_LOG
-    replay_only: bool = False  # there is nothing to drive
+    signals: Mapping[str, Signal] = {}
+    # What this code changed, in sentences.
+    changes: tuple[str, ...] = ()
+    # It is completed and has no signals: there is nothing to drive.
+    replay_only: bool = False
+
+    @property
+    def run_id(self) -> str:
+        return self.header.run_id
 
     @property
     def is_continued(self) -> bool:
         """Whether the run continues where it was, perhaps migrated to this code."""
-        return self.first is None or self.first.kind is CommitKind.MIGRATED
+        return self.first is None or self.first is CommitKind.MIGRATED
 
 
 def new_stamp(run_id: str, epoch: int, number: int) -> Stamp:
     return Stamp(checkpoint_id(run_id, epoch, number), clock.stamp())
 
 
-async def find_run(
-    definition: WorkflowDefinition, position: Position, archive: Archive | None, acquire: AcquireLease
-) -> FoundRun:
-    """Look up what a position means. The lease is acquired before the head is read, so that it cannot move."""
-    if isinstance(position, SuspendedRun):
-        return StoredRun(position.at)
-    if archive is None:
-        return _start_in_memory(definition, position)
+async def open_run(
+    definition: WorkflowDefinition, position: Position, archive: Archive, acquire: AcquireRun
+) -> OpenedRun:
+    """Find out what a position means. The run is read after its lease is acquired, so that it cannot move."""
     match position:
-        case StartRun(message=message, run_id=run_id, named=named):
-            await acquire(run_id)
-            head = await archive.head(run_id) if named else None
-            if head is None:
-                digest = position.digest or definition.codec.digest(message, "$.input")
-                return _start(definition, position, digest)
+        case StartRun(run_id=run_id):
+            stored = await acquire(run_id)
+            if stored.head is None:
+                return _start(definition, position, archive)
             if position.digest is None:
-                check_same_start(definition, head, message)
+                check_same_start(definition, stored.head, position.message)
             else:
-                _check_digest(head, position.digest)
-            return await _open_head(definition, head, archive)
+                _check_digest(stored.head, position.digest)
+            return _continue(definition, stored.head, stored)
         case ResumeRun(run_id=run_id):
-            await acquire(run_id)
-            head = await archive.head(run_id)
-            if head is None:
-                raise CheckpointMissing(
-                    f"no run {run_id!r} is stored; to start it, pass a message (None is one too): run(None, run_id=...)"
-                )
-            if position.unless_stopped and head.status in STOPPED and head.number != position.except_at:
+            stored = await acquire(run_id)
+            if stored.head is None:
+                raise _missing_error(archive, run_id)
+            if position.unless_stopped and stored.head.status in STOPPED and stored.head.number != position.except_at:
                 raise Stopped
-            return await _open_head(definition, head, archive)
+            return _continue(definition, stored.head, stored)
         case RestoreRun(run_id=run_id, checkpoint_id=id):
-            return await _find_restore_source(definition, archive, run_id, id, acquire)
-        case FromCheckpoint(checkpoint_id=id, run_id=new_id):
-            opened = await _open_checkpoint(definition, archive, id, new_id, acquire)
-            if isinstance(opened, ForkedRun) and position.tags is not None:
-                opened = replace(opened, header=replace(opened.header, tags=position.tags))
-            if isinstance(opened, ForkedRun) and position.only_head:
-                raise RunError(
-                    f"run {opened.source.run_id!r} has moved on from checkpoint {id!r}, so its requests there can be "
-                    f"answered only in a new run: name it with run_id",
-                    run_id=opened.source.run_id,
-                )
-            return opened
+            stored = await acquire(run_id)
+            return _move_back(definition, stored, run_id, id, await archive.find(id))
+        case FromCheckpoint():
+            return await _open_checkpoint(definition, position, archive, acquire)
 
 
-async def enter_run(
-    definition: WorkflowDefinition, run: FoundRun, archive: Archive | None, executors: RunExecutors, pack: Pack
-) -> EnteredRun:
-    """Make a run ready to be driven; the first commit of a new, forked, restored or migrated run is stored here."""
-    match run:
-        case StoredRun(at=at, log=log, replay_only=replay_only):
-            if replay_only:
-                return EnteredRun(at, None, replay_only=True)
-            await executors.restore_all(at.executors)
-            if run.before is None or archive is None:
-                return EnteredRun(at, None, log)
-            return await _take_over(run, run.before, archive)
-        case RestoredRun(head=head, source=source, changes=changes):
-            await executors.restore_all(source.executors)
-            return await _commit_restore(head, source, changes, archive)
-        case ForkedRun(source=source, header=header, changes=changes):
-            first = replace(await create_fork_commit(source, header, archive), migrated=changes)
-            await executors.restore_all(source.executors)
-        case NewRun(header=header, message=message):
-            payload = pack(message, "$.input")
-            first = kernel.begin(
-                definition.graph.start, payload, await executors.save_all(), new_stamp(header.run_id, header.epoch, 0)
-            )
-    at = kernel.apply(header, None, first, previous_id=header.parent_id)
-    if archive is not None:
-        await store_commit(archive, first, at)
-    return EnteredRun(at, first)
+def _missing_error(archive: Archive, run_id: str) -> CheckpointMissing:
+    if not archive.is_durable:
+        return CheckpointMissing(
+            "a run can be resumed only from where it was stored: pass checkpoint_storage to run() or to the builder"
+        )
+    return CheckpointMissing(
+        f"no run {run_id!r} is stored; to start it, pass a message, which may be None: run(None, run_id=...)"
+    )
 
 
-async def create_fork_commit(source: Checkpoint, header: RunHeader, archive: Archive | None) -> Commit:
+def _start(definition: WorkflowDefinition, position: StartRun, archive: Archive) -> OpenedRun:
+    message, run_id = position.message, position.run_id
+    start = definition.graph.executors[definition.graph.start]
+    # A run that is not stored is never compared with another call of it.
+    digest = position.digest or (definition.codec.digest(message, "$.input") if archive.is_durable else "")
+    if not start.can_handle(message):
+        accepted = " | ".join(describe(input_type) for input_type in start.input_types)
+        raise RoutingFailed(
+            f"the start executor {start.id!r} accepts {accepted}, but run() was passed a {type(message).__name__}",
+            run_id=run_id,
+        )
+    tags, version = position.tags or {}, definition.version
+    header = RunHeader(run_id, definition.name, definition.signature, digest, tags=tags, version=version)
+    return OpenedRun(header, first=CommitKind.INPUT, message=message)
+
+
+def _continue(definition: WorkflowDefinition, head: Checkpoint, stored: StoredRun) -> OpenedRun:
+    """Return a stored run as this code resumes it. Raises GraphChanged if it cannot.
+
+    A completed run needs no executor, so as long as it has no signals its outputs can be replayed
+    even if its workflow has changed.
+    """
+    changed = is_changed(definition, head)
+    if changed and head.status is WorkflowRunState.IDLE and not stored.signals:
+        check_same_workflow(definition, head)
+        return OpenedRun(head.header, head, replay_only=True)
+    compatible = make_compatible(definition, head, stored.log, stored.signals if changed else {})
+    return OpenedRun(
+        compatible.at.header,
+        compatible.at,
+        CommitKind.MIGRATED if changed else None,
+        head=head,
+        log=compatible.log,
+        signals=stored.signals,
+        changes=compatible.changes,
+    )
+
+
+def _move_back(
+    definition: WorkflowDefinition, stored: StoredRun, run_id: str, id: str, source: Checkpoint | None
+) -> OpenedRun:
+    if stored.head is None:
+        raise CheckpointMissing(f"no run {run_id!r} is stored, so it cannot be moved back")
+    if source is None or source.run_id != run_id:
+        raise CheckpointMissing(f"run {run_id!r} has no checkpoint {id!r} to be moved back to")
+    compatible = make_compatible(definition, source, EMPTY_LOG, afresh=True)
+    at, header = compatible.at, stored.head.header
+    moved = replace(header, epoch=header.epoch + 1, signature=at.header.signature, version=at.header.version)
+    return OpenedRun(
+        moved, at, CommitKind.RESTORED, head=stored.head, signals=stored.signals, changes=compatible.changes
+    )
+
+
+async def _open_checkpoint(
+    definition: WorkflowDefinition, position: FromCheckpoint, archive: Archive, acquire: AcquireRun
+) -> OpenedRun:
+    id, new_id = position.checkpoint_id, position.run_id
+    source = await archive.find(id)
+    if source is None:
+        raise _no_checkpoint_error(archive, id)
+    # Asked twice: the first look avoids a lease on a run that has moved on, the second one counts.
+    if new_id in (None, source.run_id) and _is_unmoved(source, await archive.head(source.run_id)):
+        stored = await acquire(source.run_id)
+        if stored.head is not None and _is_unmoved(source, stored.head):
+            return _continue(definition, stored.head, stored)
+    run_id = new_id or new_run_id()
+    if position.only_head:
+        raise RunError(
+            f"run {source.run_id!r} has moved on from checkpoint {id!r}, so its requests there can be "
+            f"answered only in a new run: name it with run_id",
+            run_id=source.run_id,
+        )
+    if run_id == source.run_id:
+        raise RunError(
+            f"checkpoint {id!r} is not the head of run {run_id!r}, so continuing from it starts a new run: "
+            f"leave run_id out, or pass another one for the new run",
+            run_id=run_id,
+        )
+    stored = await acquire(run_id)
+    if stored.head is not None:
+        if stored.head.header.parent_id != id:
+            raise RunError(f"a run {run_id!r} is stored already, and it was not forked from {id!r}", run_id=run_id)
+        return _continue(definition, stored.head, stored)
+    compatible = make_compatible(definition, source, EMPTY_LOG, afresh=True)
+    tags = compatible.at.header.tags if position.tags is None else position.tags
+    header = replace(create_fork_header(compatible.at, run_id), workflow=definition.name, tags=tags)
+    return OpenedRun(header, compatible.at, CommitKind.FORKED, changes=compatible.changes)
+
+
+def _no_checkpoint_error(archive: Archive, id: str) -> CheckpointMissing:
+    if not archive.is_durable:
+        return _missing_error(archive, "")
+    return CheckpointMissing(
+        f"no checkpoint {id!r} is stored; list_checkpoint_ids() of the storage lists them (a run with "
+        f"retention=LatestOnly keeps only its latest)"
+    )
+
+
+def _is_unmoved(source: Checkpoint, head: Checkpoint | None) -> bool:
+    """Return whether a run is still in that place: commits that only say it failed or was cancelled move nothing."""
+    return head is not None and head.place == source.place
+
+
+async def make_first_commit(
+    definition: WorkflowDefinition, run: OpenedRun, archive: Archive, executors: RunExecutors
+) -> tuple[Checkpoint, Commit | None]:
+    """Return where the drive starts, and the first commit of a new, forked, restored or migrated run, stored."""
+    at, header = run.at, run.header
+    if at is not None and not run.replay_only and not executors.are_live:
+        await executors.restore_all(at.executors)
+    number = 0 if run.head is None else run.head.number + 1
+    stamp = new_stamp(header.run_id, header.epoch, number)
+    previous_id, place = header.parent_id, None
+    consumed: tuple[str, ...] = ()
+    match run.first:
+        case None:
+            assert at is not None
+            return at, None
+        case CommitKind.INPUT:
+            payload = archive.pack(run.message, "$.input")
+            first = kernel.begin(definition.graph.start, payload, await executors.save_all(), stamp)
+        case CommitKind.FORKED:
+            assert at is not None
+            first = await create_fork_commit(at, header, archive)
+        case CommitKind.RESTORED:
+            assert at is not None
+            assert run.head is not None
+            first, previous_id = kernel.restore(run.head, at, stamp), at.stamp.checkpoint_id
+            # Pending signals are consumed: they were meant for the run as it was.
+            place, consumed = run.head.place, tuple(run.signals)
+        case _:
+            assert at is not None
+            assert run.head is not None
+            first, previous_id = kernel.migrate(run.head, at, run.changes, stamp), run.head.stamp.checkpoint_id
+    first = replace(first, migrated=run.changes)
+    after = kernel.apply(header, None, first, previous_id=previous_id)
+    await store_commit(archive, first, after, drop_log_through=place, consumed=consumed)
+    return after, first
+
+
+async def create_fork_commit(source: Checkpoint, header: RunHeader, archive: Archive) -> Commit:
     """Return the first commit of a fork, with copies of the sub-workflow runs that its source waits for."""
-    if archive is not None:
-        source = replace(source, children=await archive.inside_fork(source, header.run_id))
+    source = replace(source, children=await archive.inside_fork(source, header.run_id))
     return kernel.fork(source, new_stamp(header.run_id, header.epoch, 0))
 
 
@@ -265,165 +300,17 @@ def create_fork_header(source: Checkpoint, run_id: str) -> RunHeader:
     return replace(source.header, **origin, run_id=run_id, epoch=0)
 
 
-async def _open_head(definition: WorkflowDefinition, head: Checkpoint, archive: Archive) -> StoredRun:
-    """Return a stored run as this code resumes it. Raises GraphChanged if it cannot.
-
-    A completed run needs no executor, so as long as it has no signals its outputs can be replayed
-    even if its workflow has changed.
-    """
-    changed = is_changed(definition, head)
-    signals = await archive.pending_signals(head.run_id) if changed else []
-    if changed and head.status is WorkflowRunState.IDLE and not signals:
-        check_same_workflow(definition, head)
-        return StoredRun(head, replay_only=True)
-    await archive.drop_left_over(head)
-    compatible = make_compatible(definition, head, await _recall(head, archive), signals)
-    return StoredRun(compatible.at, compatible.log, head if changed else None, compatible.changes)
-
-
-async def _take_over(run: StoredRun, before: Checkpoint, archive: Archive) -> EnteredRun:
-    """Commit that this code takes over a run that other code stored, with the changes it made."""
-    stamp = new_stamp(before.run_id, before.header.epoch, before.number + 1)
-    first = kernel.migrate(before, run.at, run.changes, stamp)
-    at = kernel.apply(run.at.header, None, first, previous_id=before.stamp.checkpoint_id)
-    await store_commit(archive, first, at)
-    return EnteredRun(at, first, run.log)
-
-
-async def _recall(at: Checkpoint, archive: Archive) -> RecalledLog:
-    """Return the superstep log of a checkpoint. Raises CommitConflict if the run has moved on meanwhile.
-
-    Then the log is gone, and taking it for an empty one would execute committed work again.
-    """
-    log = await archive.read_log(at.run_id, at.place)
-    if at.messages:
-        await archive.check_newest(at)
-    return log
-
-
-async def _commit_restore(
-    head: Checkpoint, source: Checkpoint, changes: tuple[str, ...], archive: Archive | None
-) -> EnteredRun:
-    """Commit a restore. Pending signals are consumed: they were meant for the run as it was."""
-    graph = {"signature": source.header.signature, "version": source.header.version}
-    header = replace(head.header, epoch=head.header.epoch + 1, **graph)
-    first = kernel.restore(head, source, new_stamp(head.run_id, header.epoch, head.number + 1))
-    first = replace(first, migrated=changes)
-    at = kernel.apply(header, None, first, previous_id=source.stamp.checkpoint_id)
-    if archive is not None:
-        keys = tuple(key for key, _ in await archive.pending_signals(head.run_id))
-        await store_commit(archive, first, at, drop_log_through=head.place, consumed=keys)
-    return EnteredRun(at, first)
-
-
-async def _find_restore_source(
-    definition: WorkflowDefinition, archive: Archive, run_id: str, id: str, acquire: AcquireLease
-) -> RestoredRun:
-    await acquire(run_id)
-    head, source = await archive.head(run_id), await archive.find(id)
-    if head is None:
-        raise CheckpointMissing(f"no run {run_id!r} is stored, so it cannot be moved back")
-    if source is None or source.run_id != run_id:
-        raise CheckpointMissing(f"run {run_id!r} has no checkpoint {id!r} to be moved back to")
-    compatible = make_compatible(definition, source, EMPTY_LOG, afresh=True)
-    return RestoredRun(head, compatible.at, compatible.changes)
-
-
-def _start_in_memory(
-    definition: WorkflowDefinition, position: StartRun | ResumeRun | FromCheckpoint | RestoreRun
-) -> NewRun:
-    if not isinstance(position, StartRun):
-        raise CheckpointMissing(
-            "a run can be resumed only from where it was stored: pass checkpoint_storage to run() or to the builder"
-        )
-    return _start(definition, position, digest="")
-
-
-def _start(definition: WorkflowDefinition, position: StartRun, digest: str) -> NewRun:
-    message, run_id = position.message, position.run_id
-    start = definition.graph.executors[definition.graph.start]
-    if not start.can_handle(message):
-        accepted = " | ".join(describe(input_type) for input_type in start.input_types)
-        raise RoutingFailed(
-            f"the start executor {start.id!r} accepts {accepted}, but run() was passed a {type(message).__name__}",
-            run_id=run_id,
-        )
-    tags, version = position.tags or {}, definition.version
-    header = RunHeader(run_id, definition.name, definition.signature, digest, tags=tags, version=version)
-    return NewRun(header, message)
-
-
-async def _open_checkpoint(
-    definition: WorkflowDefinition, archive: Archive, id: str, new_id: str | None, acquire: AcquireLease
-) -> StoredRun | ForkedRun:
-    source = await archive.find(id)
-    if source is None:
-        raise CheckpointMissing(
-            f"no checkpoint {id!r} is stored; list_checkpoint_ids() of the storage lists them (a run with "
-            f"retention=LatestOnly keeps only its latest)"
-        )
-    # Asked twice: the first look avoids a lease on a run that has moved on, the second one counts.
-    if new_id in (None, source.run_id) and _is_unmoved(source, await archive.head(source.run_id)):
-        await acquire(source.run_id)
-        head = await archive.head(source.run_id)
-        if head is not None and _is_unmoved(source, head):
-            return await _open_head(definition, head, archive)
-    run_id = new_id or new_run_id()
-    if run_id == source.run_id:
-        raise RunError(
-            f"checkpoint {id!r} is not the head of run {run_id!r}, so continuing from it starts a new run: "
-            f"leave run_id out, or pass another one for the new run",
-            run_id=run_id,
-        )
-    await acquire(run_id)
-    if new_id is not None and (head := await archive.head(run_id)) is not None:
-        if head.header.parent_id != id:
-            raise RunError(f"a run {run_id!r} is stored already, and it was not begun from {id!r}", run_id=run_id)
-        return await _open_head(definition, head, archive)
-    compatible = make_compatible(definition, source, EMPTY_LOG, afresh=True)
-    return ForkedRun(
-        compatible.at, replace(create_fork_header(compatible.at, run_id), workflow=definition.name), compatible.changes
-    )
-
-
-def _is_unmoved(source: Checkpoint, head: Checkpoint | None) -> bool:
-    """Return whether a run is still in that place: commits that only say it failed or was cancelled move nothing."""
-    return head is not None and head.place == source.place
-
-
 def check_same_start(definition: WorkflowDefinition, head: Checkpoint, message: object) -> None:
     """Raise unless a stored run was started by this workflow with this message."""
     check_same_workflow(definition, head)
-    _check_name(definition, head)
-    _check_input(definition, head, message)
-
-
-def plan_first(definition: WorkflowDefinition, at: Checkpoint, log: RecalledLog) -> Plan:
-    """Return the first plan of a drive. Raises CheckpointCorrupt if the log has an outcome of another executor."""
-    plan = kernel.plan(definition.graph, at.place, at.messages, at.held)
-    for delivery in plan.deliveries:
-        outcome = log.outcomes.get(delivery.id)
-        if outcome is not None and outcome.executor != delivery.executor:
-            raise CheckpointCorrupt(
-                f"the superstep log of run {at.run_id!r} is damaged at {delivery.id!r}: the outcome is one of "
-                f"{outcome.executor!r}, and the delivery is for {delivery.executor!r}"
-            )
-    return plan
-
-
-def _check_name(definition: WorkflowDefinition, head: Checkpoint) -> None:
-    """Raise RunError if a run to be started is stored under another workflow name. A resume may find it renamed."""
     names = (head.header.workflow, definition.name)
-    # Generated names change with the graph.
+    # A resume may find the workflow renamed; a start may not. Generated names change with the graph.
     if names[0] != names[1] and not all(map(is_default_name, names)):
         raise RunError(
             f"run {head.run_id!r} is stored already, by workflow {head.header.workflow!r}, not {definition.name!r}; "
             f"pass another run_id for the new run, or leave the message out to resume the stored one",
             run_id=head.run_id,
         )
-
-
-def _check_input(definition: WorkflowDefinition, head: Checkpoint, message: object) -> None:
     _check_digest(head, definition.codec.digest(message, "$.input"))
 
 
@@ -434,3 +321,16 @@ def _check_digest(head: Checkpoint, digest: str) -> None:
             f"to start a new run, pass another run_id",
             run_id=head.run_id,
         )
+
+
+def plan_first(definition: WorkflowDefinition, at: Checkpoint, log: RecalledLog) -> Plan:
+    """Return the first plan of a drive. Raises CheckpointCorrupt if the log has an outcome of another executor."""
+    plan = kernel.plan(definition.graph, at.place, at.messages, at.held)
+    for delivery in plan.deliveries:
+        outcome = log.outcomes.get(delivery.id)
+        if outcome is not None and outcome.executor != delivery.executor:
+            raise CheckpointCorrupt(
+                f"the superstep log of run {at.run_id!r} is damaged at {delivery.id!r}: the outcome belongs to "
+                f"{outcome.executor!r}, and the delivery is for {delivery.executor!r}"
+            )
+    return plan

@@ -13,10 +13,11 @@ from stepwell.graph.type_matching import describe, flatten
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.payload import Pack, Payload
 from stepwell.model.request import Request
+from stepwell.model.signal import ReceivedResponse, Signal
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.response_types import NotOfType, answer_as, named_in, type_words
-from stepwell.storage.signals import answer_key, write_response
+from stepwell.storage.signals import answer_key
 
 
 def check_answerable(executor: Executor, question: object, response_type: object) -> None:
@@ -80,18 +81,24 @@ def check_no_caller(at: Checkpoint) -> None:
         )
 
 
-async def send_responses(archive: Archive, at: Checkpoint, answers: Mapping[str, Payload]) -> None:
-    """Send responses to a run. Raises ResponseRejected if a request was answered already: the first response wins."""
-    signals = {id: (answer_key(at.header.epoch, at.requests[id]), write_response(id, p)) for id, p in answers.items()}
-    pending = dict(await archive.pending_signals(at.run_id))
+async def send_responses(
+    archive: Archive, at: Checkpoint, answers: Mapping[str, Payload], pending: Mapping[str, Signal]
+) -> dict[str, Signal]:
+    """Send responses to a run; return them by key. `pending` are the signals that wait already.
+
+    Raises ResponseRejected if a request was answered already: the first response wins.
+    """
+    epoch = at.header.epoch
+    signals = {answer_key(epoch, at.requests[id]): ReceivedResponse(id, payload) for id, payload in answers.items()}
     # All are checked before the first is sent: all or none.
-    for id, (key, signal) in signals.items():
+    for key, signal in signals.items():
         if pending.get(key, signal) != signal:
-            raise _already_answered_error(at, id)
-    for id, (key, signal) in signals.items():
+            raise _already_answered_error(at, signal.request_id)
+    for key, signal in signals.items():
         # An identical response may be there from a call that crashed: sending it again is not a conflict.
         if key not in pending and not await archive.send(at.run_id, key, signal):
-            raise _already_answered_error(at, id)
+            raise _already_answered_error(at, signal.request_id)
+    return dict(signals)
 
 
 def find_overdue(at: Checkpoint) -> list[Request]:
@@ -101,12 +108,15 @@ def find_overdue(at: Checkpoint) -> list[Request]:
     return [request for request in at.requests.values() if has_passed(request.deadline)]
 
 
-async def send_defaults(archive: Archive, at: Checkpoint, late: list[Request]) -> None:
-    """Answer overdue requests with their defaults; a response that came in time stands, because it was first."""
-    for request in late:
-        if request.default is not None:
-            signal = write_response(request.id, request.default)
-            await archive.send(at.run_id, answer_key(at.header.epoch, request), signal)
+async def send_defaults(archive: Archive, at: Checkpoint, late: list[Request]) -> bool:
+    """Answer overdue requests with their defaults; a response that came in time stands, because it was first.
+
+    Return whether there was one to answer.
+    """
+    defaults = [(request, request.default) for request in late if request.default is not None]
+    for request, default in defaults:
+        await archive.send(at.run_id, answer_key(at.header.epoch, request), ReceivedResponse(request.id, default))
+    return bool(defaults)
 
 
 def expiry_error(at: Checkpoint, late: list[Request]) -> RequestExpired | None:

@@ -19,7 +19,6 @@ import msgspec
 from stepwell.engine import branches
 from stepwell.engine.attempts import Attempts
 from stepwell.engine.drive_scope import DriveScope
-from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.failures import Failure, details_of, handler_error, make_failure
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.engine.superstep_log import Parked, SuperstepLog
@@ -37,7 +36,6 @@ from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Delivery, Outcome, Plan
 from stepwell.model.payload import Payload
 from stepwell.model.state import StateView
-from stepwell.storage.archive import Archive
 
 # Meant for the whole process, not for one run.
 STOPS = (KeyboardInterrupt, SystemExit)
@@ -66,17 +64,15 @@ class Superstep:
     def __init__(
         self,
         scope: DriveScope,
-        executors: RunExecutors,
-        archive: Archive | None,
         at: Checkpoint,
         plan: Plan,
         log: RecalledLog,
         observer: SuperstepObserver | None = None,
     ) -> None:
         self.observer = observer
-        self._scope, self._executors, self._archive, self._at, self._plan = scope, executors, archive, at, plan
+        self._scope, self._executors, self._at, self._plan = scope, scope.executors, at, plan
         self._recalled = log.outcomes
-        self._log = SuperstepLog(archive, at, log.entries)
+        self._log = SuperstepLog(scope.archive, at, log.entries)
         # The state of each executor after its latest message.
         self._saved: dict[str, Payload] = {}
         self._writes: dict[str, asyncio.Task[None]] = {}
@@ -90,7 +86,7 @@ class Superstep:
     @property
     def is_stored(self) -> bool:
         """Whether a later drive can resume this run."""
-        return self._archive is not None
+        return self._scope.archive.is_durable
 
     async def run_handlers(self) -> None:
         """Make every call of the plan. Failures are collected, not raised: siblings of a failed handler finish."""
@@ -167,7 +163,7 @@ class Superstep:
 
     def _store_outcomes_later(self) -> None:
         """Store the last outcome on its own if the commit is held up, by an async condition or a slow reader."""
-        if self._archive is not None and (self._scope.streaming or self._scope.graph.has_conditions):
+        if self.is_stored and (self._scope.streaming or self._scope.graph.has_conditions):
             self._store_timer = asyncio.get_running_loop().call_later(COMMIT_GRACE, self._store_outcomes)
 
     def _stop_waiting(self) -> None:
@@ -181,8 +177,8 @@ class Superstep:
 
     def _store_outcome(self, outcome: Outcome) -> None:
         is_stored = outcome.delivery in self._recalled or outcome.delivery in self._writes
-        if self._archive is not None and not is_stored:
-            write = self._archive.log_outcome(self._at.run_id, self._at.place, outcome)
+        if self._scope.archive.has_superstep_log and not is_stored:
+            write = self._scope.archive.log_outcome(self._at.run_id, self._at.place, outcome)
             task = self._writes[outcome.delivery] = asyncio.create_task(write)
             # If the commit fails too, its error is raised; this one must not show up as "never retrieved".
             task.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from stepwell import kernel
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.edge_conditions import choose_routes
@@ -11,32 +9,27 @@ from stepwell.engine.failures import Failure, make_failure
 from stepwell.engine.open_run import new_stamp
 from stepwell.engine.superstep import Superstep
 from stepwell.errors import DurabilityError, StepwellError, SuperstepLimit
+from stepwell.kernel import Decision
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.commit import Commit, Stamp
+from stepwell.model.commit import Stamp
 from stepwell.model.message import Plan
 from stepwell.model.payload import Pack
 
 
-class SuperstepDecision(msgspec.Struct, frozen=True):
-    commit: Commit
-    next: Plan | None  # None: the run stops here
-    error: StepwellError | None = None
-
-
 async def decide(
     definition: WorkflowDefinition, superstep: Superstep, at: Checkpoint, plan: Plan, pack: Pack, cancelled: bool
-) -> SuperstepDecision:
+) -> Decision:
     """Evaluate conditions and merge outcomes into a commit; store the outcomes of a superstep that cannot commit."""
     stamp = new_stamp(at.run_id, at.header.epoch, at.number + 1)
     if cancelled:
         await superstep.persist()
-        return SuperstepDecision(kernel.cancel(at, stamp), None)
+        return Decision(kernel.cancel(at, stamp), None)
     errors = [superstep.failures[d.id] for d in plan.deliveries if d.id in superstep.failures]
     if at.since_input >= definition.max_iterations:
         errors = [_failure(at, _limit_error(at, plan, superstep), superstep)]
     if not errors and superstep.parked:
         await superstep.persist()
-        return SuperstepDecision(kernel.park(at, min(superstep.parked.values()), stamp), None)
+        return Decision(kernel.park(at, min(superstep.parked.values()), stamp), None)
     if not errors:
         try:
             return await _merge(definition, superstep, at, plan, pack, stamp)
@@ -50,19 +43,16 @@ async def decide(
 
 async def _merge(
     definition: WorkflowDefinition, superstep: Superstep, at: Checkpoint, plan: Plan, pack: Pack, stamp: Stamp
-) -> SuperstepDecision:
+) -> Decision:
     graph = definition.graph
     routes = {id: await choose_routes(graph, at.run_id, outcome) for id, outcome in superstep.outcomes.items()}
-    merged = kernel.merge(graph, at, plan, outcomes=superstep.outcomes, routes=routes, pack=pack, stamp=stamp)
-    return SuperstepDecision(merged.commit, merged.next)
+    return kernel.merge(graph, at, plan, outcomes=superstep.outcomes, routes=routes, pack=pack, stamp=stamp)
 
 
-def _fail(at: Checkpoint, errors: list[Failure], stamp: Stamp) -> SuperstepDecision:
+def _fail(at: Checkpoint, errors: list[Failure], stamp: Stamp) -> Decision:
     for other in errors[1:]:
         errors[0].error.add_note(f"also: {other.error}")
-    return SuperstepDecision(
-        kernel.fail(at, tuple(other_failure.details for other_failure in errors), stamp), None, errors[0].error
-    )
+    return Decision(kernel.fail(at, tuple(failure.details for failure in errors), stamp), None, errors[0].error)
 
 
 def _failure(at: Checkpoint, error: StepwellError, superstep: Superstep) -> Failure:

@@ -41,7 +41,7 @@ class Parked(BaseException):
 class SuperstepLog:
     """The log entries of one superstep: those recalled, and those added by this drive."""
 
-    def __init__(self, archive: Archive | None, at: Checkpoint, recalled: Mapping[str, LogEntry]) -> None:
+    def __init__(self, archive: Archive, at: Checkpoint, recalled: Mapping[str, LogEntry]) -> None:
         self._archive, self._at = archive, at
         self._entries = dict(recalled)
         self._timers = _by_delivery(recalled)
@@ -75,13 +75,13 @@ class SuperstepLog:
         return datetime.fromisoformat(last.due) <= datetime.fromisoformat(self._at.stamp.at)
 
     async def add(self, key: str, entry: LogEntry) -> None:
-        """Add an entry; durable when this returns, if the run is stored. The first entry of a key wins."""
+        """Add an entry; durable when this returns, if there is a log. The first entry of a key wins."""
         # There already: added by a later attempt, after the one that calls now was given up.
         if key in self._entries:
             await self.wait_until_durable(key)
             return
         self._entries[key] = entry
-        if self._archive is not None:
+        if self._archive.has_superstep_log:
             writing = asyncio.ensure_future(self._archive.log_entry(self._at.run_id, self._at.place, key, entry))
             self._writing[key] = writing
             writing.add_done_callback(partial(self._finish_write, key))
@@ -95,7 +95,7 @@ class SuperstepLog:
 
     def transaction(self, key: str) -> Transaction[LogEntry] | None:
         """Return a transaction whose result is logged under that key; None if the store has none."""
-        return None if self._archive is None else self._archive.transaction(self._at.run_id, self._at.place, key)
+        return self._archive.transaction(self._at.run_id, self._at.place, key)
 
     def add_from_store(self, key: str, entry: LogEntry) -> None:
         """Add an entry that a transaction has stored already."""
@@ -120,11 +120,10 @@ class SuperstepLog:
 
     async def wait(self, due: str) -> None:
         """Wait until a time. Raises Parked if it is far away and the run can be parked."""
-        may_park = self._archive is not None and self._archive.has_superstep_log
         # Let other tasks run, even if the time has passed.
         await asyncio.sleep(0)
         while (seconds := clock.until(due).total_seconds()) > 0:
-            if may_park and is_far(due):
+            if self._archive.has_superstep_log and is_far(due):
                 raise Parked(due)
             await asyncio.sleep(min(seconds, WAITS_HERE))
 

@@ -67,19 +67,16 @@ The functions, in the order in which a run meets them:
 from stepwell.kernel.apply import apply
 from stepwell.kernel.commit_events import events, output_events, request_events
 from stepwell.kernel.compatibility import find_incompatibilities, find_rejected_signals
-from stepwell.kernel.intake import ReceivedInput, ReceivedResponse, ReceivedSignal, intake
+from stepwell.kernel.intake import intake
 from stepwell.kernel.lifecycle import begin, cancel, fail, fork, is_at_rest, park, restore
-from stepwell.kernel.merge import Merged, inner_id, merge
+from stepwell.kernel.merge import Decision, inner_id, merge
 from stepwell.kernel.migrate import Migrator, migrate
 from stepwell.kernel.plan import plan, status_of, waiting_joins
 from stepwell.kernel.route import route
 
 __all__ = [
-    "Merged",
+    "Decision",
     "Migrator",
-    "ReceivedInput",
-    "ReceivedResponse",
-    "ReceivedSignal",
     "apply",
     "begin",
     "cancel",

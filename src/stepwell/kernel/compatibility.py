@@ -16,13 +16,13 @@ from stepwell.graph.graph import Graph
 from stepwell.graph.persistent import persistent_names
 from stepwell.graph.subworkflow import Nesting
 from stepwell.graph.type_matching import describe
-from stepwell.kernel.intake import ReceivedInput, ReceivedSignal
 from stepwell.kernel.plan import plan
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Delivery, Outcome, Sent
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
+from stepwell.model.signal import ReceivedInput, ReceivedResponse
 
 _ANYTHING = frozenset({"Any", "object"})
 
@@ -46,7 +46,9 @@ def find_incompatibilities(graph: Graph, at: Checkpoint, log: RecalledLog) -> li
     return list(dict.fromkeys(reasons))  # each reason once, in this order
 
 
-def find_rejected_signals(graph: Graph, at: Checkpoint, arrived: Iterable[ReceivedSignal]) -> Iterator[str]:
+def find_rejected_signals(
+    graph: Graph, at: Checkpoint, arrived: Iterable[ReceivedResponse | ReceivedInput]
+) -> Iterator[str]:
     """Yield why this graph could not apply the pending signals of a run, one sentence each."""
     for signal in arrived:
         value = signal.value.open()

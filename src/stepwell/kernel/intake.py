@@ -4,30 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from stepwell.graph.graph import Graph
-from stepwell.kernel.merge import Merged
+from stepwell.kernel.merge import Decision
 from stepwell.kernel.plan import plan, status_of
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.message import Reply, RoutedMessage
-from stepwell.model.payload import Payload
+from stepwell.model.signal import ReceivedInput, ReceivedResponse
 
 
-class ReceivedResponse(msgspec.Struct, frozen=True):
-    request_id: str
-    value: Payload
-
-
-class ReceivedInput(msgspec.Struct, frozen=True):
-    value: Payload
-
-
-ReceivedSignal = ReceivedResponse | ReceivedInput
-
-
-def intake(graph: Graph, before: Checkpoint, arrived: Sequence[ReceivedSignal], stamp: Stamp) -> Merged:
+def intake(
+    graph: Graph, before: Checkpoint, arrived: Sequence[ReceivedResponse | ReceivedInput], stamp: Stamp
+) -> Decision:
     """Return the commit that applies these signals, and the plan that follows from it.
 
     A response to a request that is not open is ignored: it was refused when it was sent, or the
@@ -62,4 +50,4 @@ def intake(graph: Graph, before: Checkpoint, arrived: Sequence[ReceivedSignal], 
         messages=tuple(messages),
         closed=tuple(closed),
     )
-    return Merged(commit, following)
+    return Decision(commit, following)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from stepwell.errors import RoutingFailed, RunError
+from stepwell.errors import RoutingFailed, RunError, StepwellError
 from stepwell.graph.graph import Graph
 from stepwell.kernel.plan import plan, status_of, waiting_joins
 from stepwell.model.checkpoint import Checkpoint
@@ -22,11 +22,13 @@ Routes = Mapping[str, Sequence[Routed]]
 """For each delivery, who receives each message it sent."""
 
 
-class Merged(msgspec.Struct, frozen=True):
-    """A commit to be stored, and the plan of the superstep after it."""
+class Decision(msgspec.Struct, frozen=True):
+    """What happens next in a run: a commit to be stored, and the plan of the superstep after it."""
 
     commit: Commit
-    next: Plan
+    next: Plan | None  # None: the run stops here
+    error: StepwellError | None = None  # raised once the commit is stored
+    consumed: tuple[str, ...] = ()  # keys of the signals that caused the commit
 
 
 def merge(
@@ -37,7 +39,7 @@ def merge(
     routes: Routes,
     pack: Pack,
     stamp: Stamp,
-) -> Merged:
+) -> Decision:
     """Return the commit of a superstep, and the plan of the next.
 
     Raises StateConflict, RoutingFailed or the RunError of a reducer; nothing has changed then.
@@ -72,7 +74,7 @@ def merge(
         done=done,
         warnings=tuple(warnings),
     )
-    return Merged(commit, following)
+    return Decision(commit, following)
 
 
 def _make_ids_distinct(before: Checkpoint, ordered: list[Outcome]) -> list[Outcome]:

@@ -14,8 +14,9 @@ from stepwell.model.event import CheckpointInfo
 from stepwell.model.log_keys import LogEntry, RecalledLog
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack
+from stepwell.model.signal import Signal
 from stepwell.storage.lease import Owner
-from stepwell.storage.stored_values import LeaseReport, SignalRow
+from stepwell.storage.stored_values import LeaseReport
 from stepwell.storage.transactions import Transaction
 
 EMPTY_LOG = RecalledLog()
@@ -26,7 +27,7 @@ class StoredRun(msgspec.Struct, frozen=True):
 
     head: Checkpoint | None = None  # None: no such run is stored
     log: RecalledLog = EMPTY_LOG  # of the superstep in progress
-    signals: Sequence[SignalRow] = ()  # not consumed yet, oldest first
+    signals: Mapping[str, Signal] = {}  # not consumed yet, by key, oldest first
     fence: int = 0  # of the lease that was acquired
 
 
@@ -105,11 +106,11 @@ class Archive(Protocol):
         and, with `release`, ends the lease.
         """
 
-    async def send(self, run_id: str, key: str, body: bytes) -> bool:
+    async def send(self, run_id: str, key: str, signal: Signal) -> bool:
         """Store a signal; False if the key was ever used in the run."""
 
-    async def pending_signals(self, run_id: str) -> Sequence[SignalRow]:
-        """Return the signals that are not consumed, oldest first."""
+    async def pending_signals(self, run_id: str) -> Mapping[str, Signal]:
+        """Return the signals that are not consumed, by key, oldest first."""
 
     async def output_commits(self, checkpoint: Checkpoint) -> Sequence[tuple[str, Commit]]:
         """Return the commits with outputs up to a checkpoint, with their runs, oldest first."""

@@ -137,10 +137,17 @@ class BuiltInStorage:
             return []
         wanted = None if status is None else WorkflowRunState(status).value
         past = None if after is None else after._entry
-        times = {"since": since, "until": until, "changed_since": changed_since, "changed_until": changed_until}
-        moments = {name: stored_moment(at) for name, at in times.items() if at is not None}
+        times = [None if at is None else stored_moment(at) for at in (since, until, changed_since, changed_until)]
         run_filter = RunFilter(
-            workflow=workflow_name, status=wanted, tags=tags or {}, prefix=prefix, text=text, **moments
+            workflow=workflow_name,
+            status=wanted,
+            tags=tags or {},
+            prefix=prefix,
+            text=text,
+            since=times[0],
+            until=times[1],
+            changed_since=times[2],
+            changed_until=times[3],
         )
         entries = await self._store.runs(run_filter, past=past, limit=limit)
         return [run_info(entry) for entry in entries]
@@ -263,15 +270,18 @@ def _are_storable(*names: str | None) -> bool:
     return all(name is None or is_text(name) for name in names)
 
 
-def open_archive(storage: CheckpointStorage, workflow: str, codec: Codec) -> Archive:
-    """Return the best archive that a storage allows: on its store, or on the six methods alone."""
+def open_archive(storage: CheckpointStorage, workflow: str, codec: Codec, *, needed: int | None = None) -> Archive:
+    """Return the best archive that a storage allows: on its store, or on the six methods alone.
+
+    `needed` is the number of a commit that another run refers to: it and all later ones stay.
+    """
     # Imported here for the reason in the module docstring: listing runs needs no archive.
     from stepwell.storage.checkpoint_storage import ContractArchive, check_contract  # lazy: 40 ms
     from stepwell.storage.store_archive import StoreArchive  # lazy: 40 ms
 
     check_contract(storage)
     if isinstance(storage, BuiltInStorage) and not _overrides_contract(storage):
-        return StoreArchive(storage._store, codec, storage.retention, lease=storage._lease)
+        return StoreArchive(storage._store, codec, storage.retention, lease=storage._lease, needed=needed)
     return ContractArchive(storage, workflow, codec)
 
 

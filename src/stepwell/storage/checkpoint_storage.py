@@ -14,10 +14,14 @@ from stepwell.model.checkpoint import Checkpoint, Retention
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit
 from stepwell.model.event import CheckpointInfo
-from stepwell.model.log_keys import LogEntry, RecalledLog
+from stepwell.model.log_keys import LogEntry
 from stepwell.model.message import Outcome
+from stepwell.model.payload import Pack
+from stepwell.model.signal import Signal
+from stepwell.storage.archive import StoredRun
 from stepwell.storage.checkpoint import WorkflowCheckpoint, unview, view
 from stepwell.storage.lease import LEASE, Lease, Owner
+from stepwell.storage.stored_values import LeaseReport
 from stepwell.storage.transactions import Transaction
 
 T = TypeVar("T")
@@ -79,7 +83,7 @@ class _LocalState:
     """
 
     def __init__(self) -> None:
-        self.signals: dict[str, dict[str, bytes]] = {}
+        self.signals: dict[str, dict[str, Signal]] = {}
         self.used: dict[str, set[str]] = {}  # every key that was ever used, by run
         self.drivers: dict[str, Owner] = {}
 
@@ -114,19 +118,32 @@ class ContractArchive:
         "this storage keeps whole checkpoints only: after a crash the superstep in progress runs "
         "again from its start, and nothing stops two processes from driving one run"
     )
+    is_durable = True
     has_superstep_log = False
-    unbroken = False
+    completes_writes = False
     retention = Retention.FullHistory  # the storage itself decides what it keeps
     needed: int | None = None
     lease = LEASE  # has no effect here
 
     def __init__(self, storage: CheckpointStorage, workflow: str, codec: Codec) -> None:
         self._storage, self._workflow, self._codec = storage, workflow, codec
+        self.pack: Pack = codec.pack
         self._local = _local_state_of(storage)
+        self._owner: Owner | None = None  # who opened the run
 
     @property
     def where(self) -> object:
         return self._storage
+
+    async def open(self, run_id: str, owner: Owner) -> StoredRun:
+        """Acquire the run within this process; others cannot know, as `shortcomings` states."""
+        with _LOCK:
+            driver = self._local.drivers.get(run_id, owner)
+            # After a fork, the child has a copy of the parent's drivers, which do not run in it.
+            if driver != owner and driver.is_this_process():
+                raise Lease(driver, driver.clock() + self.lease).busy_error(run_id)
+            self._local.drivers[run_id] = self._owner = owner
+        return StoredRun(await self.head(run_id), signals=await self.pending_signals(run_id))
 
     async def head(self, run_id: str) -> Checkpoint | None:
         checkpoints = await self._of_run(run_id)
@@ -147,23 +164,26 @@ class ContractArchive:
         before: Checkpoint | None = None,
         drop_log_through: int | None = None,
         consumed: tuple[str, ...] = (),
+        release: bool = False,
     ) -> None:
         await self._storage.save(view(after, commit))
         # After the save: if it fails, the signals are still pending. Their keys stay in `used`.
         for key in consumed:
             self._local.signals.get(after.run_id, {}).pop(key, None)
+        if release and self._owner is not None:
+            await self.release(after.run_id, self._owner)
 
-    async def send(self, run_id: str, key: str, body: bytes) -> bool:
+    async def send(self, run_id: str, key: str, signal: Signal) -> bool:
         with _LOCK:
             used = self._local.used.setdefault(run_id, set())
             if key in used:
                 return False
             used.add(key)
-            self._local.signals.setdefault(run_id, {})[key] = body
+            self._local.signals.setdefault(run_id, {})[key] = signal
             return True
 
-    async def pending_signals(self, run_id: str) -> list[tuple[str, bytes]]:
-        return list(self._local.signals.get(run_id, {}).items())
+    async def pending_signals(self, run_id: str) -> dict[str, Signal]:
+        return dict(self._local.signals.get(run_id, {}))
 
     async def output_commits(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
         before = None if checkpoint.header.parent_id is None else await self.find(checkpoint.header.parent_id)
@@ -197,31 +217,12 @@ class ContractArchive:
     def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:
         return None
 
-    async def read_log(self, run_id: str, place: int) -> RecalledLog:
-        return RecalledLog()
+    async def flush(self) -> None:
+        """Do nothing: a checkpoint is stored when `commit` returns."""
 
-    async def drop_left_over(self, checkpoint: Checkpoint) -> None:
-        """Do nothing: the storage itself decides what it keeps."""
-
-    async def check_newest(self, checkpoint: Checkpoint) -> None:
-        """Do nothing: without a superstep log, nothing can be outdated."""
-
-    def runs_with_signals(self, run_ids: list[str]) -> list[str]:
-        return []
-
-    async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
-        """Acquire the run within this process; others cannot know, as `shortcomings` states."""
-        with _LOCK:
-            driver = self._local.drivers.get(run_id, owner)
-            # After a fork, the child has a copy of the parent's drivers, which do not run in it.
-            if driver != owner and driver.is_this_process():
-                raise Lease(driver, driver.clock() + seconds).busy_error(run_id)
-            self._local.drivers[run_id] = owner
-            return 0
-
-    def renew(self, fences: Mapping[str, int], *, seconds: float) -> list[str]:
+    def renew(self, fences: Mapping[str, int], *, seconds: float | None) -> LeaseReport:
         """Do nothing: the lease lasts as long as the process."""
-        return []
+        return LeaseReport()
 
     async def release(self, run_id: str, owner: Owner) -> None:
         with _LOCK:

@@ -41,6 +41,15 @@ class RunFilter(msgspec.Struct, frozen=True):
             and (self.changed_until is None or run.at < self.changed_until)
         )
 
+    def page(self, runs: Iterable[RunEntry], past: RunEntry | None, limit: int | None) -> list[RunEntry]:
+        """Return one page of the runs that match, for a store that holds all of them in memory."""
+        ordered = sorted(filter(self.matches, runs), key=_age, reverse=True)
+        return [run for run in ordered if past is None or _age(run) < _age(past)][:limit]
+
+
+def _age(run: RunEntry) -> tuple[str, str]:
+    return run.began, run.run_id
+
 
 ANY_RUN = RunFilter()
 EVERY_RUN = RunFilter(children=True)

@@ -1,7 +1,4 @@
-"""Signals: what is sent to a run from outside, as bytes, and the keys under which it is stored.
-
-A signal is a response, a response in plain JSON, more input, or a request to cancel.
-"""
+"""Signals as bytes, and the keys under which they are stored."""
 
 from __future__ import annotations
 
@@ -10,48 +7,45 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stepwell.codec.codec import Codec, Encoded
+from stepwell.codec.codec import DEFAULT_CODEC, Codec, Encoded
 from stepwell.errors import NewerFormat
-from stepwell.model.payload import Payload
 from stepwell.model.request import Request
+from stepwell.model.signal import ReceivedCancel, ReceivedInput, ReceivedJson, ReceivedResponse, Signal
 from stepwell.storage.checked_reads import damage_error, decode_stored
 from stepwell.storage.json_text import json_of
 from stepwell.storage.port import Store
+from stepwell.storage.stored_values import SignalRow
 
 FORMAT = 1
 READABLE = (1,)
 
 
-class ResponseSignal(msgspec.Struct, tag_field="kind", tag="answer", forbid_unknown_fields=True):
+class _ResponseShape(msgspec.Struct, tag_field="kind", tag="answer", forbid_unknown_fields=True):
     format: int
     request_id: str
     value: msgspec.Raw
 
 
-class PlainResponseSignal(msgspec.Struct, tag_field="kind", tag="plain", forbid_unknown_fields=True):
-    """A response in plain JSON; the driver of the run, which has the type, converts it."""
-
+class _JsonShape(msgspec.Struct, tag_field="kind", tag="plain", forbid_unknown_fields=True):
     format: int
     request_id: str
     value: msgspec.Raw
 
 
-class InputSignal(msgspec.Struct, tag_field="kind", tag="input", forbid_unknown_fields=True):
+class _InputShape(msgspec.Struct, tag_field="kind", tag="input", forbid_unknown_fields=True):
     format: int
     value: msgspec.Raw
 
 
-class CancelSignal(msgspec.Struct, tag_field="kind", tag="cancel", forbid_unknown_fields=True):
-    """A request to cancel the run. `number` is the commit it was at when it was sent."""
-
+class _CancelShape(msgspec.Struct, tag_field="kind", tag="cancel", forbid_unknown_fields=True):
     format: int
     number: int
 
 
-Signal = ResponseSignal | PlainResponseSignal | InputSignal | CancelSignal
+_Shape = _ResponseShape | _JsonShape | _InputShape | _CancelShape
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Signal).decode
+_decode = msgspec.json.Decoder(_Shape).decode
 
 
 # A key can be used once in a run, permanently, so it says what counts as a duplicate.
@@ -91,34 +85,37 @@ async def find_signalled(store: Store, run_ids: Iterable[str]) -> set[str]:
     return set((await asyncio.to_thread(store.renew, fences, seconds=None)).signalled) if fences else set()
 
 
-def write_response(request_id: str, value: Payload) -> bytes:
-    return _encode(ResponseSignal(FORMAT, request_id, msgspec.Raw(json_of(value))))
+def write_signal(signal: Signal) -> bytes:
+    match signal:
+        case ReceivedResponse(request_id=id, value=value):
+            return _encode(_ResponseShape(FORMAT, id, msgspec.Raw(json_of(value))))
+        case ReceivedJson(request_id=id, value=text):
+            return _encode(_JsonShape(FORMAT, id, msgspec.Raw(text)))
+        case ReceivedInput(value=value):
+            return _encode(_InputShape(FORMAT, msgspec.Raw(json_of(value))))
+        case ReceivedCancel(number=number):
+            return _encode(_CancelShape(FORMAT, number))
 
 
-def write_plain_response(request_id: str, value: bytes) -> bytes:
-    """`value` is JSON text."""
-    return _encode(PlainResponseSignal(FORMAT, request_id, msgspec.Raw(value)))
-
-
-def write_input(value: Payload) -> bytes:
-    return _encode(InputSignal(FORMAT, msgspec.Raw(json_of(value))))
-
-
-def write_cancel(number: int) -> bytes:
-    return _encode(CancelSignal(FORMAT, number))
-
-
-def read_signal(run_id: str, key: str, body: bytes) -> Signal:
+def read_signal(run_id: str, row: SignalRow, codec: Codec = DEFAULT_CODEC) -> Signal:
     """Decode a stored signal. Raises CheckpointCorrupt, naming the signal, if it is damaged."""
-    what = f"signal {key!r} of run {run_id!r}"
-    signal: Signal = decode_stored(_decode, body, what)
-    if signal.format < min(READABLE):
-        raise damage_error(what, f"there is no format {signal.format}")
-    if signal.format not in READABLE:
-        raise NewerFormat(f"{what} has format {signal.format}, which this version cannot read; use a newer Stepwell")
-    return signal
+    what = f"signal {row.key!r} of run {run_id!r}"
+    shape: _Shape = decode_stored(_decode, row.body, what)
+    if shape.format < min(READABLE):
+        raise damage_error(what, f"there is no format {shape.format}")
+    if shape.format not in READABLE:
+        raise NewerFormat(f"{what} has format {shape.format}, which this version cannot read; use a newer Stepwell")
+    match shape:
+        case _ResponseShape(request_id=id, value=raw):
+            return ReceivedResponse(id, Encoded(bytes(raw), codec))
+        case _JsonShape(request_id=id, value=raw):
+            return ReceivedJson(id, bytes(raw))
+        case _InputShape(value=raw):
+            return ReceivedInput(Encoded(bytes(raw), codec))
+        case _CancelShape(number=number):
+            return ReceivedCancel(number)
 
 
-def content(raw: msgspec.Raw, codec: Codec) -> Payload:
-    """Return the value of a signal as a payload."""
-    return Encoded(bytes(raw), codec)
+def read_signals(run_id: str, rows: Iterable[SignalRow], codec: Codec) -> dict[str, Signal]:
+    """Return stored signals by their keys, oldest first."""
+    return {row.key: read_signal(run_id, row, codec) for row in rows}

@@ -17,6 +17,7 @@ from stepwell.model.event import CheckpointInfo
 from stepwell.model.log_keys import LogEntry, RecalledLog
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack
+from stepwell.model.signal import Signal
 from stepwell.storage import clock
 from stepwell.storage.archive import StoredRun
 from stepwell.storage.filters import CheckpointFilter
@@ -25,8 +26,9 @@ from stepwell.storage.lease import LEASE, Owner
 from stepwell.storage.nested_retention import drop_left_over, drop_superseded, superseded_inside
 from stepwell.storage.port import Store
 from stepwell.storage.record import build_record, fold, metadata_of, pending_of, wake_of
+from stepwell.storage.signals import read_signals, write_signal
 from stepwell.storage.snapshot_chain import Chain
-from stepwell.storage.stored_values import CommitEffects, Entry, LeaseReport, LogRow, Record, SignalRow
+from stepwell.storage.stored_values import CommitEffects, Entry, LeaseReport, LogRow, Record
 from stepwell.storage.transactions import Transaction, Translated
 from stepwell.storage.wire.format import read_commit, read_log_entry, read_outcome, write_log_entry, write_outcome
 
@@ -73,7 +75,9 @@ class StoreArchive:
         # A run that keeps only its latest checkpoint: a crash may have left more of its children.
         if head.header.retention is Retention.LatestOnly and self.needed is None:
             await drop_left_over(self.store, self._codec, head, commit)
-        return StoredRun(head, self._read_log(head, opened.log), opened.signals, fence)
+        return StoredRun(
+            head, self._read_log(head, opened.log), read_signals(run_id, opened.signals, self._codec), fence
+        )
 
     async def look(self, run_id: str) -> StoredRun:
         """Return a run as it is stored now, without acquiring it."""
@@ -81,7 +85,7 @@ class StoreArchive:
         if not opened.records:
             return StoredRun()
         head = fold(opened.records, self._codec)[-1][0]
-        return StoredRun(head, self._read_log(head, opened.log), opened.signals)
+        return StoredRun(head, self._read_log(head, opened.log), read_signals(run_id, opened.signals, self._codec))
 
     def _read_log(self, head: Checkpoint, rows: Sequence[LogRow]) -> RecalledLog:
         run_id, bodies = head.run_id, {row.key: row.body for row in rows if row.place == head.place}
@@ -113,8 +117,8 @@ class StoreArchive:
             raise superseded_error(entry)
         return (await self.at(entry))[0]
 
-    async def pending_signals(self, run_id: str) -> list[SignalRow]:
-        return await self.store.pending_signals(run_id)
+    async def pending_signals(self, run_id: str) -> dict[str, Signal]:
+        return read_signals(run_id, await self.store.pending_signals(run_id), self._codec)
 
     async def output_commits(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
         commits = await self._lineage(checkpoint.header)
@@ -188,8 +192,8 @@ class StoreArchive:
             for superseded in superseded_inside(before, after):
                 await drop_superseded(self.store, self._codec, superseded)
 
-    async def send(self, run_id: str, key: str, body: bytes) -> bool:
-        return await self.store.send(run_id, key, body)
+    async def send(self, run_id: str, key: str, signal: Signal) -> bool:
+        return await self.store.send(run_id, key, write_signal(signal))
 
     async def log_outcome(self, run_id: str, place: int, outcome: Outcome) -> None:
         fence = self._fences.get(run_id)

@@ -14,12 +14,13 @@ from stepwell.engine.superstep_log import is_far
 from stepwell.errors import CheckpointMissing, RoutingFailed, RunBusy, RunError
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import CheckpointInfo, WorkflowEvent, WorkflowRunState
+from stepwell.model.signal import ReceivedCancel, ReceivedInput
 from stepwell.model.status_words import status_word
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.storage.ids import new_run_id
-from stepwell.storage.signals import cancel_key, input_key, write_cancel, write_input
+from stepwell.storage.signals import cancel_key, input_key
 from stepwell.workflows.background_drive import AT_REST, BackgroundDrive, Runnable, StartFuture
 from stepwell.workflows.result import WorkflowRunResult
 from stepwell.workflows.stored_result import failure_at, result_at
@@ -132,7 +133,8 @@ class RunHandle:
         self._check_active(head, "send to it")
         payload = self._workflow._definition.codec.pack(message, "$.message")
         # The random part of the key keeps inputs apart; a response has a fixed key, so that the first one wins.
-        await self._archive().send(self.run_id, input_key(head.header.epoch, new_run_id()), write_input(payload))
+        key = input_key(head.header.epoch, new_run_id())
+        await self._archive().send(self.run_id, key, ReceivedInput(payload))
         await self._continue_after_send(head)
 
     async def respond(self, responses: Mapping[str, Any]) -> None:
@@ -145,7 +147,8 @@ class RunHandle:
         self._check_active(head, "answer it")
         definition = self._workflow._definition
         answers = check_responses(definition.graph, head, responses, definition.codec.pack)
-        await send_responses(self._archive(), head, answers)
+        archive = self._archive()
+        await send_responses(archive, head, answers, await archive.pending_signals(self.run_id))
         await self._continue_after_send(head)
 
     async def cancel(self) -> WorkflowRunState:
@@ -304,7 +307,7 @@ class RunHandle:
     async def _send_cancel(self, number: int) -> None:
         """Send a cancel signal, for the process that drives the run. It was not over at that commit."""
         key = cancel_key((await self._head()).header.epoch, number)
-        await self._archive().send(self.run_id, key, write_cancel(number))
+        await self._archive().send(self.run_id, key, ReceivedCancel(number))
 
     async def _stop(self) -> WorkflowRunState:
         """Cancel a run that nobody drives. Raises RunBusy if somebody does."""

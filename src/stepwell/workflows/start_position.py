@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun, SuspendedRun
+from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun
 from stepwell.model.valid_text import is_text
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.limits import LONGEST
-from stepwell.workflows.waiting_runs import WaitingRun
 
 
 class _Omitted:
@@ -42,14 +41,6 @@ def position_of(
         return ResumeRun(run_id)
     return StartRun(
         None if message is OMITTED else message, run_id or new_run_id(), run_id is not None, tags=checked_tags
-    )
-
-
-def position_of_waiting(waiting: WaitingRun) -> Position:
-    return (
-        ResumeRun(waiting.run_id)
-        if waiting.at is None
-        else SuspendedRun(waiting.at, waiting.output_commits, waiting.executors or {})
     )
 
 

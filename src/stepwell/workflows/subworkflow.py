@@ -20,11 +20,12 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from stepwell import kernel
+from stepwell.engine.cancellation_shield import finish
 from stepwell.engine.drive import Drive
-from stepwell.engine.drive_options import ExecutorSource, Options
+from stepwell.engine.drive_options import ExecutorSource
 from stepwell.engine.edge_conditions import choose_route
 from stepwell.engine.handler_context import HandlerContext
-from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun, SuspendedRun
+from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun
 from stepwell.engine.superstep_log import Parked
 from stepwell.errors import CheckpointMissing, HandlerFailed, InputMismatch, RoutingFailed, RunError, UnknownRequest
 from stepwell.graph.executor import Executor, HandlerTable
@@ -79,6 +80,14 @@ class _Answers:
     first: Mapping[tuple[str, str], str]
 
 
+@dataclass(frozen=True, slots=True)
+class _SuspendedRun:
+    """A sub-workflow run that waits and is not stored: where it is kept, and its executors as they were."""
+
+    archive: Archive
+    executors: Mapping[str, Executor]
+
+
 class WorkflowExecutor(Nesting):
     """A workflow as an executor: a message starts a run of it, and its outputs are sent as messages.
 
@@ -109,7 +118,7 @@ class WorkflowExecutor(Nesting):
         self._forwarded_types = () if allow_direct_output else output_types
         self._table = _table(workflow, self._forwarded_types, output_types if allow_direct_output else ())
         # Waiting sub-workflow runs that are not stored: they are kept here.
-        self._suspended: dict[str, SuspendedRun] = {}
+        self._suspended: dict[str, _SuspendedRun] = {}
         # Weak: a lock is needed only while responses to its run are under way.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._answers: _Answers | None = None
@@ -121,11 +130,12 @@ class WorkflowExecutor(Nesting):
     async def call(self, message: Any, ctx: HandlerContext) -> None:
         """Run the workflow with a message, until it is completed or waits."""
         # Commits of the child must not be stored before those that led to it.
-        await ctx.scope.flush()
+        await finish(ctx.scope.archive.flush())
         # Derived from the delivery: a repetition of the call finds the run that it started before.
         key = child_run_id(ctx.run_id, ctx.scope.epoch, ctx.delivery.id)
         outputs: list[Any] = []
-        drive = self._drive(ctx, StartRun(message, key, named=True, digest=self._digest(ctx)), {})
+        position = StartRun(message, key, named=True, digest=self._digest(ctx))
+        drive = self._drive(ctx, position, {}, self._archive(ctx))
         try:
             async for event in self._events(ctx, drive):
                 if event.type == "output" and not event.path:
@@ -145,7 +155,7 @@ class WorkflowExecutor(Nesting):
 
     def _digest(self, ctx: HandlerContext) -> str | None:
         """Return a digest of the stored message. Decoding it first might change it: classes get new fields."""
-        if self._archive(ctx) is None:
+        if not ctx.scope.archive.is_durable:
             return None
         payload = ctx.delivery.payload
         parts = payload.payloads if isinstance(payload, PayloadList) else (payload,)
@@ -194,8 +204,13 @@ class WorkflowExecutor(Nesting):
             child = ctx.children.get(key)
             if child is None:
                 return False
-            await ctx.scope.flush()
-            drive = self._drive(ctx, self._position(ctx, key, child), {request_id: value}, child)
+            await finish(ctx.scope.archive.flush())
+            position, suspended = self._position(ctx, child), self._suspended.get(key)
+            # With LatestOnly, records since `needed` must stay: the effects of the response are read from them,
+            # also by a repetition after a crash, or by a caller that is moved back itself.
+            is_resumed = isinstance(position, ResumeRun) and ctx.scope.archive.needed is None
+            archive = self._archive(ctx, child.number if is_resumed else 0) if suspended is None else suspended.archive
+            drive = self._drive(ctx, position, {request_id: value}, archive, suspended)
             try:
                 async for _ in self._events(ctx, drive):
                     pass
@@ -207,7 +222,8 @@ class WorkflowExecutor(Nesting):
                     f"a checkpoint only refers to its sub-workflow runs, so copy them together with it"
                 ) from missing
             at = self._resting_checkpoint(ctx, drive)
-            effects = _collect_effects(await self._commits(ctx, drive, at, child), request_id)
+            since = child.number if at.run_id == child.run_id else -1
+            effects = _collect_effects(await archive.commits(at.run_id, after=since), request_id)
             if effects is None:
                 return False
             self._keep_child(ctx, key, drive, at)
@@ -216,47 +232,41 @@ class WorkflowExecutor(Nesting):
         await self._pass_on(ctx, key, effects.outputs, open_requests, at)
         return True
 
-    def _position(self, ctx: HandlerContext, key: str, child: Child) -> Position:
+    def _position(self, ctx: HandlerContext, child: Child) -> Position:
         """Return where to resume a run; a fork of the calling run resumes a fork of it."""
-        if (suspended := self._suspended.get(key)) is not None:
-            return suspended
         if child.caller == Child.caller_of(ctx.run_id, ctx.scope.epoch):
             return ResumeRun(child.run_id)
         return FromCheckpoint(child.checkpoint_id, forked_child_id(ctx.run_id, ctx.scope.epoch, child.run_id))
 
     def _drive(
-        self, ctx: HandlerContext, position: Position, responses: Mapping[str, Any], child: Child | None = None
+        self,
+        ctx: HandlerContext,
+        position: Position,
+        responses: Mapping[str, Any],
+        archive: Archive,
+        suspended: _SuspendedRun | None = None,
     ) -> Drive:
-        scope, definition, archive = ctx.scope, self.workflow._definition, self._archive(ctx)
-        if archive is not None and child is not None:
-            # With LatestOnly, records since `needed` must stay: the effects of the response are read from them,
-            # also by a repetition after a crash, or by a caller that is moved back itself.
-            archive.needed = child.number if isinstance(position, ResumeRun) and not scope.is_needed else 0
-        options = Options(
-            position,
-            archive,
-            streaming=scope.streaming,
-            private=dict(scope.private),
+        options = replace(
+            ctx.scope.options,
+            position=position,
+            archive=archive,
+            private=dict(ctx.scope.private),
             responses=responses,
-            archive_for=scope.archive_for,
             caller=ctx.run_id,
-            durability=scope.durability,
-            may_take_over=scope.holds_lease,
-            recall_changed=scope.recall_changed,
+            may_take_over=ctx.scope.holds_lease,
         )
-        return Drive(definition, options, self._executors_for(position))
-
-    def _archive(self, ctx: HandlerContext) -> Archive | None:
-        return ctx.scope.archive_for(self.workflow.name, self.workflow._definition.codec)
-
-    def _executors_for(self, position: Position) -> ExecutorSource:
         pool = self.workflow._executor_pool
-        suspended = position.executors if isinstance(position, SuspendedRun) else None
 
-        def release(executors: Mapping[str, Executor], at: Checkpoint | None, output_commits: Sequence[Commit]) -> None:
+        def release(executors: Mapping[str, Executor], at: Checkpoint | None, archive: Archive) -> None:
             pool.release(executors)
 
-        return ExecutorSource(pool.acquire if suspended is None else lambda: suspended, release)
+        source = ExecutorSource(pool.acquire, release)
+        if suspended is not None:
+            source = ExecutorSource(lambda: suspended.executors, release, are_live=True)
+        return Drive(self.workflow._definition, options, source)
+
+    def _archive(self, ctx: HandlerContext, needed: int | None = None) -> Archive:
+        return ctx.scope.options.archive_for(self.workflow.name, self.workflow._definition.codec, needed)
 
     async def _events(self, ctx: HandlerContext, drive: Drive) -> Any:
         """Yield the events of the sub-workflow run, and emit them in the calling run with a longer path."""
@@ -297,8 +307,7 @@ class WorkflowExecutor(Nesting):
 
     def _is_storage_warning(self, ctx: HandlerContext, warning: object) -> bool:
         """Return whether a warning is about the storage, of which the calling run has warned already."""
-        archive = self._archive(ctx)
-        return archive is not None and warning == archive.shortcomings
+        return warning is not None and warning == ctx.scope.archive.shortcomings
 
     def _resting_checkpoint(self, ctx: HandlerContext, drive: Drive) -> Checkpoint:
         """Return where the sub-workflow run has come to rest. Raises Parked if it sleeps."""
@@ -319,17 +328,10 @@ class WorkflowExecutor(Nesting):
         if at.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
             caller = Child.caller_of(ctx.run_id, ctx.scope.epoch)
             ctx.keep_child(key, Child(at.run_id, self.id, at.stamp.checkpoint_id, at.number, caller))
-            if self._archive(ctx) is None:
-                self._suspended[key] = SuspendedRun(at, drive.output_commits, drive.executors)
+            if not drive.is_stored:
+                self._suspended[key] = _SuspendedRun(drive.archive, drive.executors)
         elif key in ctx.children:
             ctx.keep_child(key, None)
-
-    async def _commits(self, ctx: HandlerContext, drive: Drive, at: Checkpoint, child: Child) -> list[Commit]:
-        """Return what the sub-workflow run committed since it was left."""
-        archive = self._archive(ctx)
-        if archive is None:
-            return drive.own_commits
-        return await archive.commits(at.run_id, after=child.number if at.run_id == child.run_id else -1)
 
     async def _pass_on(
         self, ctx: HandlerContext, key: str, outputs: Iterable[Any], requests: Iterable[Request], at: Checkpoint

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
 from stepwell.errors import CheckpointMissing, RunBusy, RunError
 from stepwell.graph.executor import Executor
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowRunState
+from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 
 # Stored runs can be found in their storage: remembering them here is for short programs only.
@@ -22,9 +22,8 @@ class WaitingRun(msgspec.Struct, frozen=True):
 
     run_id: str
     storage: CheckpointStorage | None
-    at: Checkpoint | None = None
-    # Those with outputs: they are replayed.
-    output_commits: Sequence[Commit] = ()
+    # Of a run without a storage: where it is kept, and its executors as they were.
+    archive: Archive | None = None
     executors: Mapping[str, Executor] | None = None
 
 
@@ -37,14 +36,14 @@ class WaitingRuns:
     def record(
         self,
         at: Checkpoint,
-        output_commits: Sequence[Commit],
+        archive: Archive,
         executors: Mapping[str, Executor],
         storage: CheckpointStorage | None,
     ) -> None:
         """Record that a drive of this workflow has stopped at a checkpoint."""
         self._runs.pop(at.run_id, None)
         if at.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
-            here = WaitingRun(at.run_id, None, at, output_commits, executors)
+            here = WaitingRun(at.run_id, None, archive, executors)
             self._runs[at.run_id] = here if storage is None else WaitingRun(at.run_id, storage)
             if len(self._runs) > _MOST:
                 # A run without a storage exists only here, so it is never dropped.
@@ -65,6 +64,6 @@ class WaitingRuns:
 
     def claim(self, run: WaitingRun) -> None:
         """Take a run that is not stored, to resume it. Raises RunBusy if another call was first."""
-        if run.at is not None and self._runs.pop(run.run_id, None) is not run:
+        if run.archive is not None and self._runs.pop(run.run_id, None) is not run:
             text = f"run {run.run_id!r} is being answered by another call in this process"
             raise RunBusy(text, run_id=run.run_id, owner="this process")

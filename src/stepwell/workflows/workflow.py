@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
@@ -12,25 +12,25 @@ from msgspec.structs import replace
 from stepwell.codec.codec import Codec, reachable_types
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive import Drive
-from stepwell.engine.drive_options import ExecutorSource, OnChangedStep, Options
+from stepwell.engine.drive_options import DriveOptions, ExecutorSource, OnChangedStep
 from stepwell.engine.durability import LEVELS, Durability
-from stepwell.engine.open_run import FromCheckpoint, Position, StartRun
+from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun
 from stepwell.engine.stream import RunStream
 from stepwell.graph.edges import Edge
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import Graph, default_name, signature, signature_hash
 from stepwell.graph.migration import Migration
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowEvent
 from stepwell.storage.archive import Archive
 from stepwell.storage.built_in_storage import open_archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
+from stepwell.storage.unstored_archive import UnstoredArchive
 from stepwell.workflows.executor_pool import ExecutorPool
 from stepwell.workflows.executor_specs import ExecutorSpec
 from stepwell.workflows.handle import RunHandle
 from stepwell.workflows.result import WorkflowRunResult
-from stepwell.workflows.start_position import OMITTED, position_of, position_of_waiting
+from stepwell.workflows.start_position import OMITTED, position_of
 from stepwell.workflows.storage_options import StorageLike, storage_of
 from stepwell.workflows.waiting_runs import WaitingRun, WaitingRuns
 
@@ -199,9 +199,7 @@ class Workflow:
         requested = storage_of(checkpoint_storage) or self._storage
         waiting = self._waiting_for(run_id, checkpoint_id, requested) if responses is not None else None
         storage = waiting.storage if waiting is not None else requested
-        position = (
-            position_of(message, run_id, checkpoint_id, tags) if waiting is None else position_of_waiting(waiting)
-        )
+        position = position_of(message, run_id, checkpoint_id, tags) if waiting is None else ResumeRun(waiting.run_id)
         if isinstance(position, FromCheckpoint) and responses is not None and run_id is None:
             position = replace(position, only_head=True)
         # Copied now: the run may start later, when the stream is read.
@@ -282,10 +280,10 @@ class Workflow:
     ) -> Drive:
         """Create one drive of a run; `run` and handles read its events."""
         archives = archives_on(storage)
-        archive = archives(self.name, self._definition.codec)
-        options = Options(
+        kept = None if waiting is None else waiting.archive
+        options = DriveOptions(
             position,
-            archive,
+            archives(self.name, self._definition.codec, None) if kept is None else kept,
             streaming=streaming,
             private=private,
             responses=responses,
@@ -310,12 +308,14 @@ class Workflow:
     def _executors_for(self, storage: CheckpointStorage | None, waiting: WaitingRun | None) -> ExecutorSource:
         suspended = waiting.executors if waiting is not None else None
 
-        def release(executors: Mapping[str, Executor], at: Checkpoint | None, output_commits: Sequence[Commit]) -> None:
+        def release(executors: Mapping[str, Executor], at: Checkpoint | None, archive: Archive) -> None:
             self._executor_pool.release(executors)
             if at is not None:
-                self._waiting.record(at, output_commits, executors, storage)
+                self._waiting.record(at, archive, executors, storage)
 
-        return ExecutorSource(self._executor_pool.acquire if suspended is None else lambda: suspended, release)
+        if suspended is None:
+            return ExecutorSource(self._executor_pool.acquire, release)
+        return ExecutorSource(lambda: suspended, release, are_live=True)
 
     def as_agent(
         self,
@@ -360,11 +360,11 @@ class Workflow:
         return f"<Workflow {self.name!r}: {', '.join(self._graph.executors)}>"
 
 
-def archives_on(storage: CheckpointStorage | None) -> Callable[[str, Codec], Archive | None]:
+def archives_on(storage: CheckpointStorage | None) -> Callable[[str, Codec, int | None], Archive]:
     """Return a function that opens the archives of a run and of its sub-workflow runs, all on one storage."""
 
-    def archive(name: str, codec: Codec) -> Archive | None:
-        return None if storage is None else open_archive(storage, name, codec)
+    def archive(name: str, codec: Codec, needed: int | None) -> Archive:
+        return UnstoredArchive() if storage is None else open_archive(storage, name, codec, needed=needed)
 
     return archive
 

@@ -156,6 +156,7 @@ def test_agents_by_name_run_on_the_store_that_is_meant(say: Say) -> None:
 OTHER_CLASSES = """
 from dataclasses import dataclass
 from stepwell import Executor, WorkflowBuilder, WorkflowContext, handler, response_handler
+from stepwell.storage.filters import EVERY_RUN
 
 @dataclass
 class Parcel:
@@ -203,7 +204,7 @@ def test_a_run_that_works_for_another_is_left_to_that_one(say: Say) -> None:
     async def made() -> str:
         async with SQLiteCheckpointStorage("runs.db") as storage:
             await deep(alone(Asker()), 2, storage).run("a", run_id="outer")
-            return next(run.run_id for run in await storage._store.runs(inner=True) if run.metadata.caller == "outer")
+            return next(run.run_id for run in await storage._store.runs(EVERY_RUN) if run.metadata.caller == "outer")
 
     inner = asyncio.run(made())
     resumed = say("--store", STORE, "resume", inner, f"{RUNS}:counting")

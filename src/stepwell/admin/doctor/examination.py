@@ -255,13 +255,13 @@ class _Examination:
         except DurabilityError as error:
             return [await self._finding(error, run_id)]
         findings = []
-        for key, body in ((row.key, row.body) for row in signals):
+        for row in signals:
             self._totals.signals += 1
             # The mark of an unfinished import: read_run_copy() reports it.
-            if key == PARTLY_HERE:
+            if row.key == PARTLY_HERE:
                 continue
             try:
-                read_signal(run_id, key, body)
+                read_signal(run_id, row)
             except DurabilityError as error:
                 findings.append(Finding("error", str(error), run_id))
         return findings
@@ -393,7 +393,7 @@ class _Examination:
             return False
         # A store that answers a trivial query is there, and only what we asked for is unreadable.
         try:
-            await self._store.head(_UNUSED_ID)
+            await self._store.run(_UNUSED_ID)
         except DurabilityError as another:
             return _may_be_away(another)
         return False

@@ -79,7 +79,7 @@ async def fork(
     )
     # The lease keeps a second fork, or a drive that starts the same id, from creating the run at
     # the same time.
-    lease = await lease_renewal.acquire(archive, header.run_id, this_process(new_run_id()), _ignore_signals)
+    lease, _ = await lease_renewal.open_run(archive, header.run_id, this_process(new_run_id()), _ignore_signals)
     try:
         created = await _create_run(archive, changed, header)
         await send_answers(archive, header, answers)

@@ -177,7 +177,7 @@ class _Pruning:
         """Delete a run; return why that was not possible, or None."""
         archive = StoreArchive(self._store, DEFAULT_CODEC)
         try:
-            lease = await lease_renewal.acquire(archive, run_id, this_process(new_run_id()), _ignore_signals)
+            lease, _ = await lease_renewal.open_run(archive, run_id, this_process(new_run_id()), _ignore_signals)
         except RunBusy as busy:
             return f"it is being driven by {busy.owner}"
         try:

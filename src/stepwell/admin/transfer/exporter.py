@@ -175,7 +175,7 @@ class _RunLines:
             # Outcomes are stored under the id of their delivery, which has no slash.
             redact = redaction.redact_note if "/" in key else redaction.redact_outcome
             lines.append(LogLine(key, self._encode_body(body, redact)))
-        for key, body in self._run_copy.signals:
+        for key, body in ((row.key, row.body) for row in self._run_copy.signals):
             lines.append(SignalLine(key, self._encode_body(body, redaction.redact_signal)))
         return lines
 

@@ -34,7 +34,7 @@ from stepwell.storage.checked_reads import damage_error, decode_stored
 from stepwell.storage.json_text import json_of
 from stepwell.storage.limits import LONGEST, entry_flaws, flaw_in_count, flaw_in_name
 from stepwell.storage.signals import read_signal
-from stepwell.storage.stored_values import Record
+from stepwell.storage.stored_values import Record, SignalRow
 from stepwell.storage.wire.format import header_of, read_commit, read_log_entry, read_outcome
 
 _LONGEST_KEY = LONGEST + 1000  # characters: the key of a signal contains an id
@@ -109,7 +109,7 @@ class _FileCheck:
                 # Our own mark: a file that contained it could make a complete run look unfinished.
                 if key == PARTLY_HERE:
                     raise self._make_error(f"run {contents.line.run_id!r} in it is incomplete")
-                read_signal(contents.line.run_id, key, line.text)
+                read_signal(contents.line.run_id, SignalRow(key, line.text))
 
     def _begin_run(self, line: RunLine) -> None:
         self._refuse_flaw(f"the id of run {line.run_id[:40]!r}", flaw_in_name(line.run_id))

@@ -14,8 +14,9 @@ from stepwell.model.commit import Commit
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.ids import child_run_id, forked_child_id
 from stepwell.storage.port import Store
+from stepwell.storage.record import fold
 from stepwell.storage.store_archive import parent_of
-from stepwell.storage.stored_values import Entry, Record
+from stepwell.storage.stored_values import Entry, Record, SignalRow
 from stepwell.storage.wire.format import read_commit, read_outcome
 
 PAGE = 32  # records that are in memory at a time
@@ -35,7 +36,7 @@ class RunCopy:
     at: Checkpoint
     role: Role
     superstep_log: Mapping[str, bytes]
-    signals: Sequence[tuple[str, bytes]]
+    signals: Sequence[SignalRow]
 
     @property
     def run_id(self) -> str:

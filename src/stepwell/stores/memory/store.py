@@ -9,7 +9,7 @@ from itertools import islice
 
 from stepwell.model.checkpoint import FullHistory, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.conflicts import check_fence, check_follows, check_workflow, follower_error, newest_error
+from stepwell.storage.conflicts import check_fence, check_follows, check_workflow
 from stepwell.storage.encryption import Seal
 from stepwell.storage.filters import (
     ANY_CHECKPOINT,
@@ -22,6 +22,7 @@ from stepwell.storage.filters import (
 )
 from stepwell.storage.ids import place_of, run_hash
 from stepwell.storage.lease import LEASE, Lease, Owner
+from stepwell.storage.rewrite_plan import plan_rewrite
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
     CommitEffects,
@@ -213,30 +214,24 @@ class MemoryStore:
             if insert is None and run_id not in self._runs:
                 return 0
             run = self._run(run_id)
-            going = {number for number in remove if number in run.records}
-            staying = [r for r in replace if r.entry.number in run.records and r.entry.number not in going]
-            changed = {record.entry.number for record in (*staying, *([] if insert is None else [insert]))}
-            check_fence(run_id, None if effects is None else effects.fence, run.fence)
-            _check_removal(run, going, changed, head_may_go=effects is not None)
-            for record in (*staying, *([] if insert is None else [insert])):
-                check_workflow(record.entry, run.workflow or record.entry.workflow)
-            before = run.latest
-            run.remove(going)
-            for record in staying:
-                run.store(record)
-            if insert is not None:
-                self._store(run, insert)
+            entries = {number: record.entry for number, record in run.records.items()}
+            plan = plan_rewrite(
+                run_id, entries, run.fence, insert=insert, replace=replace, remove=remove, effects=effects
+            )
+            for record in plan.store:
+                self._store(run, record)
+            run.remove(plan.remove)
             if not run.records:
-                if going:
+                if plan.remove:
                     self._drop(run)
-                return len(going)
+                return len(plan.remove)
             run.drop_log(above=run.latest)
             if effects is not None:
                 self._apply(run, effects)
-                if before in going or (insert is not None and run.latest == insert.entry.number):
+                if plan.is_new_head:
                     run.requests.clear()
                     _open_requests(run, effects)
-            return len(going)
+            return len(plan.remove)
 
     async def drop(self, run_id: str) -> bool:
         with self._lock:
@@ -334,15 +329,6 @@ def _open_requests(run: MemoryRun, effects: CommitEffects) -> None:
         run.requests.pop(request.request_id, None)  # one that is asked again moves to the end
         run.requests[request.request_id] = request
     run.wake = effects.wake
-
-
-def _check_removal(run: MemoryRun, going: set[int], changed: set[int], *, head_may_go: bool) -> None:
-    if run.latest in going and not head_may_go:
-        raise newest_error(run.run_id, run.latest)
-    for number in going:
-        after = run.records.get(number + 1)
-        if after is not None and number + 1 not in going | changed and not after.entry.is_snapshot:
-            raise follower_error(run.run_id, number)
 
 
 class InMemoryCheckpointStorage(BuiltInStorage):

@@ -16,7 +16,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stepwell.errors import DurabilityError, StoreUnavailable
@@ -48,7 +47,7 @@ class SQLiteDatabase:
         `prepare` sets up a new connection. It is called again if the file is locked, so it must be
         repeatable. `mode` is the permissions of a newly created file.
         """
-        self._path, self._prepare, self._mode = path, prepare, mode
+        self._settings = (path, prepare, mode)
         self._lock = threading.Lock()
         self._workers: _SQLiteWorkers | None = None
         self._exiting = False
@@ -79,13 +78,23 @@ class SQLiteDatabase:
         """Return what `work` returns. It sees everything that was committed before the call."""
         if not _in_event_loop():
             return self.read_blocking(work)
-        from asyncio import wrap_future  # lazy: it loads asyncio, 15 ms
+        from stepwell.stores.thread_work import Awaited  # lazy: it loads asyncio, 15 ms
 
-        return await wrap_future(self._start_reading(work))
+        waiting: Awaited[T] = Awaited()
+        with self._lock:
+            workers = self._open_workers()
+            try:
+                workers.readers.submit(workers.read, _Job(work, waiting))
+            except RuntimeError as error:  # the interpreter is shutting down and its pools accept no work
+                raise StoreUnavailable(f"cannot read from the store while the program is exiting: {error}") from error
+        return await waiting
 
     def read_blocking(self, work: Work[T]) -> T:
         """Do the same as `read` from a thread without an event loop."""
-        return self._start_reading(work).result()
+        with self._lock:
+            workers = self._open_workers()
+        with workers.for_reading.lend() as db:
+            return work(db)
 
     async def close(self) -> None:
         """Finish what is under way and close all connections. The next call opens them again."""
@@ -115,14 +124,6 @@ class SQLiteDatabase:
                 workers.end_if_abandoned.detach()
         return workers
 
-    def _start_reading(self, work: Work[T]) -> Future[T]:
-        with self._lock:
-            workers = self._open_workers()
-            try:
-                return workers.readers.submit(workers.read, work)
-            except RuntimeError as error:  # the interpreter is shutting down and its pools accept no work
-                raise StoreUnavailable(f"cannot read from the store while the program is exiting: {error}") from error
-
     def _submit(self, job: _Job) -> None:
         # Under the lock: otherwise `close` could send the end marker first, and the job would wait
         # forever.
@@ -133,7 +134,7 @@ class SQLiteDatabase:
         if self._exiting:
             raise StoreUnavailable("cannot use the store while the program is exiting")
         if self._workers is None:
-            self._workers = _SQLiteWorkers(self._path, self._prepare, self._mode, self)
+            self._workers = _SQLiteWorkers(*self._settings, self)
         return self._workers
 
     # SQLite tracks its file locks per process. A child that inherited open connections would rely
@@ -143,14 +144,16 @@ class SQLiteDatabase:
     def before_fork(self) -> None:
         self._lock.acquire()
         if self._workers is not None:
-            self._workers.pause()
+            self._workers.for_reading.pause()
+            self._workers.for_writing.pause()
 
     def after_fork(self, *, in_child: bool) -> None:
         if in_child:  # threads are not inherited, so the workers are useless here
             self._lock, self._workers = threading.Lock(), None
             return
         if self._workers is not None:
-            self._workers.resume()
+            self._workers.for_reading.resume()
+            self._workers.for_writing.resume()
         self._lock.release()
 
 
@@ -160,11 +163,12 @@ class _SQLiteWorkers:
     def __init__(self, path: str, prepare: Prepare, mode: int, owner: SQLiteDatabase) -> None:
         self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self.readers = ThreadPoolExecutor(READERS, thread_name_prefix="stepwell-sqlite-read")
-        self._for_reading = Connections(path, prepare, mode)
-        self._for_writing = Connections(path, prepare, mode)
+        self.for_reading = Connections(path, prepare, mode)
+        # One connection, used by the writer alone: its cached pages stay valid.
+        self.for_writing = Connections(path, prepare, mode)
         self._writer = threading.Thread(
             target=_write_until_closed,
-            args=(self.jobs, self._for_writing, self._for_reading),
+            args=(self.jobs, self.for_writing, self.for_reading),
             name="stepwell-sqlite-write",
             daemon=True,
         )
@@ -173,9 +177,14 @@ class _SQLiteWorkers:
         self.end_if_abandoned = weakref.finalize(owner, self.jobs.put, None)
         self.end_if_abandoned.atexit = False  # at exit, `close_at_exit` ends the writer and waits for it
 
-    def read(self, work: Work[T]) -> T:
-        with self._for_reading.lend() as db:
-            return work(db)
+    def read(self, job: _Job) -> None:
+        """Do a job that only reads, in a thread of the pool."""
+        try:
+            with self.for_reading.lend() as db:
+                job.do(db)
+        except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
+            job.error = error
+        _settle([job])
 
     def close(self) -> None:
         self.readers.shutdown()
@@ -186,57 +195,25 @@ class _SQLiteWorkers:
         self.jobs.put(None)
         self._writer.join(patience)
 
-    def pause(self) -> None:
-        self._for_reading.pause()
-        self._for_writing.pause()
-
-    def resume(self) -> None:
-        self._for_reading.resume()
-        self._for_writing.resume()
-
 
 class _Job:
-    """A piece of work for the writer, the caller that waits for it, and its result."""
+    """A piece of work, the caller that waits for it, and its result."""
 
-    __slots__ = ("_error", "_result", "_work", "waiting")
+    __slots__ = ("_result", "_work", "error", "waiting")
 
     def __init__(self, work: Work[Any], waiting: Awaited[Any] | Future[Any]) -> None:
         self._work, self.waiting = work, waiting
         self._result: object = None
-        self._error: Exception | None = None
+        self.error: BaseException | None = None
 
     def do(self, db: sqlite3.Connection) -> None:
-        """Do the work inside the open transaction.
-
-        Called again if that transaction is rolled back.
-        """
+        """Do the work; in a transaction, again if that is rolled back."""
         self._result = self._work(db)
 
-    def attempt(self, db: sqlite3.Connection, path: str, *, alone: bool) -> None:
-        """Do the work inside the open transaction, all or nothing, and keep its error if it fails.
-
-        A job that is `alone` rolls back the whole transaction; others use a savepoint.
-        """
-        if not alone:
-            db.execute("SAVEPOINT job")
-        try:
-            self.do(db)
-        except Exception as error:
-            # On some errors, such as a full disk, SQLite itself rolls back the whole transaction.
-            # Then the other jobs of the batch are undone too, and the batch must fail as a whole.
-            if not db.in_transaction:
-                raise
-            db.execute("ROLLBACK" if alone else "ROLLBACK TO job")
-            self._error = translate(error, path) if isinstance(error, FOREIGN) else error
-        if not alone:
-            db.execute("RELEASE job")
-
-    def fail(self, error: Exception) -> None:
-        self._error = error
-
     def settle(self) -> None:
-        if self._error is not None:
-            self.waiting.set_exception(self._error)
+        """Hand the result or the error to the caller. Does not wake it."""
+        if self.error is not None:
+            self.waiting.set_exception(self.error)
         else:
             self.waiting.set_result(self._result)
 
@@ -251,15 +228,14 @@ def _write_until_closed(
     """
     is_open = True
     while is_open:
-        waiting: list[_Job | None] = [jobs.get()]
-        with suppress(queue.Empty):
-            while len(waiting) < BATCH:
-                waiting.append(jobs.get_nowait())
-        is_open = None not in waiting
+        waiting = [jobs.get()]
+        # Nobody else takes jobs, so as many as are counted are there.
+        waiting += [jobs.get_nowait() for _ in range(min(jobs.qsize(), BATCH - 1))]
         batch = [job for job in waiting if job is not None]
+        is_open = len(batch) == len(waiting)
         if batch:
             _commit(batch, connections)
-            _settle_all(batch)
+            _settle(batch)
     connections.retire()
     for_reading.retire()
 
@@ -268,19 +244,16 @@ def _commit(batch: list[_Job], connections: Connections) -> None:
     try:
         with connections.lend() as db:
             _begin(db)
-            # First all jobs in one go; only if that fails, each one under a savepoint.
-            if len(batch) == 1 or not _do_all(batch, db):
+            if not _do_all(batch, db):
                 for job in batch:
-                    job.attempt(db, connections.path, alone=len(batch) == 1)
-            if db.in_transaction:  # otherwise the only job failed and was rolled back
-                db.execute("COMMIT")
+                    _do_alone(job, db, connections.path)
+            db.execute("COMMIT")
     except Exception as error:  # noqa: BLE001 - nothing was committed, and the writer thread must survive
         # Each job gets its own error: one exception raised in several tasks would mix their
         # tracebacks.
         for job in batch:
-            own_error = type(error)(str(error)) if isinstance(error, DurabilityError) else StoreUnavailable(repr(error))
-            own_error.__cause__ = error
-            job.fail(own_error)
+            job.error = type(error)(str(error)) if isinstance(error, DurabilityError) else StoreUnavailable(repr(error))
+            job.error.__cause__ = error
 
 
 def _begin(db: sqlite3.Connection) -> None:
@@ -295,7 +268,7 @@ def _do_all(batch: list[_Job], db: sqlite3.Connection) -> bool:
     try:
         for job in batch:
             job.do(db)
-    except Exception:  # noqa: BLE001 - the caller runs each job by itself, and that shows which one fails and why
+    except Exception:  # noqa: BLE001 - the caller does each job by itself, and that shows which one fails and why
         if db.in_transaction:
             db.execute("ROLLBACK")
         _begin(db)
@@ -303,7 +276,23 @@ def _do_all(batch: list[_Job], db: sqlite3.Connection) -> bool:
     return True
 
 
-def _settle_all(batch: list[_Job]) -> None:
+def _do_alone(job: _Job, db: sqlite3.Connection, path: str) -> None:
+    """Do a job all or nothing, and keep its error if it fails."""
+    db.execute("SAVEPOINT job")
+    try:
+        job.do(db)
+    except Exception as error:
+        # On some errors, such as a full disk, SQLite itself rolls back the whole transaction. Then
+        # the other jobs of the batch are undone too, and the batch must fail as a whole.
+        if not db.in_transaction:
+            raise
+        db.execute("ROLLBACK TO job")
+        job.error = translate(error, path) if isinstance(error, FOREIGN) else error
+    db.execute("RELEASE job")
+
+
+def _settle(batch: list[_Job]) -> None:
+    """Hand the results to the callers and wake them."""
     for job in batch:
         job.settle()
     awaited = [job.waiting for job in batch if not isinstance(job.waiting, Future)]

@@ -41,7 +41,8 @@ class Connections:
         Errors of SQLite are raised translated, and a connection that saw one is closed.
         """
         with self._change:
-            self._change.wait_for(lambda: not self._paused)
+            while self._paused:
+                self._change.wait()
             db = self._idle.pop() if self._idle else None
             self._lent += 1
         sound = False
@@ -53,25 +54,25 @@ class Connections:
         except FOREIGN as error:
             raise translate(error, self.path) from error
         finally:
-            with self._change:
-                reusable = sound and not self._retired
-                if db is not None and reusable:
-                    self._idle.append(db)
             # Outside the lock, because closing may write to the disk; but before the count goes
             # down, because `pause` promises that no connection is open when it returns.
-            if db is not None and not reusable:
+            if db is not None and not sound:
                 db.close()  # rolls back an open transaction
             with self._change:
+                if db is not None and sound:
+                    self._idle.append(db)
                 self._lent -= 1
+                if self._retired:
+                    self._close_idle()
                 self._change.notify_all()
 
     def pause(self) -> None:
         """Wait until no connection is in use, close them all and lend none until `resume`."""
         with self._change:
             self._paused = True
-            self._change.wait_for(lambda: self._lent == 0)
-            while self._idle:
-                self._idle.pop().close()
+            while self._lent:
+                self._change.wait()
+            self._close_idle()
 
     def resume(self) -> None:
         """Lend connections again after `pause`."""
@@ -83,8 +84,11 @@ class Connections:
         """Close every idle connection now, and those in use when they are returned."""
         with self._change:
             self._retired = True
-            while self._idle:
-                self._idle.pop().close()
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
 
 
 def open_database(path: str, prepare: Prepare, mode: int = OWNER_ONLY) -> sqlite3.Connection:
@@ -127,14 +131,8 @@ def patiently(action: Callable[[], T]) -> T:
         time.sleep(0.005)
 
 
-def flaws(db: sqlite3.Connection) -> list[str]:
-    """List what SQLite finds wrong with its pages, tables and indexes, at most 20 problems."""
-    path = db.execute("PRAGMA database_list").fetchone()[2]
-    findings = [str(row[0]) for row in db.execute("PRAGMA integrity_check(20)")]
-    return [] if findings == ["ok"] else [_damage_text(path, " ".join(finding.split())) for finding in findings]
-
-
-def _damage_text(path: str, why: object) -> str:
+def damage_text(path: str, why: object) -> str:
+    """Return what to tell of a damaged file."""
     advice = "restore it from a backup, or recover what is readable with the sqlite3 command `.recover`"
     return f"the database {path} is damaged ({why}); {advice}"
 
@@ -143,7 +141,7 @@ def translate(error: Exception, path: str) -> DurabilityError:
     """Return the error of SQLite as an error of Stepwell that says what to do."""
     is_not_text = isinstance(error, UnicodeDecodeError) or str(error).startswith("Could not decode to UTF-8")
     if is_not_text or _code(error) == sqlite3.SQLITE_CORRUPT:
-        return CheckpointCorrupt(_damage_text(path, error))
+        return CheckpointCorrupt(damage_text(path, error))
     if _code(error) == sqlite3.SQLITE_NOTADB:
         return StoreUnavailable(f"{path} is not a SQLite database and was not changed; choose another file")
     return StoreUnavailable(f"cannot use the store {path}: {error}")

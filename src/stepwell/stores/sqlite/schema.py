@@ -10,57 +10,70 @@ from stepwell.errors import NewerFormat, StoreUnavailable
 APPLICATION = 0x53746570  # "Step": the application id in the header of our files
 
 FIRST = """
-CREATE TABLE commits (
-    seq           INTEGER PRIMARY KEY,  -- the order of commits over all runs
+CREATE TABLE runs (
+    run           INTEGER PRIMARY KEY,                -- stands for the run in other tables
     run_id        TEXT NOT NULL,
+    hash          INTEGER NOT NULL,                   -- of the run id; the ids of its checkpoints contain it
+    workflow      TEXT,                               -- NULL until there is a record, like the next two
+    status        TEXT,                               -- of the newest record
+    began         TEXT,                               -- `at` of the first record that was stored
+    caller        TEXT,                               -- the run that called this one as a sub-workflow
+    called        INTEGER NOT NULL AS (caller IS NOT NULL),
+    tags          TEXT NOT NULL DEFAULT '{}',         -- a JSON object
+    wake          TEXT,                               -- when the run wants to be resumed
+    owner         TEXT,                               -- who holds the lease: a JSON object, NULL for nobody
+    until         REAL,                               -- when the lease ends, by the owner's clock
+    fence         INTEGER NOT NULL DEFAULT 0,         -- the number of the last lease
+    dropped_below INTEGER NOT NULL DEFAULT 0,         -- before this number only records with outputs are left
+    unordered     INTEGER NOT NULL DEFAULT 0          -- 1 if `at` does not always rise with the number
+) STRICT;
+CREATE UNIQUE INDEX runs_by_id ON runs (run_id);
+CREATE INDEX runs_by_hash ON runs (hash);
+CREATE INDEX runs_by_age ON runs (called, began, run_id) WHERE began IS NOT NULL;
+CREATE INDEX runs_by_workflow ON runs (workflow, called, began, run_id) WHERE began IS NOT NULL;
+CREATE INDEX runs_by_status ON runs (status, called, began, run_id) WHERE began IS NOT NULL;
+CREATE INDEX runs_by_workflow_and_status ON runs (workflow, status, called, began, run_id) WHERE began IS NOT NULL;
+CREATE INDEX runs_by_wake ON runs (wake, run_id) WHERE wake IS NOT NULL;
+
+-- In the order in which they were stored. Clustered by run, they would fill a page of the log for
+-- each run that moves: here many runs share one.
+CREATE TABLE commits (
+    position      INTEGER PRIMARY KEY,
+    run           INTEGER NOT NULL,
     number        INTEGER NOT NULL,
     checkpoint_id TEXT NOT NULL,
-    workflow      TEXT NOT NULL,
     status        TEXT NOT NULL,
     iteration     INTEGER NOT NULL,
     at            TEXT NOT NULL,
-    frame         INTEGER NOT NULL,
+    snapshot      INTEGER NOT NULL,
     outputs       INTEGER NOT NULL,
-    fleeting      INTEGER NOT NULL,
+    latest_only   INTEGER NOT NULL,
+    foreign_id    INTEGER NOT NULL,                   -- 1 if the checkpoint id does not lead to this row
     body          TEXT NOT NULL,                      -- last, so that reading the others does not load its pages
-    UNIQUE (run_id, number)
+    UNIQUE (run, number)
 ) STRICT;
-CREATE INDEX commits_by_checkpoint ON commits (checkpoint_id);
-CREATE INDEX commits_by_workflow ON commits (workflow, seq);
-CREATE INDEX commits_with_frame ON commits (run_id, number) WHERE frame;
-CREATE INDEX commits_with_outputs ON commits (run_id, number) WHERE outputs;
+CREATE INDEX commits_with_outputs ON commits (run, number) WHERE outputs;
+CREATE INDEX commits_with_foreign_id ON commits (checkpoint_id) WHERE foreign_id;
 
-CREATE TABLE memory (
-    run_id TEXT NOT NULL,
-    place  INTEGER NOT NULL,
-    key    TEXT NOT NULL,
-    body   TEXT NOT NULL,
-    PRIMARY KEY (run_id, place, key)
+CREATE TABLE superstep_log (
+    run   INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    key   TEXT NOT NULL,
+    body  TEXT NOT NULL,
+    PRIMARY KEY (run, place, key)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE leases (
-    run_id  TEXT PRIMARY KEY,
-    host    TEXT NOT NULL,
-    machine TEXT NOT NULL,
-    pid     INTEGER NOT NULL,
-    started TEXT NOT NULL,
-    drive   TEXT NOT NULL,
-    until   REAL NOT NULL,
-    fence   INTEGER NOT NULL
-) STRICT;
-
-CREATE TABLE mail (
-    seq      INTEGER PRIMARY KEY,                     -- the order of sending
-    run_id   TEXT NOT NULL,
+CREATE TABLE signals (
+    run      INTEGER NOT NULL,
     key      TEXT NOT NULL,
-    consumed INTEGER NOT NULL,                        -- a consumed signal stays: its key is never reused
-    body     TEXT NOT NULL,
-    UNIQUE (run_id, key)
-) STRICT;
-CREATE INDEX mail_to_read ON mail (run_id, seq) WHERE NOT consumed;
+    position INTEGER,                                 -- the order of sending; NULL once it is consumed
+    body     TEXT,                                    -- NULL once it is consumed; the key is never used again
+    PRIMARY KEY (run, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX pending_signals ON signals (run, position) WHERE position IS NOT NULL;
 
 CREATE TABLE requests (
-    seq           INTEGER PRIMARY KEY,                -- the order of asking
+    position      INTEGER PRIMARY KEY,                -- the order of asking
     run_id        TEXT NOT NULL,
     request_id    TEXT NOT NULL,
     workflow      TEXT NOT NULL,
@@ -72,76 +85,22 @@ CREATE TABLE requests (
     deadline      TEXT,
     UNIQUE (run_id, request_id)
 ) STRICT;
-CREATE INDEX requests_by_age ON requests (at, run_id, seq);
-CREATE INDEX requests_by_workflow ON requests (workflow, at, run_id, seq);
-CREATE INDEX requests_by_deadline ON requests (deadline, run_id, seq) WHERE deadline IS NOT NULL;
-CREATE INDEX requests_by_workflow_and_deadline ON requests (workflow, deadline, run_id, seq)
+CREATE INDEX requests_by_age ON requests (at, run_id, position);
+CREATE INDEX requests_by_workflow ON requests (workflow, at, run_id, position);
+CREATE INDEX requests_by_deadline ON requests (deadline, run_id, position) WHERE deadline IS NOT NULL;
+CREATE INDEX requests_by_workflow_and_deadline ON requests (workflow, deadline, run_id, position)
     WHERE deadline IS NOT NULL;
 
-CREATE TABLE wakes (
-    run_id   TEXT PRIMARY KEY,
-    workflow TEXT NOT NULL,
-    at       TEXT NOT NULL
-) STRICT;
-CREATE INDEX wakes_by_time ON wakes (at, run_id);
-
--- maintained by the triggers below, so that it always agrees with `commits`
-CREATE TABLE runs (
-    run_id        TEXT PRIMARY KEY,
-    workflow      TEXT NOT NULL,
-    status        TEXT NOT NULL,                      -- of the newest record, like the columns down to `at`
-    number        INTEGER NOT NULL,
-    checkpoint_id TEXT NOT NULL,
-    iteration     INTEGER NOT NULL,
-    at            TEXT NOT NULL,
-    began         TEXT NOT NULL,                      -- `at` of the first record that was stored
-    caller        TEXT,                               -- the run that called this one as a sub-workflow
-    called        INTEGER NOT NULL DEFAULT 0,         -- 1 if there is a caller
-    tags          TEXT NOT NULL DEFAULT '{}',         -- a JSON object
-    swept         INTEGER NOT NULL DEFAULT 0,         -- below this number only records with outputs are left
-    mixed         INTEGER NOT NULL DEFAULT 0          -- 1 if its numbers may differ from the order of commits
-) STRICT, WITHOUT ROWID;
-CREATE INDEX runs_by_age ON runs (called, began, run_id);
-CREATE INDEX runs_by_workflow ON runs (workflow, called, began, run_id);
-CREATE INDEX runs_by_status ON runs (status, called, began, run_id);
-CREATE INDEX runs_by_workflow_and_status ON runs (workflow, status, called, began, run_id);
-
 CREATE TABLE tags (
+    run    INTEGER NOT NULL,
     name   TEXT NOT NULL,
     value  TEXT NOT NULL,
-    called INTEGER NOT NULL,                          -- as in `runs`
-    began  TEXT NOT NULL,                             -- as in `runs`
+    called INTEGER NOT NULL,                          -- as in `runs`, like the next two
+    began  TEXT NOT NULL,
     run_id TEXT NOT NULL,
-    PRIMARY KEY (name, value, called, began, run_id)
+    PRIMARY KEY (run, name)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX tags_by_run ON tags (run_id);
-
-CREATE TRIGGER commit_added AFTER INSERT ON commits BEGIN
-    INSERT INTO runs (run_id, workflow, status, number, checkpoint_id, iteration, at, began)
-        VALUES (new.run_id, new.workflow, new.status, new.number, new.checkpoint_id, new.iteration, new.at, new.at)
-        ON CONFLICT (run_id) DO UPDATE SET number = excluded.number, checkpoint_id = excluded.checkpoint_id,
-            iteration = excluded.iteration, at = excluded.at
-        WHERE excluded.number >= number;
-    -- a separate statement, so that the indexes on the status are touched only if it changes
-    UPDATE runs SET status = new.status
-        WHERE run_id = new.run_id AND number = new.number AND status <> new.status;
-END;
-CREATE TRIGGER commit_changed AFTER UPDATE ON commits BEGIN
-    UPDATE runs SET status = new.status, checkpoint_id = new.checkpoint_id, iteration = new.iteration, at = new.at
-        WHERE run_id = new.run_id AND number = new.number;
-END;
-CREATE TRIGGER commit_removed AFTER DELETE ON commits
-    WHEN old.number = (SELECT number FROM runs WHERE run_id = old.run_id)
-BEGIN
-    DELETE FROM runs WHERE run_id = old.run_id AND NOT EXISTS (SELECT 1 FROM commits WHERE run_id = old.run_id);
-    UPDATE runs SET (number, status, checkpoint_id, iteration, at) = (
-            SELECT number, status, checkpoint_id, iteration, at FROM commits
-            WHERE run_id = old.run_id ORDER BY number DESC LIMIT 1)
-        WHERE run_id = old.run_id;
-END;
-CREATE TRIGGER run_removed AFTER DELETE ON runs BEGIN
-    DELETE FROM tags WHERE run_id = old.run_id;
-END;
+CREATE INDEX runs_by_tag ON tags (name, value, called, began, run_id);
 """
 
 # The upgrade steps, oldest first: a file of format n has had the first n of them applied.
@@ -158,6 +117,9 @@ def prepare(db: sqlite3.Connection, path: str) -> None:
     if db.in_transaction:
         db.execute("ROLLBACK")
     version = _format(db, path)
+    if version == 0:
+        # Half of what SQLite would choose. A commit changes two pages or three, and writes all of each.
+        db.execute("PRAGMA page_size = 2048")
     if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
         raise StoreUnavailable(
             f"the file system of the store {path} does not support SQLite's WAL mode (a network drive?); "
@@ -169,7 +131,7 @@ def prepare(db: sqlite3.Connection, path: str) -> None:
     # In pages. Syncing a log that is overwritten takes half as long as syncing one that grows, so
     # the log must not get long. With a much shorter one, pages that change in every commit would be
     # copied back too often.
-    db.execute("PRAGMA wal_autocheckpoint = 1000")
+    db.execute("PRAGMA wal_autocheckpoint = 2000")
     if version < FORMAT:
         db.execute("BEGIN IMMEDIATE")
         _bring_up_to_date(db, path)

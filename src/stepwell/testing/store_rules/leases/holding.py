@@ -112,12 +112,15 @@ async def the_last_append_of_a_drive_ends_its_lease(store: Store) -> None:
     with refused(RunBusy):
         await store.acquire("r", other, seconds=60)
     await store.append(record("r", 1), CommitEffects(fence=fence, release=True))
-    await store.release("r", mine)  # a second release does nothing
-    # Until someone else has acquired the run, its last driver may write: the fence is the highest.
-    await store.append(record("r", 2), CommitEffects(fence=fence, release=True))
     assert await store.acquire("r", other, seconds=60) > fence
     with refused(RunBusy):
         await store.acquire("r", mine, seconds=60)
+    fence = await store.acquire("s", mine, seconds=60)
+    await store.append(record("s", 0), CommitEffects(fence=fence, release=True))
+    # Until someone else has acquired the run, its last driver may write: the fence is the highest.
+    await store.append(record("s", 1), CommitEffects(fence=fence, release=True))
+    assert list((await asyncio.to_thread(store.renew, {"s": fence}, seconds=60)).lost) == []
+    await store.acquire("s", other, seconds=60)  # a lease that has ended is not renewed
 
 
 @rule

@@ -69,6 +69,15 @@ async def a_record_is_inserted_while_others_are_removed(store: Store) -> None:
     later = record("r", 8)
     assert await store.rewrite("r", insert=later, remove=[3], effects=NO_EFFECTS) == 1
     assert meanings(await store.history("r")) == meanings([record("r", 0), later])
+    # The whole history is replaced; it is still the same run.
+    last = record("r", 9, at=on(9), status="done")
+    assert await store.rewrite("r", insert=last, remove=[0, 8], effects=NO_EFFECTS) == 2
+    assert meanings(await store.history("r")) == meanings([last])
+    assert await store.runs() == [run_entry(last, began=record("r", 0).entry.at)]
+    # A number that is inserted is not removed.
+    again = record("r", 9, body="again")
+    assert await store.rewrite("r", insert=again, remove=[9]) == 0
+    assert meanings(await store.history("r")) == meanings([again])
 
 
 # -------------------------------------------------------------------- removing

@@ -1,0 +1,239 @@
+"""Lists and searches in a SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from stepwell.storage.checked_reads import decode_stored
+from stepwell.storage.filters import CheckpointFilter, RequestFilter, RunFilter, prefix_end
+from stepwell.storage.ids import place_of, run_hashes_for
+from stepwell.storage.stored_values import Entry, RequestEntry, RunEntry, RunMetadata, Wake
+from stepwell.stores.sqlite.records import ENTRY, LAST, REQUEST, entry_in
+
+Query = tuple[str, dict[str, Any]]  # a statement and its values; more of them than it needs
+
+NO_LIMIT = -1  # to SQLite
+BEFORE_ALL, AFTER_ALL = "", b""  # a blob sorts after every text
+
+# ---------------------------------------------------------------------- runs
+
+RUN = """
+runs.run_id, runs.workflow, runs.status, commits.number, commits.checkpoint_id, commits.iteration, commits.at,
+runs.began, runs.caller, runs.tags
+"""
+_WITH_NEWEST = """
+CROSS JOIN commits ON commits.run = runs.run
+    AND commits.number = (SELECT max(number) FROM commits AS c WHERE c.run = runs.run)
+"""
+SELECT_RUN_ENTRY = f"SELECT {RUN} FROM runs {_WITH_NEWEST} WHERE run_id = ?"
+
+_decode_tags = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def list_runs(
+    db: sqlite3.Connection, run_filter: RunFilter, past: RunEntry | None, limit: int | None
+) -> list[RunEntry]:
+    """Do what `Index.runs` promises."""
+    query, values = search_runs(run_filter, past)
+    runs: list[RunEntry] = []
+    # One query for runs without and one for runs with a caller: each reads an index in order. A
+    # single query over both would have to sort all runs.
+    for called in (0, 1) if run_filter.children else (0,):
+        rows = db.execute(query, {**values, "called": called})
+        # Rows are read when they are asked for. What no index can answer is compared here.
+        runs += islice(filter(run_filter.matches, map(run_entry_in, rows)), limit)
+        rows.close()
+    runs.sort(key=lambda run: (run.began, run.run_id), reverse=True)
+    return runs[:limit]
+
+
+def search_runs(run_filter: RunFilter, past: RunEntry | None) -> Query:
+    """Return the query for all runs that may match, latest start first; `called` is still to be set."""
+    tables = first = "runs"
+    where = ""
+    if run_filter.tags:
+        # The index of the first tag is read in order, and the run is looked up: CROSS JOIN keeps
+        # SQLite from reordering the tables.
+        tables, first = "tags CROSS JOIN runs ON runs.run = tags.run", "tags"
+        where = " AND tags.name = :name AND tags.value = :value"
+    elif run_filter.prefix is not None:
+        tables = "runs INDEXED BY runs_by_id"
+    # By position, not by offset: runs that start or are removed between two pages shift nothing.
+    bounds = [] if past is None else [(past.began, past.run_id)]
+    bounds += [] if run_filter.until is None else [(run_filter.until, "")]
+    began, run_id = min(bounds, default=(AFTER_ALL, ""))
+    name, value = next(iter(run_filter.tags.items()), (None, None))
+    values = {
+        "began": began,
+        "run_id": run_id,
+        "since": run_filter.since or BEFORE_ALL,
+        "workflow": run_filter.workflow,
+        "status": run_filter.status,
+        "name": name,
+        "value": value,
+        **_prefix(run_filter.prefix),
+    }
+    where += "".join(
+        f" AND runs.{column} = :{column}" for column in ("workflow", "status") if values[column] is not None
+    )
+    where += "" if run_filter.prefix is None else f" AND {first}.run_id >= :prefix AND {first}.run_id < :prefix_end"
+    query = f"""
+        SELECT {RUN} FROM {tables} {_WITH_NEWEST}
+        WHERE {first}.called = :called AND {first}.began >= :since AND ({first}.began, {first}.run_id) < (:began, :run_id)
+            {where}
+        ORDER BY {first}.began DESC, {first}.run_id DESC
+    """
+    return query, values
+
+
+def find_run_entry(db: sqlite3.Connection, run_id: str) -> RunEntry | None:
+    row = db.execute(SELECT_RUN_ENTRY, (run_id,)).fetchone()
+    return None if row is None else run_entry_in(row)
+
+
+def run_entry_in(row: Sequence[Any]) -> RunEntry:
+    """Return the run in the columns `RUN`."""
+    *columns, caller, tags = row
+    metadata = RunMetadata(decode_stored(_decode_tags, tags.encode(), f"the tags of run {row[0]!r}"), caller)
+    return RunEntry(*columns, metadata)
+
+
+SELECT_WAKES = """
+SELECT run_id, workflow, wake FROM runs WHERE wake <= :before AND (:workflow IS NULL OR workflow = :workflow)
+ORDER BY wake, run_id
+"""
+
+
+def list_wakes(db: sqlite3.Connection, before: str | None, workflow: str | None) -> list[Wake]:
+    """Do what `Index.wakes` promises."""
+    values = {"before": AFTER_ALL if before is None else before, "workflow": workflow}
+    return [Wake(*row) for row in db.execute(SELECT_WAKES, values)]
+
+
+# ---------------------------------------------------------------------- checkpoints
+
+_COMMITS = f"SELECT {ENTRY} FROM runs CROSS JOIN commits ON commits.run = runs.run"
+SELECT_AT_PLACE = f"{_COMMITS} WHERE hash = ? AND number = ? AND checkpoint_id = ?"
+SELECT_FOREIGN = f"""
+SELECT {ENTRY} FROM commits CROSS JOIN runs ON runs.run = commits.run WHERE foreign_id AND checkpoint_id = ?
+ORDER BY at DESC LIMIT 1
+"""
+SELECT_CHECKPOINTS_OF_RUN = f"""
+{_COMMITS} WHERE run_id = :of_run AND (:workflow IS NULL OR workflow = :workflow) AND number <= :upto
+    AND checkpoint_id >= :prefix AND checkpoint_id < :prefix_end
+ORDER BY number DESC LIMIT :limit
+"""
+# The conditions on a run, and on a commit.
+OF_WORKFLOW = "workflow = :workflow AND began >= ''"
+WITH_PREFIX = """
+(hash >= :low AND hash < :high OR runs.run IN (
+    SELECT c.run FROM commits AS c WHERE c.foreign_id AND c.checkpoint_id >= :prefix AND c.checkpoint_id < :prefix_end))
+"""
+_MATCHES = """
+(at, run_id, number) < (:at, :run_id, :number) AND checkpoint_id >= :prefix AND checkpoint_id < :prefix_end
+"""
+# In a run whose times rise, the last commits are the latest; and of those runs, only the ones with
+# the latest commits count. A run whose times do not rise is looked at as a whole.
+SELECT_CHECKPOINTS = f"""
+WITH latest AS (
+    SELECT run FROM runs WHERE NOT unordered AND {{of_run}}
+    ORDER BY (SELECT at FROM commits WHERE commits.run = runs.run AND {_MATCHES} ORDER BY number DESC LIMIT 1) DESC,
+        run_id DESC
+    LIMIT :limit)
+{_COMMITS} WHERE runs.run IN latest AND commits.number IN (
+    SELECT c.number FROM commits AS c WHERE c.run = runs.run AND {_MATCHES} ORDER BY c.number DESC LIMIT :limit)
+UNION ALL {_COMMITS} WHERE unordered AND {{of_run}} AND {_MATCHES}
+ORDER BY 7 DESC, 1 DESC, 2 DESC LIMIT :limit
+"""
+
+
+def list_checkpoints(
+    db: sqlite3.Connection, checkpoint_filter: CheckpointFilter, before: Entry | None, limit: int | None
+) -> list[Entry]:
+    """Do what `Index.checkpoints` promises."""
+    query, values = search_checkpoints(checkpoint_filter, before, limit)
+    return [entry_in(row) for row in db.execute(query, values)][::-1]
+
+
+def search_checkpoints(checkpoint_filter: CheckpointFilter, before: Entry | None, limit: int | None) -> Query:
+    """Return the query for checkpoints, newest first."""
+    workflow, prefix = checkpoint_filter.workflow, checkpoint_filter.prefix
+    at, run_id, number = (AFTER_ALL, "", LAST) if before is None else (before.at, before.run_id, before.number)
+    low, high = run_hashes_for(prefix or "") or (0, 0)
+    values = {
+        "workflow": workflow,
+        "of_run": checkpoint_filter.run_id,
+        "upto": LAST if before is None else before.number - 1,
+        "at": at,
+        "run_id": run_id,
+        "number": number,
+        "low": low,
+        "high": high,
+        "limit": NO_LIMIT if limit is None else limit,
+        **_prefix(prefix),
+    }
+    if checkpoint_filter.run_id is not None:
+        return SELECT_CHECKPOINTS_OF_RUN, values
+    wanted = {OF_WORKFLOW: workflow, WITH_PREFIX: prefix}
+    of_run = " AND ".join(["TRUE", *(condition for condition, value in wanted.items() if value is not None)])
+    return SELECT_CHECKPOINTS.format(of_run=of_run), values
+
+
+def locate(db: sqlite3.Connection, checkpoint_id: str) -> Entry | None:
+    """Do what `Index.locate` promises."""
+    place, row = place_of(checkpoint_id), None
+    if place is not None:
+        row = db.execute(SELECT_AT_PLACE, (*place, checkpoint_id)).fetchone()
+    row = row or db.execute(SELECT_FOREIGN, (checkpoint_id,)).fetchone()
+    return None if row is None else entry_in(row)
+
+
+def _prefix(prefix: str | None) -> dict[str, str | bytes]:
+    """Return the range of the texts that start with a prefix."""
+    end = prefix_end(prefix or "")
+    return {"prefix": prefix or BEFORE_ALL, "prefix_end": AFTER_ALL if end is None else end}
+
+
+# ---------------------------------------------------------------------- requests
+
+# If the last request of the page was closed meanwhile, what its run asked at the same moment comes
+# again.
+SELECT_REQUESTS = f"""
+SELECT {REQUEST} FROM requests
+WHERE ({{order}}, run_id, position) > (:past, :past_run, coalesce(
+        (SELECT position FROM requests WHERE run_id = :past_run AND request_id = :past_request), 0))
+    AND {{order}} <= :until {{where}}
+ORDER BY {{order}}, run_id, position LIMIT :limit
+"""
+
+
+def list_requests(
+    db: sqlite3.Connection, request_filter: RequestFilter, past: RequestEntry | None, limit: int | None
+) -> list[RequestEntry]:
+    """Do what `Index.requests` promises."""
+    query, values = search_requests(request_filter, past, limit)
+    return [RequestEntry(*row) for row in db.execute(query, values)]
+
+
+def search_requests(request_filter: RequestFilter, past: RequestEntry | None, limit: int | None) -> Query:
+    """Return the query for open requests."""
+    f = request_filter
+    order, until = ("at", f.asked_until) if f.due_until is None else ("deadline", f.due_until)
+    values = {
+        "workflow": f.workflow,
+        "run_id": f.run_id,
+        "asked_until": f.asked_until,
+        "until": AFTER_ALL if until is None else until,
+        "past": BEFORE_ALL if past is None else getattr(past, order) or BEFORE_ALL,
+        "past_run": BEFORE_ALL if past is None else past.run_id,
+        "past_request": BEFORE_ALL if past is None else past.request_id,
+        "limit": NO_LIMIT if limit is None else limit,
+    }
+    wanted = {"workflow = :workflow": f.workflow, "run_id = :run_id": f.run_id, "at <= :asked_until": f.asked_until}
+    where = "".join(f" AND {condition}" for condition, value in wanted.items() if value is not None)
+    return SELECT_REQUESTS.format(order=order, where=where), values

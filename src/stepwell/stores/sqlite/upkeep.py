@@ -1,0 +1,100 @@
+"""Maintenance of a SQLite file: what is in it, what is wrong with it, and making it smaller."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+
+from stepwell.errors import CheckpointCorrupt, StoreUnavailable
+from stepwell.storage.stored_values import DamagedRun, RunEntry, Survey
+from stepwell.stores.sqlite.connections import damage_text, patiently
+from stepwell.stores.sqlite.lists import find_run_entry
+
+SELECT_NUMBERS = "SELECT number FROM commits WHERE run = (SELECT run FROM runs WHERE run_id = ?) ORDER BY number"
+# Ids are read as BLOBs: Python refuses a TEXT that is not UTF-8, and that is one kind of damage to
+# report. A row with neither belongs to a run that has a lease or signals, and no record yet.
+SELECT_RUN_IDS = """
+SELECT CAST(run_id AS BLOB), began IS NOT NULL AS listed,
+    EXISTS (SELECT 1 FROM commits WHERE commits.run = runs.run) AS stored
+FROM runs WHERE listed OR stored
+"""
+SELECT_LOST = "SELECT count(*), min(checkpoint_id) FROM commits WHERE run NOT IN (SELECT run FROM runs) GROUP BY run"
+
+
+def survey(db: sqlite3.Connection) -> Survey:
+    """Do what `Maintenance.survey` promises.
+
+    Runs are read one by one: a single query would fail as a whole at the first damaged row.
+    """
+    runs: list[RunEntry] = []
+    damaged: list[DamagedRun] = []
+    flaws = list(_page_flaws(db))
+    try:
+        flaws += [
+            f"{count} commits belong to a run that is missing from the list of runs; one is checkpoint {checkpoint_id}"
+            for count, checkpoint_id in db.execute(SELECT_LOST)
+        ]
+        for name, is_listed, is_stored in db.execute(SELECT_RUN_IDS).fetchall():
+            shown = repr(bytes(name).decode(errors="replace"))
+            if not is_stored:
+                flaws.append(f"run {shown} is in the list of runs, but has no commits")
+            elif not is_listed:
+                flaws.append(f"run {shown} has commits, but is missing from the list of runs")
+            else:
+                entry = _read_entry(db, bytes(name))
+                damaged += [entry] if isinstance(entry, DamagedRun) else []
+                runs += [entry] if isinstance(entry, RunEntry) else []
+    except sqlite3.DatabaseError as error:
+        flaws.append(damage_text(_path(db), error))
+    return Survey(runs, damaged, flaws)
+
+
+def numbers(db: sqlite3.Connection, run_id: str) -> list[int]:
+    """Return the numbers of the records of a run."""
+    return [number for (number,) in db.execute(SELECT_NUMBERS, (run_id,))]
+
+
+def _read_entry(db: sqlite3.Connection, name: bytes) -> RunEntry | DamagedRun | None:
+    try:
+        run_id = name.decode()
+    except UnicodeDecodeError as error:
+        return DamagedRun(None, f"the id of the run {name!r} is damaged: {error}")
+    try:
+        return find_run_entry(db, run_id)
+    except (CheckpointCorrupt, sqlite3.OperationalError) as error:
+        return DamagedRun(run_id, f"the entry of run {run_id!r} in the list of runs is damaged: {error}")
+
+
+def _page_flaws(db: sqlite3.Connection) -> Iterator[str]:
+    """Yield what SQLite finds wrong with its pages, tables and indexes, at most 20 problems."""
+    for (finding,) in db.execute("PRAGMA integrity_check(20)"):
+        if finding != "ok":
+            yield damage_text(_path(db), " ".join(str(finding).split()))
+
+
+def compact(db: sqlite3.Connection) -> int:
+    """Rewrite the file without its free pages; return by how many bytes it shrank.
+
+    Must be called outside any transaction.
+    """
+    path = _path(db)
+    before = _size(path)
+    patiently(lambda: db.execute("VACUUM"))
+    # Copies the write-ahead log into the database and truncates it: until then deleted values are
+    # still on the disk. Waits for readers up to the busy timeout.
+    busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if busy:
+        raise StoreUnavailable(
+            f"the store {path} was compacted, but its log still holds deleted values, because another program is "
+            f"reading the file; call compact() again when that program has stopped"
+        )
+    return before - _size(path)
+
+
+def _path(db: sqlite3.Connection) -> str:
+    return str(db.execute("PRAGMA database_list").fetchone()[2])
+
+
+def _size(path: str) -> int:
+    return sum(os.path.getsize(file) for file in (path, f"{path}-wal") if os.path.exists(file))

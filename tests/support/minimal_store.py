@@ -1,0 +1,298 @@
+"""A durable back end, as small as one can be: written from docs/writing-a-store.md and the rules alone.
+
+Each run is one JSON file, which every write replaces as a whole. A transaction is: lock the folder, read the file of
+the run, change what was read, and replace the file if that made a difference. Simple, not fast: lists read everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from stepwell.errors import CheckpointCorrupt, StoreUnavailable
+from stepwell.storage import conflicts
+from stepwell.storage import stored_values as stored
+from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, ANY_RUN, CheckpointFilter, RequestFilter, RunFilter
+from stepwell.storage.lease import Lease, Owner
+from stepwell.storage.rewrite_plan import plan_rewrite
+from stepwell.storage.stored_values import RequestEntry
+
+T = TypeVar("T")
+
+
+class Run(msgspec.Struct):
+    """Everything that is stored of one run. It may have no records (yet): then no list shows it."""
+
+    run_id: str
+    workflow: str = ""
+    began: str = ""
+    metadata: stored.RunMetadata = stored.RunMetadata()
+    requests: dict[str, RequestEntry] = {}
+    wake: str | None = None
+    lease: Lease | None = None
+    fence: int = 0
+    records: dict[int, stored.Record] = {}
+    log: dict[str, stored.LogRow] = {}
+    signals: dict[str, stored.SignalRow | None] = {}  # None: consumed, the key is a tombstone
+
+    @property
+    def latest(self) -> int:
+        return max(self.records, default=-1)
+
+    @property
+    def entry(self) -> stored.RunEntry:
+        newest = self.records[self.latest].entry
+        where = (newest.status, newest.number, newest.checkpoint_id, newest.iteration, newest.at)
+        return stored.RunEntry(self.run_id, self.workflow, *where, self.began, self.metadata)
+
+    def read(self, number: int | None) -> list[stored.Record]:
+        number = self.latest if number is None else number
+        if number not in self.records:
+            return []
+        numbers = sorted(n for n in self.records if n <= number)
+        start = max((n for n in numbers if self.records[n].entry.is_snapshot), default=numbers[0])
+        records = [self.records[n] for n in numbers if n >= start]
+        conflicts.check_chain(self.run_id, number, records)
+        return records
+
+    def pending(self) -> list[stored.SignalRow]:
+        return [signal for signal in self.signals.values() if signal is not None]
+
+    def store(self, record: stored.Record) -> None:
+        if not self.records:
+            self.workflow, self.began = record.entry.workflow, record.entry.at
+        conflicts.check_workflow(record.entry, self.workflow)
+        self.records[record.entry.number] = record
+
+    def acquire(self, owner: Owner, seconds: float) -> int:
+        if self.lease is not None and self.lease.owner != owner and not self.lease.is_over():
+            raise self.lease.busy_error(self.run_id)
+        self.lease, self.fence = Lease(owner, owner.clock() + seconds), self.fence + 1
+        return self.fence
+
+    def forget(self, lease: Lease | None) -> None:
+        """Forget everything but the lease, and the fence: fences must keep rising."""
+        self.records, self.log, self.signals, self.requests = {}, {}, {}, {}
+        self.workflow, self.began, self.metadata, self.wake, self.lease = "", "", stored.RunMetadata(), None, lease
+
+    def apply(self, effects: stored.CommitEffects, *, is_newest: bool) -> None:
+        """Apply the effects of a record; if it is not the newest, it changes neither requests nor wake-up time."""
+        through, below = effects.drop_log_through, effects.drop_below
+        self.log = {key: row for key, row in self.log.items() if through is None or row.place > through}
+        self.signals.update(dict.fromkeys(effects.consumed))
+        self.metadata = effects.metadata or self.metadata
+        self.records.update({r.entry.number: r for r in effects.reduced if r.entry.number in self.records})
+        self.records = {n: r for n, r in self.records.items() if below is None or n >= below or r.entry.outputs}
+        self.wake = effects.wake if is_newest else self.wake
+        for request in effects.asked if is_newest else ():
+            self.requests.pop(request.request_id, None)  # one that is asked again moves to the end
+            self.requests[request.request_id] = request
+
+
+class MinimalStore:
+    """A folder, which must exist, with a file for each run and one that is locked."""
+
+    completes_writes = keeps_order = False
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def append(self, record: stored.Record, effects: stored.CommitEffects = stored.NO_EFFECTS) -> None:
+        def work(run: Run) -> None:
+            conflicts.check_fence(run.run_id, effects.fence, run.fence)
+            conflicts.check_follows(record.entry, run.latest)
+            run.store(record)
+            run.requests = {id: request for id, request in run.requests.items() if id not in effects.closed}
+            run.apply(effects, is_newest=True)
+            if effects.release and effects.fence == run.fence:
+                run.lease = None
+
+        await self._change(record.entry.run_id, work)
+
+    async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> stored.OpenedRun:
+        def work(run: Run) -> stored.OpenedRun:
+            fence = None if owner is None else run.acquire(owner, seconds)
+            return stored.OpenedRun(run.read(None), [*run.log.values()], run.pending(), fence)
+
+        return await self._change(run_id, work)
+
+    async def read(self, run_id: str, number: int | None = None) -> list[stored.Record]:
+        return await self._change(run_id, lambda run: run.read(number))
+
+    async def history(
+        self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
+    ) -> list[stored.Record]:
+        records = await self._change(run_id, lambda run: [run.records[number] for number in sorted(run.records)])
+        within = [each for each in records if each.entry.number > after and (upto is None or each.entry.number <= upto)]
+        return [record for record in within if record.entry.outputs or not outputs_only]
+
+    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        def work(run: Run) -> bool:
+            conflicts.check_fence(run_id, fence, run.fence)
+            row = stored.LogRow(place, key, body)
+            return run.log.setdefault(f"{place}/{key}", row) is row
+
+        return await self._change(run_id, work)
+
+    def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> None:
+        return None
+
+    async def send(self, run_id: str, key: str, body: bytes) -> bool:
+        signal = stored.SignalRow(key, body)
+        return await self._change(run_id, lambda run: run.signals.setdefault(key, signal) is signal)
+
+    async def pending_signals(self, run_id: str) -> list[stored.SignalRow]:
+        return await self._change(run_id, Run.pending)
+
+    async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+        return await self._change(run_id, lambda run: run.acquire(owner, seconds))
+
+    def renew(self, fences: Mapping[str, int], *, seconds: float | None) -> stored.LeaseReport:
+        def work(run: Run) -> tuple[bool, bool]:
+            if seconds is not None and run.lease is not None and run.fence == fences[run.run_id]:
+                run.lease = Lease(run.lease.owner, run.lease.owner.clock() + seconds)
+            return run.fence > fences[run.run_id], bool(run.pending())
+
+        report = self._with_lock(lambda: {run_id: self._change_now(run_id, work) for run_id in fences})
+        lost = [run_id for run_id, (is_lost, _) in report.items() if is_lost]
+        return stored.LeaseReport(lost, [run_id for run_id, (_, is_signalled) in report.items() if is_signalled])
+
+    async def release(self, run_id: str, owner: Owner) -> None:
+        def work(run: Run) -> None:
+            run.lease = None if run.lease is not None and run.lease.owner == owner else run.lease
+
+        await self._change(run_id, work)
+
+    async def run(self, run_id: str) -> stored.RunEntry | None:
+        return await self._change(run_id, lambda run: run.entry if run.records else None)
+
+    async def runs(
+        self, run_filter: RunFilter = ANY_RUN, *, past: stored.RunEntry | None = None, limit: int | None = None
+    ) -> list[stored.RunEntry]:
+        return run_filter.page([run.entry for run in await self._all() if run.records], past, limit)
+
+    async def checkpoints(
+        self,
+        checkpoint_filter: CheckpointFilter = ANY_CHECKPOINT,
+        *,
+        before: stored.Entry | None = None,
+        limit: int | None = None,
+    ) -> list[stored.Entry]:
+        every = [record.entry for run in await self._all() for record in run.records.values()]
+        return checkpoint_filter.page(every, before, limit)
+
+    async def locate(self, checkpoint_id: str) -> stored.Entry | None:
+        matching = [entry for entry in await self.checkpoints() if entry.checkpoint_id == checkpoint_id]
+        return matching[-1] if matching else None
+
+    async def requests(
+        self, request_filter: RequestFilter = ANY_REQUEST, *, past: RequestEntry | None = None, limit: int | None = None
+    ) -> list[RequestEntry]:
+        every = [request for run in await self._all() for request in run.requests.values()]
+        return request_filter.page(every, past, limit)
+
+    async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[stored.Wake]:
+        wakes = [stored.Wake(run.run_id, run.workflow, run.wake) for run in await self._all() if run.wake is not None]
+        due = [wake for wake in wakes if workflow in (None, wake.workflow) and (before is None or wake.at <= before)]
+        return sorted(due, key=lambda wake: (wake.at, wake.run_id))
+
+    async def rewrite(
+        self,
+        run_id: str,
+        *,
+        insert: stored.Record | None = None,
+        replace: Sequence[stored.Record] = (),
+        remove: Sequence[int] = (),
+        effects: stored.CommitEffects | None = None,
+    ) -> int:
+        def work(run: Run) -> int:
+            old = {number: record.entry for number, record in run.records.items()}
+            plan = plan_rewrite(run_id, old, run.fence, insert=insert, replace=replace, remove=remove, effects=effects)
+            for record in plan.store:
+                run.store(record)
+            run.records = {number: record for number, record in run.records.items() if number not in plan.remove}
+            if plan.remove and not run.records:
+                run.forget(run.lease)
+            run.log = {key: row for key, row in run.log.items() if row.place <= run.latest or not run.records}
+            if effects is not None and run.records:
+                run.requests = {} if plan.is_new_head else run.requests
+                run.apply(effects, is_newest=plan.is_new_head)
+            return len(plan.remove)
+
+        return await self._change(run_id, work)
+
+    async def drop(self, run_id: str) -> bool:
+        def work(run: Run) -> bool:
+            exists = bool(run.records)
+            if exists:
+                run.forget(None)
+            return exists
+
+        return await self._change(run_id, work)
+
+    async def survey(self) -> stored.Survey:
+        def load() -> stored.Survey:
+            runs, damaged = [], []
+            for path in sorted(self._folder.glob("*.json")):
+                try:
+                    runs += [run.entry] if (run := self._load(path)).records else []
+                except CheckpointCorrupt as error:
+                    damaged.append(stored.DamagedRun(None, str(error)))
+            return stored.Survey(runs, damaged)
+
+        return await asyncio.to_thread(self._with_lock, load)
+
+    async def numbers(self, run_id: str) -> list[int]:
+        return await self._change(run_id, lambda run: sorted(run.records))
+
+    async def compact(self) -> int:
+        return 0  # a file contains nothing that was deleted
+
+    async def close(self) -> None:
+        """Do nothing: files are open only while they are read or written."""
+
+    async def _change(self, run_id: str, work: Callable[[Run], T]) -> T:
+        """Apply `work` to a run in one transaction: if it raises, nothing has changed."""
+        return await asyncio.to_thread(self._with_lock, lambda: self._change_now(run_id, work))
+
+    async def _all(self) -> list[Run]:
+        return await asyncio.to_thread(self._with_lock, lambda: [*map(self._load, self._folder.glob("*.json"))])
+
+    def _with_lock(self, work: Callable[[], T]) -> T:
+        """Lock the folder, against other programs and against other threads of this one."""
+        try:
+            with (self._folder / "lock").open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
+                return work()
+        except OSError as error:
+            raise StoreUnavailable(f"cannot use {self._folder}: {error}") from error
+
+    def _change_now(self, run_id: str, work: Callable[[Run], T]) -> T:
+        # Any text may be a run id, but not a file name.
+        path = self._folder / f"{sha256(run_id.encode()).hexdigest()}.json"
+        run = self._load(path) if path.exists() else Run(run_id)
+        before = msgspec.json.encode(run)
+        result = work(run)
+        if (after := msgspec.json.encode(run)) != before:
+            with path.with_suffix(".new").open("wb") as file:
+                file.write(after)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(file.name, path)
+            folder = os.open(self._folder, os.O_RDONLY)
+            os.fsync(folder)  # the new name is durable, too
+            os.close(folder)
+        return result
+
+    def _load(self, path: Path) -> Run:
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Run)
+        except msgspec.DecodeError as error:
+            raise CheckpointCorrupt(f"{path} is damaged: {error}; restore it from a backup") from error
