@@ -160,14 +160,14 @@ async def test_a_run_that_is_forked_while_others_are_looked_at_stays() -> None:
     await counting(storage).run(1, run_id="parent")
     await counting(storage).run(1, run_id="other")
     inner: Any = cast(VerifiedStore, storage._store).inner
-    listed = inner.pending
+    listed = inner.requests
 
-    async def pending(**known: Any) -> Any:  # asked for when the runs are listed already
-        inner.pending = listed
+    async def requests(*known: Any, **options: Any) -> Any:  # asked for when the runs are listed already
+        inner.requests = listed
         await fork(storage, "parent", run_id="forked")
-        return await listed(**known)
+        return await listed(*known, **options)
 
-    inner.pending = pending
+    inner.requests = requests
     report = await prune(storage, Keep(last=0))
     assert report.runs == ("other",)
     assert report.skipped == {"parent": "run 'forked' was forked from it meanwhile"}

@@ -47,7 +47,7 @@ def programs(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 async def letters(storage: Any, run_id: str) -> list[str]:
-    return [key for key, _ in await storage._store.pending_signals(run_id)]
+    return [signal.key for signal in await storage._store.pending_signals(run_id)]
 
 
 async def wish(storage: Any, run_id: str, number: int, *, epoch: int = 0) -> None:

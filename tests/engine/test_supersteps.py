@@ -24,8 +24,8 @@ from stepwell import (
 )
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.memory.store import MemoryStore
+from stepwell.testing import Crash, CrashingStore
 from tests.engine.superstep_samples import Ctx, ender, passer, sender
-from tests.support.crashing import Crash, CrashingStore
 
 # --- delivery -----------------------------------------------------------------------------------------------------
 
@@ -318,14 +318,14 @@ async def test_a_crash_cannot_re_route_what_is_committed(dies_at: int, after: bo
         died = True
     committed = (
         []
-        if await inner.head("r") is None
+        if await inner.run("r") is None
         else await BuiltInStorage(inner).message_history(
             (await BuiltInStorage(inner).list_checkpoint_ids(run_id="r"))[-1]
         )
     )
     decided = {m.data: m.takers for m in committed if m.source_id == "start"}
     asked_before = Counter(asked)
-    inner._leases.clear()  # the process that died held the run
+    inner._runs["r"].lease = None  # the process that died held the run
     result = await build(inner).run(0, run_id="r")
     outputs = result.get_outputs()
     assert outputs[: len(taken)] == taken

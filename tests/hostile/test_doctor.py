@@ -238,7 +238,7 @@ def test_records_in_memory_and_in_postgresql_are_named() -> None:
             store = memory._store.inner  # type: ignore[attr-defined]
             for run, body in zip("bcdefg", bodies, strict=True):
                 (record,) = await store.history(run, after=1, upto=2)
-                await store.put(type(record)(record.entry, body.encode()))
+                await store.rewrite(run, replace=[type(record)(record.entry, body.encode())])
                 where = f"run_id = '{run}' AND number = 2"
                 ask(f"UPDATE \"{schema}\".commits SET body = '{body}' WHERE {where} RETURNING 1")
             for storage in (memory, postgres):

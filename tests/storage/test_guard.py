@@ -26,6 +26,8 @@ from stepwell import (
     response_handler,
 )
 from stepwell.storage.checksums import add_checksum, verify_checksum
+from stepwell.storage.stored_values import SignalRow
+from stepwell.testing.store_rules.samples import logged
 
 KEYS = {"spring": bytes(range(16)), "summer": bytes(range(32))}
 
@@ -157,9 +159,9 @@ async def test_a_sealed_letter_and_memory_are_read_again() -> None:
     storage = InMemoryCheckpointStorage(seal=Seal(KEYS, "spring"))
     await build(storage).run("a", run_id="r")
     assert await storage._store.send("r", "k", b'{"a":1}')
-    assert await storage._store.pending_signals("r") == [("k", b'{"a":1}')]
+    assert await storage._store.pending_signals("r") == [SignalRow("k", b'{"a":1}')]
     assert await storage._store.write_log("r", 9, "9.0", b'{"b":2}')
-    assert await storage._store.read_log("r", 9) == {"9.0": b'{"b":2}'}
+    assert await logged(storage._store, "r", 9) == {"9.0": b'{"b":2}'}
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def look():
 from stepwell.testing.store_rules.samples import fill
 
 asyncio.run(fill(store, "r", 1))
-asyncio.run(store.head("r"))
+asyncio.run(store.read("r"))
 writers = [thread for thread in threading.enumerate() if thread.name.endswith("-write")]
 assert len(writers) == 1
 """
@@ -108,7 +108,7 @@ async def test_a_sqlite_store_that_is_collected_closes_its_connections(
 ) -> None:
     store = SQLiteStore(tmp_path / "runs.db")
     await fill(store, "r", 1)
-    await asyncio.gather(*(store.head("r") for _ in range(20)))
+    await asyncio.gather(*(store.read("r") for _ in range(20)))
     assert len(on_sqlite) >= 2
     assert not any(map(is_closed, on_sqlite))
     del store
@@ -141,7 +141,7 @@ async def test_a_postgres_store_that_is_collected_closes_its_connections(
     monkeypatch.setattr(postgres_link.Link, "_connect", noted)
     store = PostgresStore(dsn(), schema=schema)
     await fill(store, "r", 1)
-    await asyncio.gather(*(store.head("r") for _ in range(20)))
+    await asyncio.gather(*(store.read("r") for _ in range(20)))
     assert opened
     assert not any(db.closed for db in opened)
     del store
@@ -178,8 +178,8 @@ from stepwell.errors import StoreUnavailable
 
 @atexit.register
 def too_late():
-    calls = (lambda: asyncio.run(store.head("r")), lambda: asyncio.run(store.wakes()))
-    for use in (*calls, lambda: store.runs_with_signals(["r"])):
+    calls = (lambda: asyncio.run(store.read("r")), lambda: asyncio.run(store.wakes()))
+    for use in (*calls, lambda: store.renew({{"r": 1}}, seconds=None)):
         try:
             use()
         except StoreUnavailable as error:
@@ -191,7 +191,7 @@ def too_late():
 @atexit.register
 def late():
     try:
-        store.runs_with_signals(["r"])
+        store.renew({{"r": 1}}, seconds=None)
     except StoreUnavailable as error:
         assert "the program is exiting" in str(error)
         print("refused")
