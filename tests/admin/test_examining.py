@@ -72,7 +72,7 @@ async def test_a_store_that_is_whole(every: Any) -> None:
         every, workflows=[build_asking(every), build_nested(every), build(every, broken=False)]
     )
     assert findings == []
-    assert (seen.runs, seen.questions, seen.signals) == (7, 2, 0)
+    assert (seen.runs, seen.requests, seen.signals) == (7, 2, 0)
     assert seen.records == sum(seen.formats.values()) == len(await every._store.checkpoints())
     assert seen.log_entries >= 2
     assert seen.bytes > 1000
@@ -173,7 +173,7 @@ async def test_runs_that_cannot_go_on_are_found_and_why() -> None:
     await storage._store.drop("done")
     data = await export_run(storage, "failed", without=["messages"])
     await storage._store.drop("failed")
-    await import_run(storage, data, to_look_at=True)
+    await import_run(storage, data, inspect_only=True)
     found = {
         (one.run_id, one.severity, one.what.partition(",")[0].partition(":")[0]) for one in (await looked(storage))[0]
     }

@@ -258,7 +258,9 @@ async def test_one_that_is_there_is_left_alone_if_it_is_the_same_and_refused_if_
     assert (await import_run(storage, data)).records == 2
     assert (await import_run(storage, data)).runs == ()
     await build_work(storage, book).run(run_id="r")
-    with pytest.raises(RunError, match="run 'r' already exists in this store, and is not the one in the exported run"):
+    with pytest.raises(
+        RunError, match="run 'r' already exists in this store, with other content than in the exported run"
+    ):
         await import_run(storage, data)
     await build_work(a, Book()).run(run_id="r")  # the same, as far as anybody can see, at another time
     with pytest.raises(RunError, match="already exists"):
@@ -349,7 +351,7 @@ async def test_two_imports_of_one_run_are_not_in_each_others_way() -> None:
         return fence
 
     inner.acquire = acquire
-    with pytest.raises(ImportRefused, match="was created in this store meanwhile; import it again"):
+    with pytest.raises(ImportRefused, match="was created in this store during the import; import it again"):
         await import_run(late, data)
     assert (await late.list_runs())[0].status is IDLE
 
@@ -377,7 +379,7 @@ async def test_private_values_are_removed_and_the_run_can_only_be_looked_at(stor
     assert json.loads(text.splitlines()[0])["redacted"] == ["state.token.secret", "messages", "outputs", "steps"]
     with pytest.raises(RunError, match=r"without state.token.secret, .*cannot be resumed; to import it for inspection"):
         await import_run(storage, data)
-    assert (await import_run(storage, data, to_look_at=True)).redacted[1] == "messages"
+    assert (await import_run(storage, data, inspect_only=True)).redacted[1] == "messages"
     head = await storage.get_latest(run_id="r")
     assert head.to_dict()["state"] == {"token": {"secret": {"$": "removed"}}}
     for how in ({"run_id": "r"}, {"checkpoint_id": head.checkpoint_id, "run_id": "fork"}):
@@ -497,7 +499,7 @@ async def test_outputs_that_outlived_their_checkpoints_go_along(storage: Any) ->
     await import_run(storage, await export_run(a, "r"))
     assert await storage._store.checkpoints(CheckpointFilter(run_id="r")) == entries
     assert (await flow.run(run_id="r", checkpoint_storage=storage)).get_outputs() == outputs
-    await import_run(InMemoryCheckpointStorage(), await export_run(a, "r", without=["outputs"]), to_look_at=True)
+    await import_run(InMemoryCheckpointStorage(), await export_run(a, "r", without=["outputs"]), inspect_only=True)
     await storage.close()
 
 

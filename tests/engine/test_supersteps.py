@@ -216,7 +216,7 @@ def untaken(**options: Any) -> Workflow:
 
 
 async def test_a_message_no_handler_takes_fails_the_run_and_names_what_is_missing() -> None:
-    with pytest.raises(RoutingFailed, match="'start' sent a str, but no handler takes it: 'number' takes int"):
+    with pytest.raises(RoutingFailed, match="'start' sent a str, but no handler accepts it: 'number' accepts int"):
         await untaken().run(1)
 
 
@@ -229,7 +229,7 @@ async def test_a_message_no_edge_takes_fails_the_run_and_names_what_is_missing()
 async def test_on_unroutable_drop_makes_it_a_warning_event() -> None:
     result = await untaken(on_unroutable="drop").run(1)
     (warning,) = [e for e in result if e.type == "warning"]
-    assert warning.data == "dropped: 'start' sent a str, but no handler takes it: 'number' takes int"
+    assert warning.data == "dropped: 'start' sent a str, but no handler accepts it: 'number' accepts int"
     assert result.get_final_state() is WorkflowRunState.IDLE
 
 

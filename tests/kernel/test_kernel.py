@@ -247,14 +247,14 @@ NOBODY: dict[str, tuple[Graph, Any, str | None, list[tuple[str, ...]], str]] = {
         "text",
         None,
         [("b",), ("c",)],
-        "'a' sent a str, but no handler takes it: 'b' takes int; 'c' takes int",
+        "'a' sent a str, but no handler accepts it: 'b' accepts int; 'c' accepts int",
     ),
     "no handler for the list of a fan-in": (
         graph(AJ, takes=int),
         1,
         None,
         [("j",)],
-        "'a' sent a int, but no handler takes it: 'j' takes int",
+        "'a' sent a int, but no handler accepts it: 'j' accepts int",
     ),
 }
 

@@ -42,7 +42,7 @@ from stepwell.agents.requests import (
     TurnResponse,
 )
 from stepwell.agents.turn import Turn, give_way
-from stepwell.agents.turn_input import Past, Rules, TurnInput, tool_names
+from stepwell.agents.turn_input import AgentRules, Past, TurnInput, tool_names
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.executor import Executor
@@ -123,7 +123,7 @@ class AgentExecutor(Executor):
         if handoffs is not None and not isinstance(handoffs, Mapping):
             raise TypeError(f"handoffs of {self.id!r} must map tool names to descriptions, not {handoffs!r:.80}")
         self.context_mode, self.context_filter = context_mode, context_filter
-        self.rules = Rules(tool_names(approve, "approve"), tool_names(unsafe, "unsafe"), budget, price)
+        self.rules = AgentRules(tool_names(approve, "approve"), tool_names(unsafe, "unsafe"), budget, price)
         self.handoffs = dict(handoffs or {})
 
     @property
@@ -133,10 +133,10 @@ class AgentExecutor(Executor):
         return description if isinstance(description, str) else None
 
     def clone(self) -> AgentExecutor:
-        twin = super().clone()
+        clone = super().clone()
         # Runs share the agent, with its clients and connections: it keeps nothing of a run.
-        twin.agent = self.agent
-        return twin
+        clone.agent = self.agent
+        return clone
 
     @handler
     async def handle_request(self, request: AgentExecutorRequest, ctx: _Context) -> None:

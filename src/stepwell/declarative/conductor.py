@@ -96,11 +96,11 @@ class Conductor(Executor):
         self.graph = graph
 
     def clone(self) -> Conductor:
-        twin = super().clone()
-        assert isinstance(twin, Conductor)
+        clone = super().clone()
+        assert isinstance(clone, Conductor)
         # Shared, not copied: the graph is immutable and the same for every run.
-        twin.graph = self.graph
-        return twin
+        clone.graph = self.graph
+        return clone
 
     def objections(self, state: Mapping[str, Payload]) -> list[str]:
         """List why this graph cannot continue a run with that state: its edges differ."""

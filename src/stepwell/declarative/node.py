@@ -73,13 +73,13 @@ class NodeExecutor(AgentExecutor):
         self._concurrency = ConcurrencyLimit(node.concurrency)
 
     def clone(self) -> NodeExecutor:
-        twin = super().clone()
-        assert isinstance(twin, NodeExecutor)
+        clone = super().clone()
+        assert isinstance(clone, NodeExecutor)
         # Shared with the clones of other runs. The concurrency limit must be: it counts all of
         # them.
         for name in ("graph", "node", "types", "threads", "_concurrency"):
-            setattr(twin, name, getattr(self, name))
-        return twin
+            setattr(clone, name, getattr(self, name))
+        return clone
 
     @handler
     async def run_node(self, message: RunNode, ctx: NodeContext) -> None:

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from stepwell import kernel
 from stepwell.engine import durability, lease_renewal, watchers
 from stepwell.engine.broadcast import Broadcast
-from stepwell.engine.cancellation_shield import finish
 from stepwell.engine.commit import store_commit
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive_options import DriveOptions, ExecutorSource
@@ -52,6 +51,7 @@ from stepwell.model.payload import Payload
 from stepwell.model.signal import Signal
 from stepwell.model.status_words import status_word
 from stepwell.storage.archive import EMPTY_LOG, Archive, StoredRun
+from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.lease import this_process
 

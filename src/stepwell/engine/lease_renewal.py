@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from stepwell.engine.cancellation_shield import finish
 from stepwell.errors import DurabilityError, RunBusy
 from stepwell.storage.archive import Archive, StoredRun
+from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.lease import Owner
 from stepwell.storage.posix import call_in_forked_child
 

@@ -31,7 +31,7 @@ were named after the number, every failure would orphan the work that it interru
 commit that repeats the old state under a new number, at a new place, and increments the *epoch* of
 the run. The epoch is part of every id that leaves the run and of every signal's key. Without it, a
 request that is open again after a restore would be closed at once by the response it received in
-the abandoned future, because the first response to a request wins permanently.
+the commits that were undone, because the first response to a request wins permanently.
 
 **The last outcome travels in the commit.** Each outcome is stored in the superstep log as soon as
 its handler returns, so that a crash repeats only the handlers that had not returned. The last one

@@ -16,7 +16,7 @@ from stepwell.model.commit import Commit, CommitKind, Done, Stamp
 from stepwell.model.message import Outcome, Plan, Routed, RoutedMessage
 from stepwell.model.payload import Pack, Payload
 from stepwell.model.request import Request
-from stepwell.model.state import fold
+from stepwell.model.state import fold_writes
 
 Routes = Mapping[str, Sequence[Routed]]
 """For each delivery, who receives each message it sent."""
@@ -67,7 +67,7 @@ def merge(
         place=number,
         messages=messages,
         held=current.held if current.held is not before.held else None,  # by identity: see `plan`
-        state=fold(before.run_id, before.state, ordered, graph.reducers, pack),
+        state=fold_writes(before.run_id, before.state, ordered, graph.reducers, pack),
         executors=_collect_changed_state(before, ordered),
         asked=asked,
         children=children,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from stepwell.codec.codec import Codec, Encoded
+from stepwell.codec.codec import Codec
+from stepwell.codec.encoded import Encoded
 from stepwell.errors import CheckpointCorrupt
 from stepwell.model.payload import Payload
-from stepwell.storage.json_text import json_of
+from stepwell.storage.json_text import json_of, pieces_of
 
 # Bytes. A smaller value is written whole: it costs little, and people can read the record.
 WORTH_IT = 1024
@@ -24,19 +25,38 @@ class Splice(msgspec.Struct, frozen=True):
     text: bytes
 
 
-def splice_of(before: bytes, after: bytes) -> Splice | None:
-    """Return what changed between two JSON values; None if writing the whole value is as good."""
-    if min(len(before), len(after)) < WORTH_IT:
+def splice_of(before: Payload, after: Payload) -> Splice | None:
+    """Return what changed between two versions of a value; None if writing the whole value is as good."""
+    new = pieces_of(after)
+    size = sum(map(len, new))
+    if size < WORTH_IT:
         return None
+    old = pieces_of(before)
+    # Pieces that both have are skipped, usually without looking at their bytes.
+    head = _count_equal(old, new)
+    foot = _count_equal(old[head:][::-1], new[head:][::-1])
+    changed = _compare(b"".join(old[head : len(old) - foot]), b"".join(new[head : len(new) - foot]))
+    # A splice makes the record depend on the one before it: it must at least halve the size.
+    if len(changed.text) * 2 >= size:
+        return None
+    start, tail = sum(map(len, new[:head])), sum(map(len, new[len(new) - foot :]))
+    return Splice(start + changed.start, tail + changed.tail, changed.text)
+
+
+def _compare(before: bytes, after: bytes) -> Splice:
     # Both ends are moved to character boundaries: the changed part is stored as text, and half a
     # UTF-8 character is not text.
     start = _character_start(after, _common_prefix(before, after))
     tail = _common_suffix(before, after, min(len(before), len(after)) - start)
     while tail and _is_continuation(after[len(after) - tail]):
         tail -= 1
-    changed = after[start : len(after) - tail]
-    # A splice makes the record depend on the one before it: it must at least halve the size.
-    return Splice(start, tail, changed) if len(changed) * 2 < len(after) else None
+    return Splice(start, tail, after[start : len(after) - tail])
+
+
+def _count_equal(old: list[bytes], new: list[bytes]) -> int:
+    """Return how many pieces at the start are equal."""
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((n for n, (a, b) in pairs if a is not b and a != b), min(len(old), len(new)))
 
 
 def _character_start(text: bytes, at: int) -> int:

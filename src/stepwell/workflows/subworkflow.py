@@ -20,7 +20,6 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from stepwell import kernel
-from stepwell.engine.cancellation_shield import finish
 from stepwell.engine.drive import Drive
 from stepwell.engine.drive_options import ExecutorSource
 from stepwell.engine.edge_conditions import choose_route
@@ -44,6 +43,7 @@ from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.model.payload import PayloadList
 from stepwell.model.request import Request
 from stepwell.storage.archive import Archive
+from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.ids import child_run_id, forked_child_id
 from stepwell.storage.json_text import json_of
 from stepwell.workflows.workflow import Workflow

@@ -46,7 +46,7 @@ def test_a_healthy_store_is_said_to_be_so_with_the_rate_and_left_as_it_is(
     told = json.loads(say("--store", place.address, "doctor", "--json").stdout)
     assert (told["schema"], told["healthy"], told["findings"]) == (2, True, [])
     assert told["format"]["found"] == told["format"]["known"]
-    assert (told["looked_at"]["records"], told["looked_at"]["questions"]) == (6, 1)
+    assert (told["looked_at"]["records"], told["looked_at"]["requests"]) == (6, 1)
     assert told["looked_at"]["records_per_second"] > 0
     assert content(place, tmp_path) == before
 

@@ -23,7 +23,7 @@ from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.state_writes import Appended, Assigned, Deleted, Edited, Write
 from stepwell.storage.checked_reads import damage_error, decode_stored, read_moment
-from stepwell.storage.deltas import WORTH_IT, Splice, StoredEdit, splice_of
+from stepwell.storage.deltas import Splice, StoredEdit, splice_of
 from stepwell.storage.json_text import json_of
 from stepwell.storage.stored_values import Record
 from stepwell.storage.wire.shapes import (
@@ -354,11 +354,10 @@ def _writes(writes: Mapping[str, Write | Edited], before: Mapping[str, Payload])
     for key, write in writes.items():
         match write:
             case Assigned(value=value):
-                text = json_of(value)
-                if (splice := _splice(before.get(key), text)) is not None:
+                if (splice := _splice(before.get(key), value)) is not None:
                     shape.splice[key] = splice
                 else:
-                    shape.set[key] = Raw(text)
+                    shape.set[key] = _raw(value)
             case Deleted():
                 shape.delete.append(key)
             case Appended(items=items):
@@ -378,19 +377,16 @@ def _executors(
     for id, payload in saved.items():
         if isinstance(payload, Edited):
             continue
-        text = json_of(payload)
-        if (splice := _splice(before.get(id), text)) is not None:
+        if (splice := _splice(before.get(id), payload)) is not None:
             splices[id] = splice
         else:
-            texts[id] = Raw(text)
+            texts[id] = _raw(payload)
     return texts, splices
 
 
-def _splice(before: Payload | None, text: bytes) -> WireSplice | None:
+def _splice(before: Payload | None, after: Payload) -> WireSplice | None:
     """Return what changed in a value, if it is large and changed only a little."""
-    if before is None or len(text) < WORTH_IT:
-        return None
-    splice = splice_of(json_of(before), text)
+    splice = None if before is None else splice_of(before, after)
     return None if splice is None else WireSplice(splice.start, splice.tail, splice.text.decode())
 
 

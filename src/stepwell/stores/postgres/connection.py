@@ -34,7 +34,7 @@ class Connection(psycopg.Connection[Row]):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._prepared: set[bytes] = set()  # names of statements
+        self._statements: set[bytes] = set()  # names of statements
         self._transformer = Transformer(self)
         # Of the current wait: when it began, when the server last gave a sign of life, when that was
         # last checked, and how often in a row the server denied that it works for this connection.
@@ -63,9 +63,9 @@ class Connection(psycopg.Connection[Row]):
             server.send_query_params(statement.query, values, param_formats=formats, result_format=AS_BYTES)
             return
         # In the same round trip. If it fails, the connection is discarded, like after every error.
-        if statement.name not in self._prepared:
+        if statement.name not in self._statements:
             server.send_prepare(statement.name, statement.query)
-            self._prepared.add(statement.name)
+            self._statements.add(statement.name)
         server.send_query_prepared(statement.name, values, param_formats=formats, result_format=AS_BYTES)
 
     def rows(self, result: PGresult) -> list[Row]:
