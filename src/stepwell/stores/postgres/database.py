@@ -10,26 +10,27 @@ import asyncio
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from functools import partial
+from typing import TypeVar
 
 from stepwell.errors import StoreUnavailable
 from stepwell.stores import fork_hooks
-from stepwell.stores.postgres.connection import StepConnection
+from stepwell.stores.postgres.connection import Connection, StepConnection
 from stepwell.stores.postgres.pipeline import Call, Statement
 from stepwell.stores.postgres.pool import ConnectionPool
-from stepwell.stores.postgres.schema import quote_schema
-from stepwell.stores.postgres.server import Server
 from stepwell.stores.postgres.values import Encoded, Row, encode
 from stepwell.stores.postgres.writer import LoopWriter, Write
 
+T = TypeVar("T")
+
 EXIT_GRACE = 2.0  # seconds for writes to finish when the program ends
 
-# Connections that a forked child inherited. Referenced for the rest of the process, so that they
-# are never closed: closing sends a goodbye over the socket, and the server would end the session of
-# the parent.
+# What a forked child inherited. Referenced for the rest of the process, so that connections are
+# never closed: closing sends a goodbye over the socket, and the server would end the session of the
+# parent.
 _INHERITED: list[object] = []
 
 
@@ -48,11 +49,8 @@ class PostgresDatabase:
             raise ValueError(
                 f"a store needs at least 2 connections, one to write and one to read; got connections={connections}"
             )
-        quote_schema(schema)
-        self._server = Server(dsn, schema, timeout)
-        self._settings = (schema, timeout, connections)
-        self._lock = threading.Lock()
-        self._workers: _Workers | None = None
+        self._start = partial(_Resources, dsn, schema, timeout, connections)
+        self._lock, self._resources = threading.Lock(), self._start()
         self._is_exiting = False
         fork_hooks.register(self)
 
@@ -65,38 +63,30 @@ class PostgresDatabase:
         back until then. A best effort does not wait for a server that others have given up.
         """
         write = Write(Call(statement, values), holds_back=holds_back, best_effort=best_effort)
-        # Under the lock: otherwise `close` could come in between, and nobody would close the
-        # connection.
+        # Under the lock, so that nobody closes what is used.
         with self._lock:
-            self._open().writer(write.waiting.loop).submit(write)
+            self._check_open().writer(write.waiting.loop).submit(write)
         return await write.waiting
 
     async def read(self, query: str, *values: object) -> list[Row]:
         """Return the rows of a query. It sees everything that was committed before the call."""
-        call, asked = Call(Statement(query.encode()), encode(*values)), time.monotonic()
+        call = Call(Statement(query.encode()), encode(*values))
+        return await self.use(lambda db, again: db.call(call)[0])
+
+    async def use(self, work: Callable[[Connection, bool], T]) -> T:
+        """Return the result of work on a connection, in a thread. A broken connection repeats it."""
         with self._lock:
-            workers = self._open()
+            resources = self._check_open()
             try:
-                rows = workers.readers.submit(workers.call, call, asked=asked)
+                done = resources.readers.submit(resources.pool.use, work, asked=time.monotonic())
             except RuntimeError as error:  # the interpreter is shutting down and its pools accept no work
                 raise StoreUnavailable(f"cannot use the store while the program is exiting: {error}") from error
-        return await asyncio.wrap_future(rows)
-
-    async def execute(self, statement: str) -> None:
-        """Execute a statement without a result outside any transaction, such as VACUUM.
-
-        It may be executed twice if the connection breaks.
-        """
-        with self._lock:
-            workers = self._open()
-            done = workers.readers.submit(workers.pool.use, lambda db, again: db.execute(statement.encode()))
-        await asyncio.wrap_future(done)
+        return await asyncio.wrap_future(done)
 
     def call(self, statement: Statement, values: Encoded, *, best_effort: bool = False) -> list[Row]:
         """Return the rows of a call, waiting for it in this thread."""
-        with self._lock:
-            workers = self._open()
-        return workers.call(Call(statement, values), best_effort=best_effort)
+        pool, call = self._check_open().pool, Call(statement, values)
+        return pool.use(lambda db, again: db.call(call)[0], best_effort=best_effort)
 
     @contextmanager
     def step_connection(self) -> Iterator[StepConnection]:
@@ -104,42 +94,34 @@ class PostgresDatabase:
 
         At most `connections` of these are open at a time, besides those of the store.
         """
-        with self._lock:
-            workers = self._open()
-        with workers.room_for_steps:
-            db = workers.pool.connect_for_step()
-            try:
-                yield db
-            finally:
-                db.close()
+        resources = self._check_open()
+        with resources.room_for_steps, closing(resources.pool.connect_for_step()) as db:
+            yield db
 
     async def close(self) -> None:
         """Finish what is under way and close all connections. The next call opens them again."""
-        if (workers := self._detach_workers()) is not None:
-            await asyncio.to_thread(workers.close)
+        with self._lock:
+            resources, self._resources = self._resources, self._start()
+        # Other event loops finish by themselves, and a connection is closed when it is returned.
+        idle = asyncio.Event()
+        resources.writer(asyncio.get_running_loop()).when_idle(idle.set)
+        await idle.wait()
+        await asyncio.to_thread(resources.readers.shutdown)
+        resources.pool.close()
 
     def close_at_exit(self) -> None:
         """Let writes finish for a moment. The readers have ended before exit hooks are called."""
         self._is_exiting = True
-        if (workers := self._detach_workers()) is not None:
-            workers.close_at_exit()
+        until = time.monotonic() + EXIT_GRACE
+        for writer in list(self._resources.writers.values()):
+            if writer.thread.is_alive():
+                writer.thread.join(max(until - time.monotonic(), 0))
+        self._resources.pool.close()
 
-    def _detach_workers(self) -> _Workers | None:
-        with self._lock:
-            workers, self._workers = self._workers, None
-            if workers is not None:
-                self._close_if_abandoned.detach()
-        return workers
-
-    def _open(self) -> _Workers:
+    def _check_open(self) -> _Resources:
         if self._is_exiting:
             raise StoreUnavailable("cannot use the store while the program is exiting")
-        if self._workers is None:
-            self._workers = _Workers(self._server, *self._settings)
-            # A database that is garbage collected without `close` still closes its connections.
-            self._close_if_abandoned = weakref.finalize(self, self._workers.pool.close)
-            self._close_if_abandoned.atexit = False  # at exit, `close_at_exit` does it
-        return self._workers
+        return self._resources
 
     # Connections may stay open while the process forks: the child does not use them.
 
@@ -148,49 +130,24 @@ class PostgresDatabase:
 
     def after_fork(self, *, in_child: bool) -> None:
         if in_child:  # threads are not inherited, and the connections belong to the parent
-            _INHERITED.append(self._workers)
-            self._lock, self._workers = threading.Lock(), None
+            _INHERITED.append(self._resources)
+            self._lock, self._resources = threading.Lock(), self._start()
         else:
             self._lock.release()
 
 
-class _Workers:
-    """The connections and threads of a database, from its first use until it is closed."""
+class _Resources:
+    """What a database uses until it is closed. Threads and connections start with the first use."""
 
-    def __init__(self, server: Server, schema: str, timeout: float, connections: int) -> None:
-        self.pool = ConnectionPool(server, schema, timeout, connections)
+    def __init__(self, dsn: str, schema: str, timeout: float, connections: int) -> None:
+        self.pool = ConnectionPool(dsn, schema, timeout, connections)
         # One connection is left to the writes, however long lists take.
         self.readers = ThreadPoolExecutor(connections - 1, thread_name_prefix="stepwell-postgres-read")
         self.room_for_steps = threading.BoundedSemaphore(connections)
-        self._writers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWriter] = weakref.WeakKeyDictionary()
+        self.writers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWriter] = weakref.WeakKeyDictionary()
 
     def writer(self, loop: asyncio.AbstractEventLoop) -> LoopWriter:
-        """Return the writer of the running loop."""
-        writer = self._writers.get(loop)
+        writer = self.writers.get(loop)
         if writer is None:
-            writer = self._writers[loop] = LoopWriter(self.pool)
+            writer = self.writers[loop] = LoopWriter(self.pool)
         return writer
-
-    def call(self, call: Call, *, asked: float | None = None, best_effort: bool = False) -> list[Row]:
-        return self.pool.use(lambda db, again: db.call(call), asked=asked, best_effort=best_effort)[0]
-
-    def close(self) -> None:
-        """Wait until the writes of all event loops and all reads are done, and close the connections."""
-        idle: list[Future[None]] = []
-        for loop, writer in list(self._writers.items()):
-            # A loop that does not run does nothing that could be waited for.
-            with suppress(RuntimeError):  # it was closed just now
-                if loop.is_running():
-                    done: Future[None] = Future()
-                    loop.call_soon_threadsafe(writer.when_idle, partial(done.set_result, None))
-                    idle.append(done)
-        wait(idle)
-        self.readers.shutdown()
-        self.pool.close()
-
-    def close_at_exit(self) -> None:
-        until = time.monotonic() + EXIT_GRACE
-        for writer in list(self._writers.values()):
-            if writer.thread is not None and writer.thread.is_alive():
-                writer.thread.join(max(until - time.monotonic(), 0))
-        self.pool.close()

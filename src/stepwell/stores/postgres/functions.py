@@ -351,7 +351,8 @@ BEGIN
     END IF;
     SELECT * INTO run FROM {schema}.runs WHERE run_id = of_run FOR UPDATE;
     stored := ARRAY(SELECT number FROM {schema}.commits WHERE commits.run = run.key);
-    going := ARRAY(SELECT n::bigint FROM jsonb_array_elements_text(changes->'remove') AS n WHERE n::bigint = ANY (stored));
+    going := ARRAY(SELECT n::bigint FROM jsonb_array_elements_text(changes->'remove') AS n
+        WHERE n::bigint = ANY (stored) AND n::bigint IS DISTINCT FROM inserted);
     SELECT coalesce(jsonb_agg(w), '[]'), array_agg((w->'number')::bigint) INTO written, changed
     FROM (
         SELECT w FROM jsonb_array_elements(changes->'replace') AS w

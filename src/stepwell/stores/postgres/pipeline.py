@@ -19,7 +19,7 @@ from psycopg.pq.abc import PGresult
 from psycopg.waiting import Ready, Wait
 
 from stepwell.stores.postgres.tables import FORMAT
-from stepwell.stores.postgres.values import Encoded
+from stepwell.stores.postgres.values import Encoded, Row
 
 if TYPE_CHECKING:
     from stepwell.stores.postgres.connection import Connection
@@ -55,8 +55,8 @@ class Call(NamedTuple):
     values: Encoded = ()
 
 
-def exchange(db: Connection, calls: Iterable[Call]) -> PQGen[list[PGresult]]:
-    """Send calls and return their results, once all of them are done.
+def exchange(db: Connection, calls: Iterable[Call]) -> PQGen[list[list[Row]]]:
+    """Send calls and return their rows, once all of them are done.
 
     Raises the first error, as a cursor would; then nothing was done, unless the connection broke.
     """
@@ -70,18 +70,18 @@ def exchange(db: Connection, calls: Iterable[Call]) -> PQGen[list[PGresult]]:
         ready = yield Wait.RW
         if ready and ready & Ready.R:
             server.consume_input()
-    results: list[PGresult] = []
+    answers: list[list[Row]] = []
     failed: PGresult | None = None
     # Only the end of the pipeline says that the transaction was committed.
     while (result := (yield from _fetch(db))).status != ExecStatus.PIPELINE_SYNC:
         if result.status == ExecStatus.TUPLES_OK:
-            results.append(result)
+            answers.append(db.rows(result))
         elif result.status == ExecStatus.FATAL_ERROR and failed is None:
             failed = result
     server.exit_pipeline_mode()
     if failed is not None:
         raise errors.error_from_result(failed)
-    return results
+    return answers
 
 
 def _fetch(db: Connection) -> PQGen[PGresult]:

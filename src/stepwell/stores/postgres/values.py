@@ -61,29 +61,32 @@ def _encode(value: object) -> bytes | None:
 
 
 def encode_append(record: Record, effects: CommitEffects) -> list[bytes | None]:
-    """Return the arguments of the function `append`."""
+    """Return the arguments of the function `append`. Written out, because every commit needs it."""
     entry = record.entry
-    return encode(
-        False,
-        entry.run_id,
-        run_hash(entry.run_id),
-        entry.number,
-        entry.checkpoint_id,
-        not says_its_place(entry),
-        entry.workflow,
-        entry.status,
-        entry.iteration,
-        entry.at,
-        entry.is_snapshot,
-        entry.outputs,
-        entry.latest_only,
-        record.body,
-        effects.drop_log_through,
-        effects.wake,
-        effects.fence,
-        effects.release,
-        plain_effects(effects) or None,
+    has_more = (
+        effects.consumed or effects.asked or effects.closed or effects.metadata or effects.drop_below or effects.reduced
     )
+    return [
+        b"f",
+        escape(entry.run_id).encode(),
+        b"%d" % run_hash(entry.run_id),
+        b"%d" % entry.number,
+        escape(entry.checkpoint_id).encode(),
+        b"f" if says_its_place(entry) else b"t",
+        escape(entry.workflow).encode(),
+        escape(entry.status).encode(),
+        b"%d" % entry.iteration,
+        escape(entry.at).encode(),
+        b"t" if entry.is_snapshot else b"f",
+        b"t" if entry.outputs else b"f",
+        b"t" if entry.latest_only else b"f",
+        record.body,
+        None if effects.drop_log_through is None else b"%d" % effects.drop_log_through,
+        None if effects.wake is None else effects.wake.encode(),
+        None if effects.fence is None else b"%d" % effects.fence,
+        b"t" if effects.release else b"f",
+        to_json(plain_effects(effects)) if has_more else None,
+    ]
 
 
 def plain_effects(effects: CommitEffects) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 The event loop sends and reads by itself: a thread in between would have to be woken, and would have
 to wake the loop. While a transaction is under way, further writes wait for the next one. Everything
-else is left to a thread: the first connection, large transactions, answers that do not come, and
-all errors.
+else is left to a thread: the first connection, large transactions, late answers, and all errors.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
+from functools import partial
+from typing import Any
 
+import psycopg
 from psycopg.abc import PQGen
-from psycopg.pq.abc import PGresult
 from psycopg.waiting import Ready, Wait
 
 from stepwell.errors import DurabilityError, StoreUnavailable
@@ -32,59 +32,35 @@ from stepwell.stores.thread_work import Awaited, wake_up
 # others' work.
 BATCH = 500  # calls
 LARGE = 2**18  # bytes; sending more would keep the event loop from its other work
+LATE = 1.0  # seconds after which a thread waits for an answer; a third of the limit if that is less
+UNUSED = 0.1  # seconds after which a loop returns a connection that it does not use
+
+Answer = PQGen[list[list[Row]]]
 
 
 class Write:
     """A call of a function that writes, and the caller that waits for it."""
 
-    __slots__ = ("_error", "again", "asked", "best_effort", "call", "load", "rows", "waiting")
+    __slots__ = ("again", "asked", "best_effort", "call", "load", "waiting")
 
-    def __init__(self, call: Call, *, holds_back: bool = False, best_effort: bool = False) -> None:
+    def __init__(self, call: Call, *, holds_back: bool, best_effort: bool) -> None:
         """Create a write. The first value of the call is `again`.
 
         With `holds_back`, a cancellation of the caller is held back until the write is done.
         """
-        self.call, self.best_effort = call, best_effort
+        self.call, self.best_effort, self.asked = call, best_effort, time.monotonic()
         self.waiting: Awaited[list[Row]] = Awaited(unbroken=holds_back)
-        self.load = sum(len(value) for value in call.values if value is not None)
-        self.asked = time.monotonic()
+        self.load = sum(map(len, filter(None, call.values)))
         self.again = False  # it may have been done already: it was sent, and the answer was lost
-        self.rows: list[Row] = []
-        self._error: Exception | None = None
 
     def to_send(self) -> Call:
-        return Call(self.call.statement, (b"t", *self.call.values[1:])) if self.again else self.call
+        return Call(self.call.statement, [b"t", *self.call.values[1:]]) if self.again else self.call
 
     def fail(self, error: DurabilityError) -> None:
         """Set the error, as a copy: one exception raised in several tasks would mix their tracebacks."""
-        self._error = type(error)(str(error))
-        self._error.__cause__ = error
-
-    def settle(self) -> None:
-        """Hand the rows or the error to the caller. Does not wake it."""
-        if self._error is not None:
-            self.waiting.set_exception(self._error)
-        else:
-            self.waiting.set_result(self.rows)
-
-
-class Transaction(NamedTuple):
-    """Writes that were sent together, and their answer, for which somebody waits."""
-
-    db: Connection
-    batch: list[Write]
-    answer: PQGen[list[PGresult]]
-
-    def finish(self, pool: ConnectionPool, results: list[PGresult]) -> None:
-        for write, result in zip(self.batch, results, strict=True):
-            write.rows = self.db.rows(result)
-        pool.note_answer()
-        pool.give_back(self.db)
-
-    def give_up(self, pool: ConnectionPool, error: Exception) -> None:
-        pool.discard(self.db, error)
-        for write in self.batch:
-            write.again = True
+        copy = type(error)(str(error))
+        copy.__cause__ = error
+        self.waiting.set_exception(copy)
 
 
 class LoopWriter:
@@ -96,140 +72,154 @@ class LoopWriter:
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._waiting: deque[Write] = deque()
-        self._is_busy = False
+        self._batch: list[Write] = []  # of the transaction that is under way
+        self._answer: Answer | None = None  # to it, if the loop has sent it
+        self._db: Connection | None = None
+        self._sent = 0.0
         self._when_idle: list[Callable[[], object]] = []
-        self.thread: threading.Thread | None = None  # the last one that was started
+        self.thread = threading.Thread()  # the last one that was started
 
     def submit(self, write: Write) -> None:
         self._waiting.append(write)
-        if not self._is_busy:
+        if not self._batch:
             self._send_next()
 
     def when_idle(self, notify: Callable[[], object]) -> None:
-        """Call `notify` once everything that was submitted is done."""
+        """Call `notify` once everything that was submitted is done, and no connection is held."""
         self._when_idle.append(notify)
-        if not self._is_busy:
+        if not self._batch:
             self._send_next()
 
     def _send_next(self) -> None:
-        batch, load = list[Write](), 0
-        while self._waiting and len(batch) < BATCH and (not batch or load + self._waiting[0].load <= LARGE):
-            batch.append(self._waiting.popleft())
-            load += batch[-1].load
-        self._is_busy = bool(batch)
-        if not batch:
-            notifications, self._when_idle = self._when_idle, []
-            for notify in notifications:
-                notify()
-            return
-        db = None if load > LARGE else self._pool.take_idle()
-        if db is None:
-            self._start_thread(batch)
-        else:
-            self._send(Transaction(db, batch, exchange(db, [write.to_send() for write in batch])))
+        self._batch, load = [], 0
+        while self._waiting and len(self._batch) < BATCH and (not load or load + self._waiting[0].load <= LARGE):
+            self._batch.append(self._waiting.popleft())
+            load += self._batch[-1].load
+        if self._batch and (load > LARGE or not self._send()):
+            self._start_thread(lambda: False)
+        while self._when_idle and not self._batch:
+            if self._db is not None:
+                self._pool.give_back(self._let_go())
+            self._when_idle.pop()()
 
     # ---------------------------------------------------------------- in the event loop
 
-    def _send(self, under_way: Transaction) -> None:
-        db, loop, self._is_sending = under_way.db, asyncio.get_running_loop(), False
-        db.start_wait(unchecked=db.watchdog.suspect_after)
-        try:
-            loop.add_reader(db.pgconn.socket, self._advance, under_way, Ready.R)
-        except NotImplementedError:  # a loop that watches no sockets
-            self._start_thread(under_way.batch, under_way)
-            return
-        self._timer = loop.call_later(db.watchdog.suspect_after, self._hand_over, under_way)
-        self._advance(under_way, None)
+    def _send(self) -> bool:
+        """Send the batch; False if no connection is ready.
 
-    def _advance(self, under_way: Transaction, ready: Ready | None) -> None:
+        The connection is held while writes follow each other: to watch a socket anew for each costs
+        as much as everything else here.
+        """
+        loop = asyncio.get_running_loop()
+        self._sent = loop.time()
+        if self._db is None:
+            self._db = self._pool.take_idle(loop)
+            if self._db is None:
+                return False
+            self._socket = self._db.pgconn.socket
+            loop.add_reader(self._socket, self._advance, Ready.R)
+            loop.call_later(UNUSED, self._check, self._db)
+        self._answer = exchange(self._db, [write.to_send() for write in self._batch])
+        self._advance(None)
+        return True
+
+    def _advance(self, ready: Any) -> None:
         """Send or read what is possible without waiting. Called by the loop."""
+        if self._answer is None:  # nothing is under way: the server has closed the connection
+            self._pool.discard(self._let_go(), psycopg.OperationalError("closed by the server"))
+            return
         try:
-            wanted = under_way.answer.send(ready)  # type: ignore[arg-type] # the first time, it must be None
+            if self._answer.send(ready) & Wait.W:  # the buffer of the socket is full: to send the rest would block
+                self._leave_to_thread()
         except StopIteration as end:
-            self._stop_watching(under_way)
-            self._finish(under_way, end.value)
+            self._finish(end.value)
         except Exception as error:  # noqa: BLE001 - the thread finds out what it is, and says so
-            self._stop_watching(under_way)
-            under_way.give_up(self._pool, error)
-            self._start_thread(under_way.batch)
-        else:
-            if bool(wanted & Wait.W) != self._is_sending:
-                self._watch_for_sending(under_way)
+            self._give_up(self._let_go(), error)
+            self._start_thread(lambda: False)
 
-    def _watch_for_sending(self, under_way: Transaction) -> None:
-        loop, self._is_sending = asyncio.get_running_loop(), not self._is_sending
-        if self._is_sending:
-            loop.add_writer(under_way.db.pgconn.socket, self._advance, under_way, Ready.W)
-        else:
-            loop.remove_writer(under_way.db.pgconn.socket)
-
-    def _stop_watching(self, under_way: Transaction) -> None:
-        self._timer.cancel()
-        asyncio.get_running_loop().remove_reader(under_way.db.pgconn.socket)
-        if self._is_sending:
-            self._watch_for_sending(under_way)
-
-    def _finish(self, under_way: Transaction, results: list[PGresult]) -> None:
-        under_way.finish(self._pool, results)
+    def _finish(self, answers: list[list[Row]]) -> None:
+        batch, self._answer = self._batch, None
+        _hand_over(batch, answers)
+        self._pool.note_answer()
         # First the next transaction: the server works while the callers do.
         self._send_next()
-        for write in under_way.batch:
-            write.settle()
+        for write in batch:
             write.waiting.wake_up_here()
 
-    def _hand_over(self, under_way: Transaction) -> None:
-        """Let a thread wait for an answer that is late. The server is asked what it does."""
-        self._stop_watching(under_way)
-        self._start_thread(under_way.batch, under_way)
+    def _check(self, db: Connection) -> None:
+        """Look from time to time whether the answer is late, or the connection is not used any more."""
+        loop = asyncio.get_running_loop()
+        if db is not self._db:
+            return
+        seconds = loop.time() - self._sent
+        if self._answer is None and seconds >= UNUSED:
+            self._pool.give_back(self._let_go())
+        elif self._answer is not None and seconds >= min(LATE, self._pool.limit / 3):
+            self._leave_to_thread()
+        else:
+            loop.call_later(UNUSED, self._check, db)
+
+    def _let_go(self) -> Connection:
+        asyncio.get_running_loop().remove_reader(self._socket)
+        db, self._db, self._answer = self._db, None, None
+        return db
 
     # ---------------------------------------------------------------- in a thread
 
-    def _start_thread(self, batch: list[Write], under_way: Transaction | None = None) -> None:
-        self.thread = threading.Thread(
-            target=self._work, args=(batch, under_way), name="stepwell-postgres-write", daemon=True
-        )
+    def _leave_to_thread(self) -> None:
+        """Let a thread wait for the answer."""
+        answer = self._answer
+        self._start_thread(partial(self._wait_for, self._let_go(), answer))
+
+    def _start_thread(self, wait: Callable[[], bool]) -> None:
+        self.thread = threading.Thread(target=self._work, args=(wait,), name="stepwell-postgres-write", daemon=True)
         try:
             self.thread.start()
-        except RuntimeError as error:  # the interpreter is shutting down and starts no threads
-            for write in batch:
-                write.fail(StoreUnavailable(f"cannot use the store while the program is exiting: {error}"))
-            self._settle(batch)
+        except RuntimeError:  # the interpreter is shutting down and starts no threads
+            self._work(wait)
 
-    def _work(self, batch: list[Write], under_way: Transaction | None) -> None:
-        if under_way is None or not _wait_for(under_way, self._pool):
+    def _work(self, wait: Callable[[], bool]) -> None:
+        batch = self._batch
+        if not wait():
             write_batch(batch, self._pool)
-        self._settle(batch)
-
-    def _settle(self, batch: list[Write]) -> None:
         with suppress(RuntimeError):  # the loop was closed, so nobody waits there any more
             batch[0].waiting.loop.call_soon_threadsafe(self._send_next)
-        for write in batch:
-            write.settle()
         wake_up(write.waiting for write in batch)
 
+    def _wait_for(self, db: Connection, answer: Answer) -> bool:
+        """Wait for the answer to what the loop has sent; return whether it came."""
+        try:
+            _hand_over(self._batch, db.wait(answer))
+        except Exception as error:  # noqa: BLE001 - what it is shows when the calls are sent again
+            self._give_up(db, error)
+            return False
+        self._pool.note_answer()
+        self._pool.give_back(db)
+        return True
 
-def _wait_for(under_way: Transaction, pool: ConnectionPool) -> bool:
-    """Wait for the answer to what an event loop has sent; return whether it came."""
-    try:
-        under_way.finish(pool, under_way.db.resume_wait(under_way.answer))
-    except Exception as error:  # noqa: BLE001 - what it is shows when the calls are sent again
-        under_way.give_up(pool, error)
-        return False
-    return True
+    def _give_up(self, db: Connection, error: Exception) -> None:
+        self._pool.discard(db, error)
+        for write in self._batch:
+            write.again = True
+
+
+def _hand_over(batch: list[Write], answers: list[list[Row]]) -> None:
+    """Hand the rows of each call to its caller. Does not wake it."""
+    for write, rows in zip(batch, answers, strict=True):
+        write.waiting.set_result(rows)
 
 
 def write_batch(batch: list[Write], pool: ConnectionPool) -> None:
     """Send calls as one transaction, waiting. If one of them makes it fail, send each by itself."""
 
-    def send(db: Connection, again: bool) -> list[list[Row]]:
+    def send(db: Connection, again: bool) -> None:
         for write in batch:
             write.again = write.again or again
-        return db.call(*[write.to_send() for write in batch])
+        _hand_over(batch, db.call(*(write.to_send() for write in batch)))
 
     asked, best_effort = min(write.asked for write in batch), all(write.best_effort for write in batch)
-    in_doubt = any(write.again for write in batch)
     try:
-        answers = pool.use(send, asked=asked, best_effort=best_effort, in_doubt=in_doubt)
+        pool.use(send, asked=asked, best_effort=best_effort, in_doubt=any(write.again for write in batch))
     except DurabilityError as error:
         # Errors of the server hit all calls alike. Only an error in the data of one call is worth a
         # second try.
@@ -239,6 +229,3 @@ def write_batch(batch: list[Write], pool: ConnectionPool) -> None:
     except Exception as error:  # noqa: BLE001 - the callers must get an error, not wait forever
         for write in batch:
             write.fail(StoreUnavailable(repr(error)))
-    else:
-        for write, rows in zip(batch, answers, strict=True):
-            write.rows = rows
