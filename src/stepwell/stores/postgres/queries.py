@@ -115,7 +115,9 @@ class Search:
 
     def where(self, **conditions: object) -> str:
         """Return a condition for each column that must have a value."""
-        return self.all_of(*(f"r.{name} = {self.bind(value)}" for name, value in conditions.items() if value is not None))
+        return self.all_of(
+            *(f"r.{name} = {self.bind(value)}" for name, value in conditions.items() if value is not None)
+        )
 
     @staticmethod
     def all_of(*conditions: str) -> str:
@@ -182,9 +184,7 @@ def _run_conditions(search: Search, run_filter: RunFilter, by: str) -> Iterator[
             yield f"{column} {operator} {search.bind(value)}"
 
 
-def checkpoints_query(
-    search: Search, criteria: CheckpointFilter, before: Entry | None, limit: int | None
-) -> str:
+def checkpoints_query(search: Search, criteria: CheckpointFilter, before: Entry | None, limit: int | None) -> str:
     """Return the query for a page of checkpoints, latest first, as `Index.checkpoints` promises."""
     of_run = search.where(workflow=criteria.workflow, run_id=criteria.run_id)
     of_commit = [search.starts_with("c.checkpoint_id", criteria.prefix)] if criteria.prefix else []

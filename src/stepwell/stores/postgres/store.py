@@ -13,7 +13,14 @@ import msgspec
 from stepwell.errors import CheckpointCorrupt, CommitConflict
 from stepwell.storage import clock
 from stepwell.storage.checked_reads import damage_error
-from stepwell.storage.conflicts import check_chain, check_fence, check_follows, check_workflow, follower_error, newest_error
+from stepwell.storage.conflicts import (
+    check_chain,
+    check_fence,
+    check_follows,
+    check_workflow,
+    follower_error,
+    newest_error,
+)
 from stepwell.storage.filters import (
     ANY_CHECKPOINT,
     ANY_REQUEST,
@@ -151,9 +158,7 @@ class PostgresStore:
     async def _take_lease(self, run_id: str, owner: Owner, seconds: float, *, reads: bool) -> list[Row]:
         dead: dict[str, Any] | None = None
         while True:
-            values = encode(
-                _FIRST_TIME, run_id, run_hash(run_id), asdict(owner), seconds, _clock_ahead(), dead, reads
-            )
+            values = encode(_FIRST_TIME, run_id, run_hash(run_id), asdict(owner), seconds, _clock_ahead(), dead, reads)
             parts = await self._db.write(self._acquire, values)
             kind, _, holder = parts[0][:3]
             if kind != "holder":
