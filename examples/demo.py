@@ -33,6 +33,7 @@ from stepwell import (
     handler,
     response_handler,
 )
+from stepwell.workflows import status_word
 
 HOME = Path(".demo")
 RESEARCHERS = {"weather": 0.3, "museums": 0.5, "trains": 0.7, "hotels": 3.0, "restaurants": 3.2}  # seconds of work
@@ -162,7 +163,7 @@ def build() -> Workflow:
 async def drive(run_id: str) -> None:
     """Start or resume the run, in the first two child processes: it is the same call."""
     result = await build().run("Lisbon", run_id=run_id)
-    print(f"  the run is {result.get_final_state().value}", flush=True)
+    print(f"  the run is {status_word(result.get_final_state())}", flush=True)
     if result.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
         await asyncio.sleep(60)  # until it is killed; the run itself is on disk
 
@@ -173,7 +174,7 @@ async def answer(run_id: str, publish: bool) -> None:
     (request,) = await SQLiteCheckpointStorage(HOME / "runs.db").pending_requests(run_id=run_id)
     print(f"  {request.executor_id} requests a {request.response_type}", flush=True)
     result = await workflow.run(run_id=run_id, responses={request.request_id: {"publish": publish}})
-    print(f"  the run is {result.get_final_state().value}; its output:")
+    print(f"  the run is {status_word(result.get_final_state())}; its output:")
     print(result.get_outputs()[0], flush=True)
 
 
@@ -190,7 +191,7 @@ def main() -> int:
     say("2", f"Process {child.pid} was killed with SIGKILL while {len(RESEARCHERS) - done} of them were still working.")
     say("3", "A new process resumes the run, right there inside the research. Then the run asks a human.")
     with start("--drive", run_id) as second:
-        relay(second, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS.value)
+        relay(second, "the run is waiting")
         second.send_signal(signal.SIGKILL)
     say("4", f"Process {second.pid} was killed too, while the run waits. A third one brings the answer.")
     with start("--answer", run_id, "yes" if ask_human() else "no") as third:

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from stepwell import SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
-from stepwell.workflows import RunHandle
+from stepwell.workflows import RunHandle, status_word
 
 reached = asyncio.Event()
 rocks = {"first": 3, "again": 0}  # the depth at which each program stops
@@ -47,7 +47,7 @@ async def second_program(storage: SQLiteCheckpointStorage, child: asyncio.subpro
     await child.wait()
     workflow = build(storage, 0)
     handle = workflow.attach("well")
-    print(f"the first program exited with {child.returncode}; the run it left is {await handle.status()}")
+    print(f"the first program exited with {child.returncode}; the run it left is {status_word(await handle.status())}")
     async for event in handle.events():
         if event.type == "output":
             print(f"  output: {event.data}{' (from the history)' if event.replayed else ''}")
@@ -60,7 +60,7 @@ async def second_program(storage: SQLiteCheckpointStorage, child: asyncio.subpro
     rocks["again"] = 15
     await handle.send(14)
     await reached.wait()
-    print(f"  {await workflow.attach('well').cancel()}")
+    print(f"  {status_word(await workflow.attach('well').cancel())}")
 
     print("resumed, with nothing done twice:")
     rocks["again"] = 0

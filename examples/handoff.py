@@ -13,6 +13,7 @@ from pathlib import Path
 from stepwell import Message, SQLiteCheckpointStorage, Workflow, WorkflowRunState
 from stepwell.agents import Calls, ScriptedAgent
 from stepwell.orchestrations import HandoffAgentUserRequest, HandoffBuilder
+from stepwell.workflows import status_word
 
 CUSTOMER = ["The red one.", "No, thank you. Goodbye."]
 
@@ -63,7 +64,7 @@ async def main(database: Path) -> None:
         responses = {request.request_id: HandoffAgentUserRequest.create_response(reply)}
         # A new workflow object, as after a restart: everything it needs is in the database.
         stream = build(database).run(run_id="lamp", responses=responses, stream=True)
-    print(f"the run is {result.get_final_state().value}")
+    print(f"the run is {status_word(result.get_final_state())}")
 
 
 if __name__ == "__main__":

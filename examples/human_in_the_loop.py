@@ -55,7 +55,7 @@ def build(storage: SQLiteCheckpointStorage) -> Workflow:
 async def ask(storage: SQLiteCheckpointStorage) -> None:
     for expense in (Expense("a train ticket", 40), Expense("a boat", 90_000)):
         result = await build(storage).run(expense, run_id=expense.what)
-        print(f"  {expense.what}: {result.get_final_state()}")
+        print(f"  {expense.what}: {len(result.get_request_info_events())} open request")
 
 
 async def answer(storage: SQLiteCheckpointStorage) -> None:

@@ -8,6 +8,7 @@ to `run`.
 import asyncio
 
 from stepwell import CheckpointStorage, InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
+from stepwell.workflows import status_word
 
 
 @executor
@@ -39,7 +40,7 @@ async def main() -> None:
             break  # leaving the stream stops the run at its last commit
     head = await storage.get_latest(run_id="tides")
     assert head is not None
-    print(f"left after superstep {head.iteration_count}, state {head.status}")
+    print(f"left after superstep {head.iteration_count}: the run is {status_word(head.status)}")
 
     result = await workflow.run(checkpoint_id=head.checkpoint_id)
     print(f"same object, from the head: run {result.run_id!r}, {result.get_outputs()}")

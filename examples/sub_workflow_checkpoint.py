@@ -72,7 +72,7 @@ def build(storage: SQLiteCheckpointStorage) -> Workflow:
 async def main(storage: SQLiteCheckpointStorage) -> None:
     waiting = await build(storage).run("lamp", run_id="lamp")
     (question,) = waiting.get_request_info_events()
-    print(f"{question.source_executor_id} asks about {question.data}: {waiting.get_final_state()}")
+    print(f"{question.source_executor_id} asks about {question.data}")
     here = await storage.get_latest(run_id="lamp")
     assert here is not None
     print("approved, with new workflow objects:")

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from stepwell import SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
+from stepwell.workflows import status_word
 
 
 @executor(id="fill")
@@ -51,7 +52,7 @@ async def tea(storage: SQLiteCheckpointStorage) -> None:
 async def book(storage: SQLiteCheckpointStorage) -> None:
     """Park a run: `run` returns at once, and the storage knows when the run is due."""
     result = await library(storage).run("Ada", run_id="ada")
-    print(f"  {result.get_final_state()}, sleeps: {result.wakes_at is not None}")
+    print(f"  the run is {status_word(result.get_final_state(), wake=result.wakes_at)}")
     print(f"  due now: {[due.run_id for due in await storage.due_runs()]}")
     later = datetime.now(UTC) + timedelta(days=4)
     # A scheduler would call `await library(storage).run(run_id=due.run_id)` for each of them.

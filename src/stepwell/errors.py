@@ -18,7 +18,7 @@ StepwellError
 │   │   ├── ResponseRejected
 │   │   └── RequestExpired
 │   └── PrivateMissing
-└── DurabilityError          stored data cannot be trusted or reached    → operate
+└── DurabilityError          stored data cannot be trusted or reached    → fix the storage or the deployment
     ├── CheckpointMissing
     ├── CheckpointCorrupt
     │   └── CannotUnseal     the key is missing or wrong                 → provide the key

@@ -72,15 +72,15 @@ async def test_every_run_has_a_verdict_and_nothing_is_changed(everywhere: Any) -
     before = await storage.list_checkpoint_ids()
     same = await check(storage, desk(storage))
     assert {run.run_id: run.verdict for run in same.runs} == {"waits": "compatible", "failed": "compatible"}
-    assert (same.stranded, same.migrating, len(same.compatible)) == ((), (), 2)
+    assert (same.incompatible, same.migrating, len(same.compatible)) == ((), (), 2)
     renamed = await check(storage, desk(storage, "front"), every=True)
     assert {run.run_id: run.verdict for run in renamed.runs} == {
-        "waits": "stranded",
+        "waits": "incompatible",
         "failed": "compatible",  # what asked is gone, and has nothing to do with it any more
-        "stopped": "stranded",
+        "stopped": "incompatible",
         "done": "compatible",
     }
-    (waits,) = [run for run in renamed.stranded if run.run_id == "waits"]
+    (waits,) = [run for run in renamed.incompatible if run.run_id == "waits"]
     assert waits.why == ("executor 'desk' was removed, but its request 'is it waits?' is open",)
     step = Migration(2).rename_executor("desk", "front")
     migrating = await check(storage, desk(storage, "front", migrations=[step]))
@@ -136,7 +136,7 @@ async def test_values_that_this_code_cannot_read_strand_a_run() -> None:
     assert [run.verdict for run in (await check(storage, workflow)).runs] == ["compatible"]
     register_checkpoint_type(_loan())  # rolled back to version 1
     (run,) = (await check(storage, workflow)).runs
-    assert (run.verdict, "version 2" in run.why[0], "$.state.value" in run.why[0]) == ("stranded", True, True)
+    assert (run.verdict, "version 2" in run.why[0], "$.state.value" in run.why[0]) == ("incompatible", True, True)
 
 
 async def test_a_run_with_no_supersteps_left_is_told() -> None:
@@ -156,7 +156,7 @@ async def test_a_run_with_no_supersteps_left_is_told() -> None:
         await counting(100).run(1, run_id="r")
     (run,) = (await check(storage, counting(4))).runs
     assert run.why == ("it has made 4 supersteps since its last input, and the limit is 4",)
-    assert (await check(storage, counting(5))).stranded == ()
+    assert (await check(storage, counting(5))).incompatible == ()
 
 
 def around(inner: Workflow, storage: Any) -> Workflow:
@@ -171,8 +171,8 @@ async def test_runs_inside_are_looked_at_where_the_run_around_left_them() -> Non
     changed = await check(storage, around(desk(None, "front"), storage))
     words = "executor 'desk' was removed, but its request 'is it x?' is open"
     assert [(run.run_id, run.verdict, run.why) for run in sorted(changed.runs, key=lambda run: run.run_id)] == [
-        ("fork", "stranded", (words,)),
-        ("r", "stranded", (words,)),
+        ("fork", "incompatible", (words,)),
+        ("r", "incompatible", (words,)),
     ]
     step = Migration(2).rename_executor("desk", "front")
     migrating = await check(storage, around(desk(None, "front", migrations=[step]), storage))
@@ -198,8 +198,8 @@ async def test_a_run_inside_that_is_under_way_is_looked_at() -> None:
 
     with pytest.raises(HandlerFailed):
         await around(failing(True), storage).run("x", run_id="r")
-    assert (await check(storage, around(failing(False), storage))).stranded == ()
-    (run,) = (await check(storage, around(failing(False, "end"), storage))).stranded
+    assert (await check(storage, around(failing(False), storage))).incompatible == ()
+    (run,) = (await check(storage, around(failing(False, "end"), storage))).incompatible
     assert run.why == ("executor 'last' was removed, but a message from 'first' is in flight to it",)
 
 
@@ -215,6 +215,6 @@ async def test_agents_by_name_that_were_begun_with_other_edges_are_told() -> Non
         return builder.build()
 
     await named(("a", "b"), ("b", "c")).run("x", run_id="r")
-    assert (await check(storage, named(("a", "b"), ("b", "c")).workflow)).stranded == ()
-    (run,) = (await check(storage, named(("a", "b"), ("a", "c")).workflow)).stranded
+    assert (await check(storage, named(("a", "b"), ("b", "c")).workflow)).incompatible == ()
+    (run,) = (await check(storage, named(("a", "b"), ("a", "c")).workflow)).incompatible
     assert any("is gone" in words for words in run.why)

@@ -64,7 +64,7 @@ def test_a_key_of_the_state_can_go() -> None:
         ({"set": {"a.b.-1": 1}}, "a list of 3"),
         ({"set": {"a.b.²": 1}}, "a list of 3"),
         ({"add": {"a.b.4": 1}}, "a list of 3"),
-        ({"set": {"a.c.d": 1}}, "state 'a.c' is null, which contains nothing"),
+        ({"set": {"a.c.d": 1}}, "state 'a.c' is null, which is not a mapping or a list"),
         ({"add": {"a.c": 1}}, "state 'a.c' already exists; use set to replace it"),
         ({"set": {"": 1}}, "a path is a string"),
         ({"set": {"a..b": 1}}, "an empty key"),

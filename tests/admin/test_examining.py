@@ -26,8 +26,8 @@ from stepwell.admin.transfer.exporter import export_run
 from stepwell.admin.transfer.importer import import_run
 from stepwell.admin.transfer.run_copy import PARTLY_HERE
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.filters import EVERY_RUN
-from stepwell.storage.stored_values import Record, RunEntry, Wake
+from stepwell.storage.filters import ANY_RUN, EVERY_RUN, RunFilter
+from stepwell.storage.stored_values import NO_EFFECTS, Record, RunEntry, Wake
 from stepwell.stores.memory.store import MemoryStore
 from tests.support.golden_later import build_nested, build_sleeping
 from tests.support.golden_workflow import GIVEN, build, build_asking
@@ -72,8 +72,8 @@ async def test_a_store_that_is_whole(every: Any) -> None:
         every, workflows=[build_asking(every), build_nested(every), build(every, broken=False)]
     )
     assert findings == []
-    assert (seen.runs, seen.questions, seen.signals) == (7, 2, 0)
-    assert seen.records == sum(seen.formats.values()) == len(await every._store.entries())
+    assert (seen.runs, seen.requests, seen.signals) == (7, 2, 0)
+    assert seen.records == sum(seen.formats.values()) == len(await every._store.checkpoints())
     assert seen.log_entries >= 2
     assert seen.bytes > 1000
     assert seen.records_per_second > 0
@@ -92,7 +92,7 @@ async def test_damaged_records_and_letters_are_found_each(every: Any) -> None:
     raw = every._store.inner
     for number in (1, 3):
         [record] = await raw.history("done", after=number - 1, upto=number)
-        await raw.put(Record(record.entry, record.body.replace(b'"place"', b'"plaec"')))
+        await raw.rewrite("done", replace=[Record(record.entry, record.body.replace(b'"place"', b'"plaec"'))])
     await raw.send("waiting", "answer/0/x/y", b'{"format":1}')
     findings, seen = await looked(every)
     broken = [one.number for one in findings if one.run_id == "done" and "its checksum does not match" in one.what]
@@ -105,12 +105,12 @@ async def test_damaged_records_and_letters_are_found_each(every: Any) -> None:
 async def test_what_lists_say_and_heads_do_not_is_found() -> None:
     storage = InMemoryCheckpointStorage()
     await fill(storage)
-    head = await storage._store.head("waiting")
-    assert head is not None
-    await storage._store.put(Record(replace(head.entry, status="IDLE"), head.body))  # and nothing is asked
+    head = (await storage._store.read("waiting"))[-1]
+    wrong = Record(replace(head.entry, status="IDLE"), head.body)
+    await storage._store.rewrite("waiting", insert=wrong, effects=NO_EFFECTS)  # and nothing is asked
     words = " ".join(one.what for one in (await looked(storage))[0])
     assert "does not match its content" in words
-    await storage._store.put(head)
+    await storage._store.rewrite("waiting", insert=head, effects=NO_EFFECTS)
     assert [one.what for one in (await looked(storage))[0]] == [
         "the list of open requests and the head of the run disagree on golden question"
     ]
@@ -173,7 +173,7 @@ async def test_runs_that_cannot_go_on_are_found_and_why() -> None:
     await storage._store.drop("done")
     data = await export_run(storage, "failed", without=["messages"])
     await storage._store.drop("failed")
-    await import_run(storage, data, to_look_at=True)
+    await import_run(storage, data, inspect_only=True)
     found = {
         (one.run_id, one.severity, one.what.partition(",")[0].partition(":")[0]) for one in (await looked(storage))[0]
     }
@@ -206,7 +206,7 @@ async def test_an_import_that_was_cut_short_is_found() -> None:
     await there._store.drop("waiting")
     head = (await storage._store.history("waiting"))[0]
     await there._store.send("waiting", PARTLY_HERE, b"{}")
-    await there._store.put(head)
+    await there._store.rewrite("waiting", insert=head, effects=NO_EFFECTS)
     assert "its import was interrupted" in (await looked(there))[0][0].what
 
 
@@ -227,8 +227,8 @@ class Moving(MemoryStore):
         self._where = where
         self.then: Callable[[], Awaitable[object]] | None = None
 
-    async def runs(self, **asked: Any) -> list[RunEntry]:
-        found = await super().runs(**asked)
+    async def runs(self, run_filter: RunFilter = ANY_RUN, **asked: Any) -> list[RunEntry]:
+        found = await super().runs(run_filter, **asked)
         await self._move("runs")
         return found
 

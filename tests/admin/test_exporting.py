@@ -42,10 +42,11 @@ from stepwell import (
 from stepwell.admin.doctor.examination import Finding, examine
 from stepwell.admin.transfer.exporter import export_run, export_to
 from stepwell.admin.transfer.importer import ImportRefused, import_from, import_run
-from stepwell.storage.filters import EVERY_RUN
+from stepwell.storage.filters import EVERY_RUN, CheckpointFilter
 from stepwell.storage.integrity import VerifiedStore
 from stepwell.storage.lease import this_process
 from stepwell.testing import Crash, CrashingStore
+from stepwell.testing.store_rules.samples import logged
 from tests.support.nesting import IDLE, WAITING, Asker, Book, Ok
 from tests.support.postgres_server import dsn, fresh_schema
 
@@ -127,7 +128,7 @@ async def killed(storage: Any, running: Any, run_id: str) -> None:
     """The run is gone in the middle of a superstep: one worker is done, the other has only paid."""
     place = 0 if run_id == "fork" else 1
     task = asyncio.ensure_future(running)
-    while len(await storage._store.read_log(run_id, place)) < 3:  # noqa: ASYNC110 - a store has no event for that
+    while len(await logged(storage._store, run_id, place)) < 3:  # noqa: ASYNC110 - a store has no event for that
         await asyncio.sleep(0.001)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -257,7 +258,9 @@ async def test_one_that_is_there_is_left_alone_if_it_is_the_same_and_refused_if_
     assert (await import_run(storage, data)).records == 2
     assert (await import_run(storage, data)).runs == ()
     await build_work(storage, book).run(run_id="r")
-    with pytest.raises(RunError, match="run 'r' already exists in this store, and is not the one in the exported run"):
+    with pytest.raises(
+        RunError, match="run 'r' already exists in this store, with other content than in the exported run"
+    ):
         await import_run(storage, data)
     await build_work(a, Book()).run(run_id="r")  # the same, as far as anybody can see, at another time
     with pytest.raises(RunError, match="already exists"):
@@ -304,7 +307,7 @@ async def test_an_import_that_is_cut_short_anywhere_is_not_resumed_and_is_made_g
                 break
             except Crash:
                 pass
-        if await b._store.head("r") is not None:
+        if await b._store.run("r") is not None:
             with pytest.raises(CheckpointCorrupt, match="this run is only partly here: import it again"):
                 await build_nested(b, book).run(run_id="r")
             with pytest.raises(CheckpointCorrupt, match="is incomplete"):
@@ -348,7 +351,7 @@ async def test_two_imports_of_one_run_are_not_in_each_others_way() -> None:
         return fence
 
     inner.acquire = acquire
-    with pytest.raises(ImportRefused, match="was created in this store meanwhile; import it again"):
+    with pytest.raises(ImportRefused, match="was created in this store during the import; import it again"):
         await import_run(late, data)
     assert (await late.list_runs())[0].status is IDLE
 
@@ -361,7 +364,7 @@ async def test_a_sealed_run_is_written_open_only_if_that_is_asked_for(tmp_path: 
     data = await export_run(sealed, "r", unsealed=True)
     other = SQLiteCheckpointStorage(tmp_path / "b.db", seal=Seal(KEY, "k"))
     await import_run(other, data)
-    assert (await other._store.inner.head("r")).body.startswith(b'{"sealed":')  # type: ignore[attr-defined]
+    assert (await other._store.inner.read("r"))[-1].body.startswith(b'{"sealed":')  # type: ignore[attr-defined]
     assert (await build_work(other, Book()).run(run_id="r")).get_final_state() == IDLE
     await sealed.close()
     await other.close()
@@ -376,7 +379,7 @@ async def test_private_values_are_removed_and_the_run_can_only_be_looked_at(stor
     assert json.loads(text.splitlines()[0])["redacted"] == ["state.token.secret", "messages", "outputs", "steps"]
     with pytest.raises(RunError, match=r"without state.token.secret, .*cannot be resumed; to import it for inspection"):
         await import_run(storage, data)
-    assert (await import_run(storage, data, to_look_at=True)).redacted[1] == "messages"
+    assert (await import_run(storage, data, inspect_only=True)).redacted[1] == "messages"
     head = await storage.get_latest(run_id="r")
     assert head.to_dict()["state"] == {"token": {"secret": {"$": "removed"}}}
     for how in ({"run_id": "r"}, {"checkpoint_id": head.checkpoint_id, "run_id": "fork"}):
@@ -490,13 +493,13 @@ async def test_outputs_that_outlived_their_checkpoints_go_along(storage: Any) ->
         .build()
     )
     outputs = (await flow.run(1, run_id="r")).get_outputs()
-    entries = await a._store.entries(run_id="r")
+    entries = await a._store.checkpoints(CheckpointFilter(run_id="r"))
     assert len(entries) < 150
     assert not entries[0].is_snapshot
     await import_run(storage, await export_run(a, "r"))
-    assert sorted(await storage._store.entries(run_id="r"), key=lambda one: one.number) == entries
+    assert await storage._store.checkpoints(CheckpointFilter(run_id="r")) == entries
     assert (await flow.run(run_id="r", checkpoint_storage=storage)).get_outputs() == outputs
-    await import_run(InMemoryCheckpointStorage(), await export_run(a, "r", without=["outputs"]), to_look_at=True)
+    await import_run(InMemoryCheckpointStorage(), await export_run(a, "r", without=["outputs"]), inspect_only=True)
     await storage.close()
 
 

@@ -115,4 +115,4 @@ async def test_whole_ids_cost_the_same_however_much_is_stored(storage: Any) -> N
     storage._store = Watched(storage._store)
     await find_run(storage, "run-3")
     await find_checkpoint(storage, "run-3@1")
-    assert not {"runs", "entries"} & set(asked)
+    assert not {"runs", "checkpoints"} & set(asked)

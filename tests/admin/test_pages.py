@@ -107,7 +107,7 @@ async def test_open_questions_are_on_it(tmp_path: Path) -> None:
     asking = Asker(Book(), request_id="q 1")
     await WorkflowBuilder(name="asking", start_executor=asking, checkpoint_storage=storage).build().run("x", run_id="r")
     words = (await page(storage, "r")).words
-    assert "1 question waiting for an answer" in words
+    assert "1 request waiting for a response" in words
     assert "? waiting for an answer" in words
     await report_to(tmp_path / "r.html", storage, "r")
     assert (tmp_path / "r.html").read_text(encoding="utf-8") == await report_run(storage, "r")
@@ -185,7 +185,7 @@ async def test_a_run_that_keeps_only_its_latest_is_told_as_far_as_it_is_kept() -
 async def test_a_redacted_run_can_be_looked_at() -> None:
     storage, there = InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
     await build(storage, broken=False).run(GIVEN, run_id="r")
-    await import_run(there, await export_run(storage, "r", without=["state.parcel"]), to_look_at=True)
+    await import_run(there, await export_run(storage, "r", without=["state.parcel"]), inspect_only=True)
     read = await page(there, "r")
     assert "Private values were removed" in read.words
     assert "removed when it was exported" in read.words

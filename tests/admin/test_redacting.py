@@ -72,7 +72,7 @@ def test_what_no_path_names_stays(state: dict[str, Any]) -> None:
             },
         ),
         (
-            "questions.q",
+            "requests.q",
             {
                 "asked": [{"payload": {"q": REMOVED}}],
                 "messages": [{"payload": 1, "reply": {"question": {"q": REMOVED}}}],

@@ -27,7 +27,7 @@ from stepwell import (
 )
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.lease import Owner
-from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Record
+from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, OpenedRun, Record
 
 from .ledger import Ledger
 from .places import Place, shorten_lease
@@ -85,25 +85,29 @@ def build_nested(storage: BuiltInStorage | None, ledger: Ledger, folder: Path, m
 
 
 def delay(store: Any, place: Place, me: str) -> None:
-    """Wait before a run inside the own one is claimed."""
-    claim = store.acquire
+    """Wait before a run inside the own one is acquired."""
+    opening = store.open
 
-    async def acquire_late(run_id: str, owner: Owner, *, seconds: float) -> int:
-        if run_id != RUN:
+    async def open_late(run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
+        if run_id != RUN and owner is not None:
             place.ledger.write("late", run_id, me=me)
             await let_on(place.path, me, "claim")
-        fence: int = await claim(run_id, owner, seconds=seconds)
-        return fence
+        opened: OpenedRun = await opening(run_id, owner=owner, seconds=seconds)
+        return opened
 
-    store.acquire = acquire_late
+    store.open = open_late
 
 
 def spoil(store: Any, manner: str) -> None:
     """Take the checks away that protect a run from this process."""
-    append, remember, put = store.append, store.write_log, store.put
+    append, remember, rewrite = store.append, store.write_log, store.rewrite
 
     async def append_anyhow(record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
-        await (put if manner == "no check" else append)(record, replace(effects, fence=None))
+        unfenced = replace(effects, fence=None)
+        if manner == "no check":
+            await rewrite(record.entry.run_id, insert=record, effects=unfenced)
+        else:
+            await append(record, unfenced)
 
     async def remember_anyhow(run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         kept: bool = await remember(run_id, place, key, body)

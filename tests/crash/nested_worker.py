@@ -27,6 +27,7 @@ from stepwell import (
     handler,
     response_handler,
 )
+from stepwell.testing.store_rules.samples import logged
 
 KIND, PATH = sys.argv[1], Path(sys.argv[2])
 POINT = sys.argv[3] if len(sys.argv) > 3 else None
@@ -75,7 +76,7 @@ def step(name: str) -> Executor:
 @executor(id="right")
 async def right(text: str, ctx: WorkflowContext[str]) -> None:
     """Begins when what its sibling did is on disk."""
-    while not await STORAGE._store.read_log(ctx.run_id, ctx.at.place):  # type: ignore[attr-defined]  # noqa: ASYNC110
+    while not await logged(STORAGE._store, ctx.run_id, ctx.at.place):  # type: ignore[attr-defined]  # noqa: ASYNC110
         await asyncio.sleep(0.005)
     await begin("right", ctx)
     await ctx.send_message(text)

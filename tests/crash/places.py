@@ -11,7 +11,7 @@ from typing import Any
 from stepwell import CommitConflict, FileCheckpointStorage, PostgresCheckpointStorage, SQLiteCheckpointStorage
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.lease import Owner
-from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Record
+from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, OpenedRun, Record
 
 from .ledger import Ledger
 
@@ -62,7 +62,7 @@ class Place:
 
 def shorten_lease(storage: BuiltInStorage, seconds: float) -> BuiltInStorage:
     """The same storage, with a lease that is shorter than one may ask for: a test has little time."""
-    storage._store.lease = seconds  # type: ignore[attr-defined]
+    storage._lease = seconds
     return storage
 
 
@@ -72,10 +72,10 @@ class Witness:
     def __init__(self, store: Any, ledger: Ledger) -> None:
         self._store, self._ledger = store, ledger
         self._append, self._write_log = store.append, store.write_log
-        self._acquire, self._release = store.acquire, store.release
+        self._open, self._acquire, self._release = store.open, store.acquire, store.release
 
     def watch(self) -> None:
-        for name in ("append", "write_log", "acquire", "release"):
+        for name in ("append", "write_log", "open", "acquire", "release"):
             setattr(self._store, name, getattr(self, name))
 
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
@@ -89,12 +89,20 @@ class Witness:
             settled=effects.drop_log_through,
             status=entry.status,
         )
+        if effects.release:
+            self._ledger.write("released", entry.run_id)
 
     async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         writing = lambda: self._write_log(run_id, place, key, body, fence=fence)  # noqa: E731
         is_new: bool = await self._accepted(writing, run_id, f"memory {key}")
         self._ledger.write("kept", run_id, key=key, new=is_new)
         return is_new
+
+    async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
+        opened: OpenedRun = await self._open(run_id, owner=owner, seconds=seconds)
+        if owner is not None:
+            self._ledger.write("claimed", run_id, fence=opened.fence)
+        return opened
 
     async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         fence: int = await self._acquire(run_id, owner, seconds=seconds)

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.storage.archive import StoreArchive
+from stepwell.storage.store_archive import StoreArchive
+from stepwell.testing.store_rules.samples import logged
 from tests.support.postgres_server import Server
 
 from .crew import Orders
@@ -123,7 +124,7 @@ class Storm:
         for run_id in sorted(runs):
             at = self.ask(self.archive().head(run_id))
             if at is not None:
-                keys = self.ask(self._storage._store.read_log(run_id, at.place))
+                keys = self.ask(logged(self._storage._store, run_id, at.place))
                 self._ledger.write("seen", run_id, place=at.place, keys=sorted(keys))
 
     def _until(self, fact: Callable[[], bool], what: str) -> None:

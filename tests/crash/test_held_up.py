@@ -20,7 +20,7 @@ first_life = not (path / "died").exists()
 
 async def die_slowly():
     (path / "died").touch()
-    while not await storage._store.read_log("r", 0):  # the outcome of `pay` does not wait for the delayed commit
+    while not (await storage._store.open("r")).log:  # the outcome of `pay` does not wait for the delayed commit
         await asyncio.sleep(0.01)
     os.kill(os.getpid(), 9)
 

@@ -17,6 +17,7 @@ import pytest
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.files.store import FileCheckpointStorage
 from stepwell.stores.sqlite.store import SQLiteCheckpointStorage
+from stepwell.testing.store_rules.samples import logged
 
 PROGRAM = """
 import asyncio, sys, time
@@ -136,7 +137,7 @@ class World:
         async def look() -> dict[str, bytes]:
             async with kinds[self.kind](self.path / "runs") as storage:
                 assert isinstance(storage, BuiltInStorage)
-                return await storage._store.read_log("r", 1)
+                return await logged(storage._store, "r", 1)
 
         return asyncio.run(look()) if (self.path / "runs").exists() else {}
 

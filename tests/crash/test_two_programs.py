@@ -57,7 +57,7 @@ class World:
 
         async def read() -> list[str]:
             async with storage:
-                return [key for key, _ in await storage._store.pending_signals("r")]
+                return [signal.key for signal in await storage._store.pending_signals("r")]
 
         return asyncio.run(read())
 

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.stored_values import Record
+from stepwell.testing.store_rules.samples import logged
 
 from .held import RUN
 from .ledger import Line
@@ -77,7 +78,7 @@ class World:
         async def look(storage: BuiltInStorage) -> str:
             at = await StoreArchive(storage._store, DEFAULT_CODEC).head(RUN)
             assert at is not None
-            return str(await storage._store.read_log(RUN, at.place))
+            return str(await logged(storage._store, RUN, at.place))
 
         found: str = self._ask(look)
         return found

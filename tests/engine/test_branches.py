@@ -34,6 +34,7 @@ from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.step_calls import describe_value
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import FakeClock
+from stepwell.testing.faults.wrapped_store import WrappedStore
 
 Body = Callable[[WorkflowContext], Any]
 
@@ -544,20 +545,16 @@ async def test_a_result_that_could_not_be_stored_is_not_known_to_the_next_attemp
     assert done == ["receipt 1", "receipt 2"]
 
 
-class FailingNotes:
+class FailingNotes(WrappedStore):
     """A store whose first note of a step fails."""
 
-    def __init__(self, inner: Any) -> None:
-        self._inner, self._failed = inner, False
+    _failed = False
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    async def write_log(self, run_id: str, place: int, key: str, *more: Any, **options: Any) -> Any:
-        if key.endswith("/pay") and not self._failed:
+    async def write(self, name: str, args: tuple[Any, ...], call: Any) -> Any:
+        if name == "write_log" and args[2].endswith("/pay") and not self._failed:
             self._failed = True
             raise StoreUnavailable("the disk is full")
-        return await self._inner.write_log(run_id, place, key, *more, **options)
+        return await call()
 
 
 async def test_tasks_may_create_tasks_to_any_depth() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from stepwell.engine import lease_renewal as claims
 from stepwell.storage.lease import this_process
+from stepwell.storage.stored_values import LeaseReport
 
 
 class SlowArchive:
@@ -19,11 +21,11 @@ class SlowArchive:
         self.asked, self.go_on = threading.Event(), threading.Event()
         self.answered = 0
 
-    def runs_with_signals(self, run_ids: list[str]) -> list[str]:
+    def renew(self, fences: Mapping[str, int], *, seconds: float | None) -> LeaseReport:
         self.asked.set()
         assert self.go_on.wait(60)
         self.answered += 1
-        return []
+        return LeaseReport()
 
 
 def test_whoever_lets_a_run_go_can_wait_until_nobody_is_at_its_store(monkeypatch: pytest.MonkeyPatch) -> None:

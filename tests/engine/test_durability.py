@@ -18,7 +18,7 @@ from stepwell import (
 )
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.memory.store import MemoryStore
-from tests.support.crashing import Crash, CrashingStore
+from stepwell.testing import Crash, CrashingStore
 
 
 class Counter(Executor):
@@ -60,8 +60,8 @@ async def test_no_more_is_behind_than_the_level_says(level: Any, most: int) -> N
     class Watching(Counter):
         @handler
         async def count(self, number: int, ctx: WorkflowContext[int, int]) -> None:
-            head = await store.head("r")
-            behind.append(number - (-1 if head is None else head.entry.number))
+            run = await store.run("r")
+            behind.append(number - (-1 if run is None else run.number))
             if number < 5:
                 await ctx.send_message(number + 1)
 

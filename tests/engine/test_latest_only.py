@@ -24,7 +24,7 @@ from stepwell import (
 from stepwell.admin import Keep, delete_runs, prune
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import EVERY_RUN
-from stepwell.storage.stored_values import CommitEffects, Record
+from stepwell.storage.stored_values import CommitEffects, Record, SignalRow
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.stores.sqlite import connections as sqlite_connections
 from stepwell.stores.sqlite import schema as sqlite_schema
@@ -136,7 +136,7 @@ async def test_mail_that_was_consumed_keeps_its_key_and_loses_its_body(place: Ba
     assert place.marks() == {"mark-later-1"}
     assert not await store.send("r", "k", text("mark-k-2"))
     assert not await store.send("r", "nobody posted it", text("mark-k-2"))
-    assert await store.pending_signals("r") == [("later", text("mark-later-1"))]
+    assert await store.pending_signals("r") == [SignalRow("later", text("mark-later-1"))]
     await store.close()
 
 
@@ -145,9 +145,8 @@ async def test_outputs_that_a_killed_program_left_whole_are_reduced(place: BackE
         (asked,) = (await walk(storage, "ask")).get_request_info_events()
         was = await storage._store.history("r", upto=20)
         whole = json.loads(was[0].body) | {"state": {"set": {"now": "mark-old-20"}}, "warnings": ["mark-old-21"]}
-        await storage._store.thin_out(
-            "r", [], rewritten=[Record(was[0].entry, json.dumps(whole, separators=(",", ":")).encode())]
-        )
+        unreduced = Record(was[0].entry, json.dumps(whole, separators=(",", ":")).encode())
+        await storage._store.rewrite("r", replace=[unreduced])
         assert {"mark-old-20", "mark-old-21"} < place.marks()
         await walking().run(run_id="r", checkpoint_storage=storage, responses={asked.request_id: "mark-answer-1"})
         assert place.marks() == {*OUTPUTS, *latest(99)}
@@ -209,10 +208,10 @@ async def test_forks_with_runs_inside_go_their_own_way(place: BackEnd) -> None:
 
 
 class Lost(CrashingStore):
-    """Dies at its first `thin_out`: between the commit of a run and what goes of the runs inside it."""
+    """Dies at its first `rewrite`: between the commit of a run and what goes of the runs inside it."""
 
     async def write(self, name: str, args: tuple[Any, ...], call: Any) -> Any:
-        if name == "thin_out":
+        if name == "rewrite":
             raise Crash
         return await call()
 

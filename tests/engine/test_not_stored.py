@@ -96,7 +96,7 @@ async def test_without_a_storage_no_error_offers_a_resume(
 async def test_a_failed_handler_says_whether_there_is_something_to_resume() -> None:
     with pytest.raises(HandlerFailed, match=r"ValueError: x. The run is not stored, so it cannot be resumed"):
         await failing(None).run("x", run_id="r")
-    with pytest.raises(HandlerFailed, match=r"What finished is kept; resume with run\(run_id='r'\)"):
+    with pytest.raises(HandlerFailed, match=r"Finished handlers are not run again; resume with run\(run_id='r'\)"):
         await failing(InMemoryCheckpointStorage()).run("x", run_id="r")
 
 

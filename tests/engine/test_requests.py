@@ -32,7 +32,7 @@ from stepwell import (
 )
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.memory.store import MemoryStore
-from tests.support.crashing import Crash, CrashingStore
+from stepwell.testing import Crash, CrashingStore
 
 WAITING = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 

@@ -29,8 +29,8 @@ from stepwell import (
 )
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.memory.store import MemoryStore
+from stepwell.testing import Crash, CrashingStore
 from tests.engine.retry_samples import AT_ONCE, SixMethods, attempts, build, failing, hourly
-from tests.support.crashing import Crash, CrashingStore
 from tests.support.streams import details_of
 
 

@@ -15,6 +15,7 @@ from stepwell import (
     HandlerFailed,
     InMemoryCheckpointStorage,
     PrivateMissing,
+    RetryPolicy,
     RoutingFailed,
     SQLiteCheckpointStorage,
     StoreUnavailable,
@@ -28,6 +29,7 @@ from stepwell import (
     executor,
     handler,
     persistent,
+    response_handler,
 )
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Record
@@ -299,6 +301,43 @@ async def test_a_run_restores_every_executor_and_saves_at_the_input_and_after_ea
     assert saved == ["a", "b", "c", "a", "b", "c"]
     for checkpoint in await storage.list_checkpoints(run_id="r"):
         assert set(checkpoint.executor_states) == {"a", "b", "c"}
+
+
+class Saver(Executor):
+    """Counts how often it is saved."""
+
+    def __init__(self, id: str = "saver", **limits: Any) -> None:
+        super().__init__(id, **limits)
+        self.seen = self.saves = 0
+
+    @handler
+    async def count(self, left: int, ctx: WorkflowContext[int, int]) -> None:
+        self.seen += 1
+        await (ctx.send_message(left - 1) if left > 1 else ctx.yield_output(self.seen))
+
+    async def on_checkpoint_save(self) -> dict[str, Any]:
+        self.saves += 1
+        return {"seen": self.seen}
+
+    async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
+        self.seen = state["seen"]
+
+
+class Asker(Saver):
+    @response_handler
+    async def go_on(self, question: str, answer: int, ctx: WorkflowContext[int, int]) -> None:
+        await ctx.send_message(answer)
+
+
+@pytest.mark.parametrize(
+    ("saver", "saves"), [(Saver(), 0), (Saver(retry=RetryPolicy(max_attempts=2)), 4), (Asker(), 0)]
+)
+async def test_a_run_that_is_not_stored_saves_an_executor_only_if_it_may_have_to_restore_it(
+    saver: Saver, saves: int
+) -> None:
+    result = await WorkflowBuilder(start_executor=saver).add_edge(saver, saver).build().run(3)
+    assert result.get_outputs() == [3]
+    assert saver.saves == saves
 
 
 async def test_an_executor_without_state_is_in_every_checkpoint_too() -> None:

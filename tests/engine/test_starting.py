@@ -10,6 +10,7 @@ import pytest
 from stepwell import RunBusy, RunError, WorkflowRunState
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.lease import Owner
+from stepwell.storage.stored_values import OpenedRun
 from stepwell.stores.memory.store import MemoryStore
 from tests.support.held import Script, counting
 
@@ -23,9 +24,9 @@ class Watched(MemoryStore):
         super().__init__()
         self.refused = asyncio.Event()
 
-    async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
+    async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
         try:
-            return await super().acquire(run_id, owner, seconds=seconds)
+            return await super().open(run_id, owner=owner, seconds=seconds)
         except RunBusy:
             self.refused.set()
             raise

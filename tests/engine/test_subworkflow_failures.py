@@ -29,8 +29,8 @@ from stepwell import (
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.lease import Owner
 from stepwell.stores.memory.store import MemoryStore
+from stepwell.testing import Crash, CrashingStore
 from tests.engine.subworkflow_samples import Steps, stepping
-from tests.support.crashing import Crash, CrashingStore
 from tests.support.nesting import IDLE, WAITING, Asker, Book, End, Flag, alone, around, deep, ids
 
 
@@ -369,16 +369,10 @@ async def test_outputs_are_neither_lost_nor_repeated_if_it_dies_after_the_inside
     book = Book()
 
     class Dying(CrashingStore):
-        def __getattr__(self, name: str) -> Any:
-            if name != "append":
-                return getattr(self._inner, name)
-
-            async def append(record: Any, effects: Any) -> None:
-                if record.entry.run_id == "r" and record.entry.number == 2:
-                    raise Crash
-                await self._inner.append(record, effects)
-
-            return append
+        async def write(self, name: str, args: tuple[Any, ...], call: Any) -> Any:
+            if name == "append" and args[0].entry.run_id == "r" and args[0].entry.number == 2:
+                raise Crash
+            return await call()
 
     with pytest.raises(Crash):
         await around(stepping(book), BuiltInStorage(Dying(storage._store.inner))).run("a b", run_id="r")

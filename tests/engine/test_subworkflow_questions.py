@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import pytest
 
@@ -33,10 +33,10 @@ from stepwell import (
     response_handler,
 )
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.port import Store
 from stepwell.storage.response_types import schema_of, type_words
+from stepwell.testing import Crash, CrashingStore
+from stepwell.testing.faults.wrapped_store import WrappedStore
 from stepwell.workflows import SubWorkflowRequest, SubWorkflowRequestMessage, SubWorkflowResponseMessage
-from tests.support.crashing import Crash, CrashingStore
 from tests.support.nesting import (
     IDLE,
     WAITING,
@@ -170,21 +170,19 @@ async def test_several_questions_of_one_run_are_answered_together_or_one_by_one(
 async def test_answers_that_were_taken_in_together_lead_to_each_thing_once(storage: Any) -> None:
     """The commit that takes in the first answer fails; the second one takes in both."""
 
-    class Hiccup:
+    class Hiccup(WrappedStore):
         failed = False
 
-        def __getattr__(self, name: str) -> Any:
-            return self.append if name == "append" else getattr(storage._store.inner, name)
-
-        async def append(self, record: Any, effects: Any) -> None:
-            if record.entry.run_id != "r" and b'"kind":"intake"' in record.body and not self.failed:
+        async def write(self, name: str, args: tuple[Any, ...], call: Any) -> Any:
+            is_intake = name == "append" and args[0].entry.run_id != "r" and b'"kind":"intake"' in args[0].body
+            if is_intake and not self.failed:
                 self.failed = True
                 raise StoreUnavailable("a hiccup")
-            await storage._store.inner.append(record, effects)
+            return await call()
 
     await around(alone(Survey(Book())), storage).run("tea,milk", run_id="r")
     book = Book()
-    flawed = around(alone(Survey(book)), BuiltInStorage(cast(Store, Hiccup())))
+    flawed = around(alone(Survey(book)), BuiltInStorage(Hiccup(storage._store.inner)))
     with pytest.raises(StoreUnavailable, match="a hiccup"):
         await flawed.run(run_id="r", responses={"about tea": True, "about milk": False})
     assert book.times() == {"tea": 1, "milk": 1}

@@ -255,7 +255,7 @@ async def test_a_storage_of_the_inside_is_not_used_and_the_one_around_it_is() ->
 
 
 def test_outputs_that_nobody_beside_it_could_take_are_refused_at_build() -> None:
-    words = r"no executor takes the outputs of the sub-workflow 'sub' \(str\): .* allow_direct_output=True"
+    words = r"no executor accepts the outputs of the sub-workflow 'sub' \(str\): .* allow_direct_output=True"
     with pytest.raises(DefinitionError, match=words):
         alone(WorkflowExecutor(stepping(Book()), "sub"))
 

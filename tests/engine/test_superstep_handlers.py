@@ -263,7 +263,7 @@ async def test_what_a_handler_did_is_durable_when_it_returns_also_if_it_was_the_
         )
 
     first = asyncio.ensure_future(_named(build(inner)))
-    while not await inner.read_log("r", 1):  # noqa: ASYNC110 - a store tells nobody that it was written to
+    while not (await inner.open("r")).log:  # noqa: ASYNC110 - a store tells nobody that it was written to
         await asyncio.sleep(0.001)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -24,8 +24,8 @@ from stepwell import (
 )
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.memory.store import MemoryStore
+from stepwell.testing import Crash, CrashingStore
 from tests.engine.superstep_samples import Ctx, ender, passer, sender
-from tests.support.crashing import Crash, CrashingStore
 
 # --- delivery -----------------------------------------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ def untaken(**options: Any) -> Workflow:
 
 
 async def test_a_message_no_handler_takes_fails_the_run_and_names_what_is_missing() -> None:
-    with pytest.raises(RoutingFailed, match="'start' sent a str, but no handler takes it: 'number' takes int"):
+    with pytest.raises(RoutingFailed, match="'start' sent a str, but no handler accepts it: 'number' accepts int"):
         await untaken().run(1)
 
 
@@ -229,7 +229,7 @@ async def test_a_message_no_edge_takes_fails_the_run_and_names_what_is_missing()
 async def test_on_unroutable_drop_makes_it_a_warning_event() -> None:
     result = await untaken(on_unroutable="drop").run(1)
     (warning,) = [e for e in result if e.type == "warning"]
-    assert warning.data == "dropped: 'start' sent a str, but no handler takes it: 'number' takes int"
+    assert warning.data == "dropped: 'start' sent a str, but no handler accepts it: 'number' accepts int"
     assert result.get_final_state() is WorkflowRunState.IDLE
 
 
@@ -318,14 +318,15 @@ async def test_a_crash_cannot_re_route_what_is_committed(dies_at: int, after: bo
         died = True
     committed = (
         []
-        if await inner.head("r") is None
+        if await inner.run("r") is None
         else await BuiltInStorage(inner).message_history(
             (await BuiltInStorage(inner).list_checkpoint_ids(run_id="r"))[-1]
         )
     )
     decided = {m.data: m.takers for m in committed if m.source_id == "start"}
     asked_before = Counter(asked)
-    inner._leases.clear()  # the process that died held the run
+    if "r" in inner._runs:
+        inner._runs["r"].lease = None  # the process that died held the run
     result = await build(inner).run(0, run_id="r")
     outputs = result.get_outputs()
     assert outputs[: len(taken)] == taken

@@ -45,7 +45,7 @@ async def test_exported_runs_go_on(exported: Path, storage: Any) -> None:
 
 
 async def test_a_redacted_one_can_be_looked_at(exported: Path, storage: Any) -> None:
-    await import_from(exported / "redacted.stepwell", storage, to_look_at=True)
+    await import_from(exported / "redacted.stepwell", storage, inspect_only=True)
     head = await storage.get_latest(run_id="failed")
     assert head.status is WorkflowRunState.FAILED
     assert head.to_dict()["state"] == {"log": ["counted"], "parcel": {"$": "removed"}, "scratch": 1}

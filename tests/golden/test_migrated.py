@@ -76,7 +76,7 @@ def asking(storage: Any, *migrations: Migration) -> Workflow:
 
 async def test_a_question_of_an_executor_that_was_renamed_is_answered(golden: Any) -> None:
     checked = await check(golden, asking(golden))
-    assert {run.verdict for run in checked.runs} == {"stranded"}
+    assert {run.verdict for run in checked.runs} == {"incompatible"}
     with pytest.raises(GraphChanged):
         await asking(golden).run(run_id="waiting", responses={"golden question": {"good": True}})
     renamed = asking(golden, Migration(2).rename_executor("asker", "judge"))
@@ -101,7 +101,7 @@ async def test_a_question_that_wants_another_answer_now_is_changed(golden: Any) 
         known = {"name": "asking", "checkpoint_storage": golden, "migrations": migrations}
         return WorkflowBuilder(start_executor=Strict("asker"), **known).build()
 
-    with pytest.raises(GraphChanged, match="expects Verdict, but 'asker' takes int"):
+    with pytest.raises(GraphChanged, match="expects Verdict, but 'asker' accepts int"):
         await strict().run(run_id="waiting")
     reworded = strict(Migration(2).change_requests("asker", response_type=int))
     waiting = await reworded.run(run_id="waiting")

@@ -74,6 +74,6 @@ def unroutable(**options: Any) -> dict[str, Unroutable]:
         ),
         "no handler": (
             start(value=1.5).add_edge("s", End("z")),
-            "'s' sent a float, but no handler takes it: 'z' takes str",
+            "'s' sent a float, but no handler accepts it: 'z' accepts str",
         ),
     }

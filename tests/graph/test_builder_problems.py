@@ -91,14 +91,14 @@ PROBLEMS: dict[str, tuple[Callable[[], WorkflowBuilder], list[str]]] = {
         lambda: start_of().add_fan_out_edges("a", [End("z"), "z"]),
         ["'z' appears twice in edge 'a -> each of z, z'"],
     ),
-    "types": (lambda: start_of().add_edge("a", Numbers("n")), ["'a' sends str, but 'n' takes only int"]),
+    "types": (lambda: start_of().add_edge("a", Numbers("n")), ["'a' sends str, but 'n' accepts only int"]),
     "types in a group": (
         lambda: start_of().add_fan_out_edges("a", [Numbers("n"), End("z")]),
-        ["'a' sends str, but 'n' takes only int"],
+        ["'a' sends str, but 'n' accepts only int"],
     ),
     "types of a fan-in: no list": (
         lambda: start_of().add_edge("a", Step("b")).add_fan_in_edges(["a", "b"], End("z")),
-        ["'a' sends list[str], but 'z' takes only str", "'b' sends list[str], but 'z' takes only str"],
+        ["'a' sends list[str], but 'z' accepts only str", "'b' sends list[str], but 'z' accepts only str"],
     ),
     "types of a fan-in: another list": (
         lambda: (
@@ -106,7 +106,7 @@ PROBLEMS: dict[str, tuple[Callable[[], WorkflowBuilder], list[str]]] = {
             .add_edge("n", Numbers("m"))
             .add_fan_in_edges(["n", "m"], Join("z"))
         ),
-        ["'n' sends list[int], but 'z' takes only list[str]", "'m' sends list[int], but 'z' takes only list[str]"],
+        ["'n' sends list[int], but 'z' accepts only list[str]", "'m' sends list[int], but 'z' accepts only list[str]"],
     ),
     "fan-in from one source": (
         lambda: start_of().add_fan_in_edges(["a"], Join("z")),
@@ -278,7 +278,7 @@ def test_one_error_carries_every_problem() -> None:
         "unknown target 'lost'",
         "duplicate edge from 'a' to 'z'",
         "the fan-in into 'j' has one source",
-        "'a' sends str, but 'n' takes only int",
+        "'a' sends str, but 'n' accepts only int",
         "'bad' cannot be reached",
         "unknown output in output_from: 'nobody'",
         "max_iterations",
@@ -292,7 +292,7 @@ def test_one_error_carries_every_problem() -> None:
 def test_types_that_cannot_meet_are_told_also_without_a_start() -> None:
     assert problems_of(WorkflowBuilder().add_edge(Step("a"), Numbers("n"))) == [
         "no start executor: pass WorkflowBuilder(start_executor=...)",
-        "'a' sends str, but 'n' takes only int",
+        "'a' sends str, but 'n' accepts only int",
     ]
 
 
@@ -368,10 +368,10 @@ def test_a_fan_in_needs_one_handler_for_all_that_its_sources_send() -> None:
     joined_by(taking(list[int | str])).build()
     joined_by(taking(list)).build()
     joined_by(taking(list[int], list[Any])).build()
-    assert problems_of(joined_by(taking(list[int]))) == ["'s' sends list[str], but 'taker' takes only list[int]"]
+    assert problems_of(joined_by(taking(list[int]))) == ["'s' sends list[str], but 'taker' accepts only list[int]"]
     assert problems_of(joined_by(taking(list[int], list[str]))) == [
         "the fan-in into 'taker' delivers list[int] | list[str] in one list, "
-        "but no single handler takes them all: list[int] | list[str]"
+        "but no single handler accepts them all: list[int] | list[str]"
     ]
 
 

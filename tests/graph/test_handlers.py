@@ -354,7 +354,7 @@ def test_two_handlers_of_one_type_are_a_problem_that_names_both() -> None:
         @handler
         async def other(self, message: int, ctx: WorkflowContext) -> None: ...
 
-    assert the_problem(Torn()) == "handlers 'one' and 'other' both take int"
+    assert the_problem(Torn()) == "handlers 'one' and 'other' both accept int"
 
 
 class ByDegrees(Executor):

@@ -94,7 +94,7 @@ def test_problems_of_response_handlers_are_told_with_all_others_at_build() -> No
     words = "\n".join(caught.value.problems)
     assert "(self, original_request, response, ctx)" in words
     assert "does not declare what response it takes" in words
-    assert "'one' and 'other' both take bool as the response to str" in words
+    assert "'one' and 'other' both accept bool as the response to str" in words
 
 
 def test_a_response_handler_may_say_its_limits_with_or_without_its_types() -> None:

@@ -169,7 +169,7 @@ def test_a_spoilt_file_is_imported_wholly_or_not_at_all(data: st.DataObject) -> 
     exported = (sound() / "run.stepwell").read_bytes()
     with folder_of(data=data.draw(spoilt(exported))) as folder:
         before = kept(folder)
-        done = invoked(arguments := ["import", "data", "--as", "new", "--to-look-at"])
+        done = invoked(arguments := ["import", "data", "--as", "new", "--inspect-only"])
         check(done, arguments)
         if done.exit_code:
             assert kept(folder) == before

@@ -25,6 +25,7 @@ from stepwell import (
 )
 from stepwell.admin import Examined, Finding, examine
 from stepwell.cli.app import stepwell
+from stepwell.storage.ids import checkpoint_id
 from tests.support.operating_runs import Order, asking, counting
 from tests.support.postgres_server import ask, dsn, fresh_schema
 
@@ -173,11 +174,11 @@ def test_a_run_of_which_nothing_can_be_read_is_named_by_its_folder(here: Path) -
 
 ODD: list[Any] = ["x", -1, 2**63 - 1, -(2**63), b"\xff", '{"format":99}', "[" * 3000]
 COLUMNS = {
-    "commits": ["number", "checkpoint_id", "workflow", "status", "iteration", "at", "frame", "outputs", "body"],
-    "runs": ["workflow", "status", "number", "checkpoint_id", "iteration", "at", "began", "caller", "called", "tags"],
+    "commits": ["number", "checkpoint_id", "status", "iteration", "at", "snapshot", "outputs", "body"],
+    "runs": ["workflow", "status", "began", "caller", "tags"],
     "requests": ["request_id", "executor", "at", "schema"],
-    "mail": ["key", "body"],
-    "memory": ["body"],
+    "signals": ["key", "body"],
+    "superstep_log": ["body"],
 }
 HARMLESS = {  # what is read, and may be so
     ("commits", "outputs"),  # to say that there are outputs is no lie that could hurt
@@ -186,10 +187,15 @@ HARMLESS = {  # what is read, and may be so
 }
 
 
+def key_of(run: str) -> str:
+    return f"SELECT run FROM runs WHERE run_id = '{run}'"
+
+
 @pytest.mark.parametrize(("table", "column"), [(table, column) for table in COLUMNS for column in COLUMNS[table]])
 def test_a_column_with_something_odd_in_it_is_named(table: str, column: str, tmp_path: Path) -> None:
     run = "count-b" if table == "commits" else "ask-b"
-    where = f"run_id = '{run}'" + (" AND number = 2" if table == "commits" else "")
+    where = f"run_id = '{run}'" if table in ("runs", "requests") else f"run = ({key_of(run)})"
+    where += " AND number = 2" if table == "commits" else ""
     tried = 0
     for n, value in enumerate(ODD):
         path = tmp_path / f"{n}.db"
@@ -219,7 +225,8 @@ def test_a_run_that_is_missing_from_the_list_is_named(run: str, here: Path) -> N
     db.commit()
     db.close()
     findings, seen = looked(SQLiteCheckpointStorage(here / "runs.db"))
-    check(findings, seen, run, ALL - RECORDS[run[:-2]])
+    # Its id is lost: it was in that row alone.
+    check(findings, seen, f"the first is checkpoint {checkpoint_id(run, 0, 0)}", ALL - RECORDS[run[:-2]])
 
 
 # ----------------------------------------------------------------------------------- other stores, and by chance
@@ -238,7 +245,7 @@ def test_records_in_memory_and_in_postgresql_are_named() -> None:
             store = memory._store.inner  # type: ignore[attr-defined]
             for run, body in zip("bcdefg", bodies, strict=True):
                 (record,) = await store.history(run, after=1, upto=2)
-                await store.put(type(record)(record.entry, body.encode()))
+                await store.rewrite(run, replace=[type(record)(record.entry, body.encode())])
                 where = f"run_id = '{run}' AND number = 2"
                 ask(f"UPDATE \"{schema}\".commits SET body = '{body}' WHERE {where} RETURNING 1")
             for storage in (memory, postgres):

@@ -116,9 +116,9 @@ async def _driven(root: Path) -> None:
     try:
         with FailingDisk(root):
             await store.history(RUN)
-            await store.pending()
+            await store.requests()
             await store.pending_signals(RUN)
-            await store.read_log(RUN, 1)
+            await store.open(RUN)
             await Payment().drive(store, RUN)
     finally:
         await store.close()

@@ -135,7 +135,7 @@ class Moment:
                 asked = tuple(one for one in self.pending if one.run_id == entry.run_id)
                 wake = next((one.at for one in self.wakes if one.run_id == entry.run_id), None)
                 effects = CommitEffects(asked=asked, wake=wake, metadata=metadata[entry.run_id])
-                await store.put(Record(entry, body), effects)
+                await store.rewrite(entry.run_id, insert=Record(entry, body), effects=effects)
             elif text.where[0] == "memory":
                 _, run_id, place, key = text.where
                 await store.write_log(run_id, place, key, body)
@@ -152,11 +152,10 @@ async def moment_of(store: MemoryStore) -> Moment:
         for one in await store.history(run.run_id):
             entry = one.entry
             texts.append(Text(("commit", entry.run_id, entry.number, entry.checkpoint_id), one.body, one))
-        for place in range(12):
-            kept = await store.read_log(run.run_id, place)
-            texts += [Text(("memory", run.run_id, place, key), body) for key, body in kept.items()]
-        texts += [Text(("mail", run.run_id, key), body) for key, body in await store.pending_signals(run.run_id)]
-    return Moment(tuple(texts), tuple(await store.pending()), tuple(await store.wakes()), tuple(runs))
+        opened = await store.open(run.run_id)
+        texts += [Text(("memory", run.run_id, row.place, row.key), row.body) for row in opened.log]
+        texts += [Text(("mail", run.run_id, signal.key), signal.body) for signal in opened.signals]
+    return Moment(tuple(texts), tuple(await store.requests()), tuple(await store.wakes()), tuple(runs))
 
 
 @cache
@@ -175,7 +174,7 @@ async def _moments() -> tuple[Moment, ...]:
         archive = workflow._archive_on(storage)
         head = await archive.head(RUN)
         assert head is not None
-        await send_responses(archive, head, {"sell?": DEFAULT_CODEC.pack(True, "$")})
+        await send_responses(archive, head, {"sell?": DEFAULT_CODEC.pack(True, "$")}, {})
         found.append(await moment_of(store))
         await workflow.run(run_id=RUN)
         found.append(await moment_of(store))

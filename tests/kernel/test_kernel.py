@@ -13,7 +13,7 @@ from stepwell import WorkflowRunState as State
 from stepwell.graph.edges import Direct, Edge, FanIn, FanOut, Select, Switch
 from stepwell.graph.graph import Graph
 from stepwell.kernel import (
-    Merged,
+    CommitDecision,
     apply,
     begin,
     cancel,
@@ -247,14 +247,14 @@ NOBODY: dict[str, tuple[Graph, Any, str | None, list[tuple[str, ...]], str]] = {
         "text",
         None,
         [("b",), ("c",)],
-        "'a' sent a str, but no handler takes it: 'b' takes int; 'c' takes int",
+        "'a' sent a str, but no handler accepts it: 'b' accepts int; 'c' accepts int",
     ),
     "no handler for the list of a fan-in": (
         graph(AJ, takes=int),
         1,
         None,
         [("j",)],
-        "'a' sent a int, but no handler takes it: 'j' takes int",
+        "'a' sent a int, but no handler accepts it: 'j' accepts int",
     ),
 }
 
@@ -281,7 +281,9 @@ def outcome(delivery: str, executor: str, *sent: Any, **more: Any) -> Outcome:
     return Outcome(delivery, executor, tuple(Sent(closed(value), None) for value in sent), **more)
 
 
-def merged(on: Graph, before: Checkpoint, *outcomes: Outcome, routes: dict[str, list[Routed]] | None = None) -> Merged:
+def merged(
+    on: Graph, before: Checkpoint, *outcomes: Outcome, routes: dict[str, list[Routed]] | None = None
+) -> CommitDecision:
     made = plan(on, before.place, before.messages, before.held)
     by_id = {one.delivery: one for one in outcomes}
     taken = routes or {one.delivery: [Routed(("b",))] * len(one.sent) for one in outcomes}

@@ -188,7 +188,7 @@ REFUSED: dict[str, tuple[Checkpoint, Workflow, str]] = {
     "a handler that takes something else": (
         run(messages=(message("b"),)),
         four(cls=OnlyText, edges=without("x")),
-        "a message from 'a' in flight to 'b' is of type int, but 'b' takes str",
+        "a message from 'a' in flight to 'b' is of type int, but 'b' accepts str",
     ),
     "a handler that takes another answer, which is on its way": (
         run(messages=(message("b", value=True, source=None, reply=Reply("q", closed("sure?"))),)),
@@ -198,17 +198,17 @@ REFUSED: dict[str, tuple[Checkpoint, Workflow, str]] = {
     "a question that wants another answer": (
         run(requests={"q": question("b")}),
         four(cls=OnlyText, edges=without("x")),
-        "the open request 'q' of 'b' expects bool, but 'b' takes str",
+        "the open request 'q' of 'b' expects bool, but 'b' accepts str",
     ),
     "a question of which half an answer is taken": (
         run(requests={"q": question("b", "bool | str")}),
         four(),
-        "the open request 'q' of 'b' expects bool | str, but 'b' takes bool",
+        "the open request 'q' of 'b' expects bool | str, but 'b' accepts bool",
     ),
     "a default nobody takes": (
         run(requests={"q": question("b", default=closed("yes"))}),
         four(),
-        "'b' does not take the default of its open request 'q'",
+        "'b' does not accept the default of its open request 'q'",
     ),
     "half-full fan-in with a source less": (
         run(held={JOIN: {"b": (closed(1), closed(2))}}),
@@ -228,7 +228,7 @@ REFUSED: dict[str, tuple[Checkpoint, Workflow, str]] = {
     "half-full fan-in into one that takes something else": (
         run(held={JOIN: {"b": (closed(1),)}}),
         four(cls=lambda id: Lists(id) if id == "d" else OnlyText(id), edges=joined_by("b", "c")),
-        f"the fan-in {JOIN!r} holds a value of type int, but 'd' takes list[str]",
+        f"the fan-in {JOIN!r} holds a value of type int, but 'd' accepts list[str]",
     ),
     "a message on its way into a fan-in that is gone": (
         run(messages=(message(source="c", joins=(JOIN,)),)),
@@ -259,7 +259,7 @@ def test_what_is_finished_need_not_be_taken_again_but_what_it_sent_must() -> Non
     sent = {"3.0": Outcome("3.0", "b", sent=(Sent(closed(1), None), Sent(closed("x"), "a"))), "3.1": done["3.1"]}
     began = "'b' has already finished in the current superstep and sent a message"
     assert find_incompatibilities(strict, at, RecalledLog(sent)) == [
-        f"{began} of type int, but no target of its edges takes it",
+        f"{began} of type int, but no target of its edges accepts it",
         f"{began} to 'a', but no edge leads there",
     ]
 

@@ -10,7 +10,7 @@ import pytest
 from stepwell.errors import RunError, StateConflict
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Payload, pack_copy
-from stepwell.model.state import GrownList, Reducer, StateView, apply_write, fold, grow
+from stepwell.model.state import Reducer, StateView, apply_write, fold_writes, grow
 from stepwell.model.state_writes import Appended, Assigned, Deleted, Write
 
 
@@ -40,7 +40,7 @@ def folded(
     """The state after the pages, each the writes of one delivery of that executor, in plan order."""
     outcomes = [Outcome(f"1.{n}", executor, writes=writes) for n, (executor, writes) in enumerate(pages)]
     state = stored(committed)
-    for key, write in fold("r", state, outcomes, reducers or {}, pack_copy).items():
+    for key, write in fold_writes("r", state, outcomes, reducers or {}, pack_copy).items():
         apply_write(state, key, write)
     return {key: parcel.open() for key, parcel in state.items()}
 
@@ -157,14 +157,24 @@ def test_the_writes_of_a_recalled_delivery_are_seen_and_not_written_again() -> N
     assert state.take_writes() == {}
 
 
-def test_growing_a_grown_list_keeps_one_base() -> None:
+def test_growing_a_list_shares_what_was_there() -> None:
     once = grow(closed([1]), (closed(2),))
     twice = grow(once, (closed(3),))
-    assert isinstance(twice, GrownList)
-    assert isinstance(once, GrownList)
-    assert twice.base is once.base
+    assert twice.chunks[0] is once.chunks[0]
     assert twice.open() == [1, 2, 3]
     assert once.open() == [1, 2]
+
+
+def test_a_long_list_that_is_appended_to_is_shared_but_for_its_end() -> None:
+    grown = grow(None, ())
+    for n in range(1000):
+        before, grown = grown, grow(grown, (closed({"n": n}),))
+        assert grown.chunks[:-2] == before.chunks[: len(grown.chunks) - 2]
+    for _ in range(4):  # decoded twice, then copied
+        items = grown.open()
+        assert items == [{"n": n} for n in range(1000)]
+        items[0]["n"] = items[-1]["n"] = "changed by its reader"
+    assert len(grown.chunks) < 20
 
 
 # --- how the pages of a superstep come together -------------------------------------------------------------------
@@ -272,5 +282,5 @@ def test_a_reducer_cannot_change_what_is_committed() -> None:
         return there
 
     committed = stored({"k": [0]})
-    fold("r", committed, [Outcome("1.0", "a", writes={"k": sets([1])})], {"k": greedy}, pack_copy)
+    fold_writes("r", committed, [Outcome("1.0", "a", writes={"k": sets([1])})], {"k": greedy}, pack_copy)
     assert committed["k"].open() == [0]

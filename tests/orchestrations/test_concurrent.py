@@ -154,7 +154,7 @@ def test_everything_wrong_is_said_at_once() -> None:
     words = str(caught.value)
     for problem in (
         "at least two participants, not only 'deaf'",
-        "'deaf' takes neither AgentExecutorRequest nor list[Message]",
+        "'deaf' accepts neither AgentExecutorRequest nor list[Message]",
         "with_aggregator was called 2 times",
         "'no_parameters' must take (results)",
         "7 cannot be an aggregator",

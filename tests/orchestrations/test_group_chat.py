@@ -329,7 +329,7 @@ def test_everything_wrong_is_said_at_once() -> None:
         ).build()
     words = str(caught.value)
     for problem in (
-        "'deaf' takes neither GroupChatRequestMessage nor list[Message]",
+        "'deaf' accepts neither GroupChatRequestMessage nor list[Message]",
         "selection_func, orchestrator_agent and orchestrator, but 3 are set",
         "selection_func must be callable, not 'a'",
         "termination_condition must be callable, not 3",

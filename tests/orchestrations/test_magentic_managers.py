@@ -49,7 +49,7 @@ async def test_the_default_prompts_say_what_is_asked() -> None:
 BAD = {
     "no JSON at all": "it contains no JSON object",
     '{"is_in_loop": true}': "the object lacks the keys is_request_satisfied, is_progress_being_made",
-    ledger("nobody", "go"): "there is no member 'nobody'; next_speaker must be one of writer, critic",
+    ledger("nobody", "go"): "there is no participant 'nobody'; next_speaker must be one of writer, critic",
     ledger("writer").replace(
         "false", '"perhaps"'
     ): "the answer of is_request_satisfied is missing or not true or false",
@@ -133,7 +133,7 @@ class Foreman(MagenticManagerBase):
 
     async def replan(self, context: MagenticContext) -> Message:
         self._note("replan")
-        return Message("assistant", f"not {context.ledger.text if context.ledger else ''}")
+        return Message("assistant", f"not {context.plan_message.text if context.plan_message else ''}")
 
     async def create_progress_ledger(self, context: MagenticContext) -> MagenticProgressLedger:
         self._note("progress")

@@ -181,7 +181,7 @@ def test_everything_wrong_is_said_at_once() -> None:
         ),
         (SequentialBuilder(participants=[echo("a")], output_from=[]), "name no executor"),
         (SequentialBuilder(participants=[echo("a")], max_iterations=0), "max_iterations must be at least 1"),
-        (SequentialBuilder(participants=[Executor("bare")]), "'bare', must take list[Message], but takes nothing"),
+        (SequentialBuilder(participants=[Executor("bare")]), "'bare', must accept list[Message], but accepts nothing"),
     ],
 )
 def test_a_team_that_cannot_be_is_refused(builder: SequentialBuilder, problem: str) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.filters import RequestFilter
+from stepwell.testing.store_rules.samples import logged, signals_of
 
 from .recording import Call
 from .story import RUN
@@ -105,12 +107,12 @@ async def look(storage: BuiltInStorage, owed: Owed) -> Found:
     for record in records:
         told = owed.body_after(head, record.entry.number)
         assert json.loads(record.body) == told, f"commit {record.entry.number} is not what was written"
-    open_now = {question.request_id for question in await store.pending(run_id=RUN)}
+    open_now = {question.request_id for question in await store.requests(RequestFilter(run_id=RUN))}
     assert open_now == owed.open_after(head), f"other questions are open than after commit {head}: {open_now}"
     memory = await _memory(storage, owed, head)
     mail = await _mail(storage, owed, head)
     entries = [record.entry for record in records]
-    listed = [entry.checkpoint_id for entry in entries if not entry.fleeting or entry is entries[-1]]
+    listed = [entry.checkpoint_id for entry in entries if not entry.latest_only or entry is entries[-1]]
     assert [one.checkpoint_id for one in await storage.list_checkpoints(run_id=RUN)] == listed
     outcomes = {key for _, key in memory if "/" not in key}
     return Found(head, owed.handled_by(head) | outcomes, frozenset({head, *memory, *mail}))
@@ -119,7 +121,7 @@ async def look(storage: BuiltInStorage, owed: Owed) -> Found:
 async def _memory(storage: BuiltInStorage, owed: Owed, head: int) -> set[tuple[int, str]]:
     settled, found = owed.settled_by(head), set[tuple[int, str]]()
     for place in sorted({place for place, _ in owed.memory if place > settled}):
-        for key, body in (await storage._store.read_log(RUN, place)).items():
+        for key, body in (await logged(storage._store, RUN, place)).items():
             assert owed.memory.get((place, key)) == json.loads(body), f"what is remembered as {key} never was so"
             found.add((place, key))
     missing = {(place, key) for place, key in owed.remembered if place > settled} - found
@@ -128,7 +130,7 @@ async def _memory(storage: BuiltInStorage, owed: Owed, head: int) -> set[tuple[i
 
 
 async def _mail(storage: BuiltInStorage, owed: Owed, head: int) -> set[str]:
-    consumed, found = owed.consumed_by(head), dict(await storage._store.pending_signals(RUN))
+    consumed, found = owed.consumed_by(head), dict(await signals_of(storage._store, RUN))
     for key, body in found.items():
         assert owed.signals.get(key) == json.loads(body), f"the mail {key} never was so"
     again, missing = set(found) & consumed, owed.posted - consumed - set(found)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from stepwell import HandlerFailed, StepChanged
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.memory.store import MemoryStore
+from stepwell.testing import Crash, CrashingStore
 from tests.properties.branching import Node, Trouble, World, programs
-from tests.support.crashing import Crash, CrashingStore
 
 FEW = settings(max_examples=120, deadline=None)
 

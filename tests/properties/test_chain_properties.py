@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from stepwell.codec import encoded
 from stepwell.codec.codec import Codec
 from stepwell.graph.graph import Graph
 from stepwell.kernel import apply, begin, merge, restore
@@ -21,10 +22,10 @@ from stepwell.model.message import Delivery, Outcome, Plan
 from stepwell.model.state import StateView
 from stepwell.storage import deltas as edits
 from stepwell.storage import snapshot_chain as chain
-from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.json_text import json_of
-from stepwell.storage.wire import format as wire
+from stepwell.storage.store_archive import StoreArchive
 from stepwell.stores.memory.store import MemoryStore
 from tests.properties.edits import EXECUTORS, Edit, Step, first_steps, steps
 
@@ -35,7 +36,7 @@ GRAPH = Graph("a", {}, ())
 
 @dataclass(frozen=True)
 class Terms:
-    """When a frame is written, and from which size on a value is stored as what changed in it."""
+    """When a snapshot is written, and from which size on a value is packed and stored as what changed in it."""
 
     every: int
     waste: float
@@ -49,7 +50,7 @@ class Terms:
             (chain, "_WASTE", self.waste),
             (chain, "_RECORD", self.record),
             (edits, "WORTH_IT", self.worth_it),
-            (wire, "WORTH_IT", self.worth_it),
+            (encoded, "LARGE", self.worth_it),
         ):
             stack.enter_context(patch.object(place, name, value))
         return stack
@@ -106,7 +107,9 @@ class Run:
             await self._superstep(step)
 
     async def _move_back(self, number: int) -> None:
-        source = (await self.archive.at((await self.storage._store.entries(run_id="r"))[number]))[0]
+        source = (await self.archive.at((await self.storage._store.checkpoints(CheckpointFilter(run_id="r")))[number]))[
+            0
+        ]
         self.epoch += 1
         header = replace(self.at.header, epoch=self.epoch)
         commit = restore(self.at, source, self.stamp(self.at.number + 1))
@@ -168,7 +171,7 @@ async def checked(terms: Terms, steps: list[Step]) -> None:
     await run.begin()
     for step in steps:
         await run.take(step)
-    entries = await run.storage._store.entries(run_id="r")
+    entries = await run.storage._store.checkpoints(CheckpointFilter(run_id="r"))
     assert [entry.number for entry in entries] == list(range(len(steps) + 1))
     event(
         f"{sum(b'splice' in one.body for one in await run.storage._store.history('r')) // 3 * 3}+ records with splices"
@@ -204,7 +207,7 @@ def said(at: Checkpoint) -> tuple[Any, ...]:
 
 async def check_length(run: Run, terms: Terms, number: int) -> None:
     """A chain is never longer than it pays: it was asked every so often, and each time too little was read in vain."""
-    links = await run.storage._store.chain("r", number)
+    links = await run.storage._store.read("r", number)
     first = links[0].entry.number
     assert [link.entry.number for link in links] == list(range(first, number + 1))
     assert [link.entry.is_snapshot for link in links] == [True] + [False] * (len(links) - 1)

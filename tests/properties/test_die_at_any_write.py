@@ -26,7 +26,7 @@ from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.files.store import FileStore
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.stores.sqlite.store import SQLiteStore
-from tests.support.crashing import Crash, CrashingStore
+from stepwell.testing import Crash, CrashingStore
 
 
 @dataclass

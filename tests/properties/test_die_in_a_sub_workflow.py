@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stepwell import (
     CheckpointMissing,
@@ -26,12 +27,14 @@ from stepwell import (
 )
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import idempotency_key
+from stepwell.storage.lease import Owner
+from stepwell.storage.port import Store
+from stepwell.storage.stored_values import OpenedRun
 from stepwell.stores.files.store import FileStore
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.stores.sqlite.store import SQLiteStore
-from stepwell.testing import crash_everywhere
+from stepwell.testing import Crash, CrashingStore, crash_everywhere
 from stepwell.workflows import SubWorkflowRequestMessage, SubWorkflowResponseMessage
-from tests.support.crashing import Crash
 from tests.support.nesting import Ask, End, Ok, SixMethods, Start
 
 
@@ -50,34 +53,24 @@ class Witness:
         self.stored |= {idempotency_key(run_id, 0, delivery) for delivery in deliveries}
 
 
-class Mortal:
+class Mortal(CrashingStore):
     """A store that dies before or after its n-th write, of whatever kind. What it did write is witnessed."""
 
-    def __init__(self, inner: Any, witness: Witness, at: int | None = None, *, after: bool = False) -> None:
-        self._inner, self._witness, self._at, self._after = inner, witness, at, after
-        self.writes = 0
+    def __init__(self, inner: Store, witness: Witness, at: int | None = None, *, after: bool = False) -> None:
+        super().__init__(inner, at, after=after)
+        self._witness = witness
 
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._inner, name)
-        if name not in ("append", "write_log", "send"):
-            return method
-
-        async def write(*args: Any, **kwargs: Any) -> Any:
-            self.writes += 1
-            dying = self._at is not None and self.writes >= self._at  # the dead write nothing more
-            if dying and not (self._after and self.writes == self._at):
-                raise Crash
-            result = await method(*args, **kwargs)
+    async def write(self, name: str, args: tuple[Any, ...], call: Any) -> Any:
+        async def witnessed() -> Any:
+            result = await call()
             if name == "write_log":
                 self._witness.finished(args[0], [args[2]])
             elif name == "append":
                 done = json.loads(args[0].body).get("done", ())
                 self._witness.finished(args[0].entry.run_id, [one["delivery"] for one in done])
-            if dying:
-                raise Crash
             return result
 
-        return write
+        return await super().write(name, args, witnessed)
 
 
 def cellar(witness: Witness) -> Workflow:
@@ -272,8 +265,8 @@ async def test_the_tool_for_users_sees_what_runs_again_inside() -> None:
     """A store that forgets what was remembered makes handlers of the inside run again."""
 
     class Forgetful(MemoryStore):
-        async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
-            return {}
+        async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
+            return replace(await super().open(run_id, owner=owner, seconds=seconds), log=())
 
     class Blind(Witness):
         def begin(self, name: str, ctx: WorkflowContext[Any, Any]) -> None:

@@ -25,7 +25,7 @@ from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.files.store import FileStore
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.stores.sqlite.store import SQLiteStore
-from tests.support.crashing import Crash, CrashingStore
+from stepwell.testing import Crash, CrashingStore
 
 HOUR = 3600
 AT_ONCE = RetryPolicy(max_attempts=4, initial_interval=0)

@@ -16,7 +16,7 @@ from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.files.store import FileStore
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.stores.sqlite.store import SQLiteStore
-from tests.support.crashing import Crash, CrashingStore
+from stepwell.testing import Crash, CrashingStore
 from tests.support.held import Script, asking, counting
 
 CANCELLED, IDLE = WorkflowRunState.CANCELLED, WorkflowRunState.IDLE
@@ -153,7 +153,7 @@ def test_a_run_whose_end_was_told_is_cancelled_and_what_finished_is_not_run_agai
     async def survive(where: str, came: list[str], storage: Any) -> None:
         script.forget()
         again = build(storage, script)
-        committed = await storage._store.head("r")
+        committed = await storage._store.run("r")
         if came:
             assert await again.attach("r").status() is CANCELLED, where
         handle = again.start(message, run_id="r")  # on purpose
@@ -162,7 +162,7 @@ def test_a_run_whose_end_was_told_is_cancelled_and_what_finished_is_not_run_agai
         assert result.get_outputs() == expected, where
         assert result.get_final_state() is (IDLE if status == "driven" else WAITING), where
         assert len(script.ran) - len(set(script.ran)) <= 1, where  # the one that was under way
-        assert committed is None or committed.entry.number < 1 or script.ran.count(message) == 1, where
+        assert committed is None or committed.number < 1 or script.ran.count(message) == 1, where
 
     for where, store, came in deaths(script, nothing, stop, make_store):
         assert lived(script, partial(survive, where, came), store)

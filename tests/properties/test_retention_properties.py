@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stepwell import FullHistory, LatestOnly, Retention, WorkflowRunResult
 from stepwell.storage import snapshot_chain as chain
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.filters import EVERY_RUN
+from stepwell.storage.filters import EVERY_RUN, CheckpointFilter
 from stepwell.storage.stored_values import Record
 from stepwell.stores.memory.store import MemoryStore
 from tests.properties.errands import Answer, Question, Work, office, works
@@ -83,7 +83,8 @@ class Place:
 
     async def thin(self, run_id: str, which: int) -> None:
         """Delete one of the checkpoints that are not the newest. Outputs go with theirs, so these stay."""
-        older = [one for one in (await self.storage._store.entries(run_id=run_id))[:-1] if not one.outputs]
+        every = await self.storage._store.checkpoints(CheckpointFilter(run_id=run_id))
+        older = [one for one in every[:-1] if not one.outputs]
         if older:
             id = older[which * 7 % len(older)].checkpoint_id
             assert await self.storage.delete(id)

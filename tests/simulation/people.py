@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepwell import RequestError
 from stepwell.storage import clock
+from stepwell.storage.filters import RequestFilter
 from stepwell.storage.stored_values import RequestEntry
 from tests.simulation.plan import Node, chance
 from tests.simulation.script import Question, answer_to, is_ignored
@@ -23,7 +24,7 @@ class People:
     async def answers(self, *, again: bool) -> dict[str, Any]:
         """What somebody gives to a run that waits: answers, or nothing but time."""
         world = self._world
-        listed: list[RequestEntry] = await world.bare.pending(run_id="run")
+        listed: list[RequestEntry] = await world.bare.requests(RequestFilter(run_id="run"))
         await self._check_listed(listed)
         if again or world.plan.repeated:
             await self.answer_again()

@@ -16,7 +16,7 @@ from stepwell.engine import commit as storing
 from stepwell.engine import drive as engine
 from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.model.log_keys import RecalledLog
-from stepwell.storage.archive import StoreArchive
+from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.stored_values import NO_EFFECTS
 from stepwell.stores.memory.store import MemoryStore
 from tests.simulation.growing import plan_of
@@ -30,10 +30,10 @@ Patch = pytest.MonkeyPatch
 
 
 def never_recall(patch: Patch) -> None:
-    async def read_log(self: Any, run_id: str, place: int) -> RecalledLog:
+    def forget(self: Any, head: Any, rows: Any) -> RecalledLog:
         return RecalledLog()
 
-    patch.setattr(StoreArchive, "read_log", read_log)
+    patch.setattr(StoreArchive, "_read_log", forget)
 
 
 def never_consume_mail(patch: Patch) -> None:
@@ -53,7 +53,7 @@ def no_check_when_appending(patch: Patch) -> None:
         try:
             await append(self, record, effects)
         except CommitConflict:
-            await self.put(record, changed(effects, fence=None))
+            await self.rewrite(record.entry.run_id, insert=record, effects=changed(effects, fence=None))
 
     patch.setattr(MemoryStore, "append", overwriting)
 

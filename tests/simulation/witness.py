@@ -134,10 +134,6 @@ class WitnessedStore(CrashingStore):
         self._busy = witness.plan.busy
 
     @property
-    def is_dead(self) -> bool:
-        return self.at is not None and self.writes >= self.at
-
-    @property
     def is_gone(self) -> bool:
         """Whether its claims are renewed no more."""
         return self._drive.held_up or self.is_dead

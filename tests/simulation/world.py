@@ -99,8 +99,8 @@ class World:
         WORLD.set(self)
         for turn in range(_MOST_DRIVES):
             fault = self.plan.faults[turn] if turn < len(self.plan.faults) else None
-            head = await self.bare.head(RUN)
-            status = head.entry.status if head else None
+            run = await self.bare.run(RUN)
+            status = run.status if run else None
             if status == "IDLE":
                 break
             given = await self._next(status, fault)

@@ -16,6 +16,10 @@ from stepwell.storage.deltas import WORTH_IT, Splice, Spliced, StoredEdit, splic
 FILLER = "é" * WORTH_IT
 
 
+def spliced(before: bytes, after: bytes) -> Splice | None:
+    return splice_of(Encoded(before, DEFAULT_CODEC), Encoded(after, DEFAULT_CODEC))
+
+
 def made(before: bytes, splice: Splice) -> bytes:
     return before[: splice.start] + splice.text + before[len(before) - splice.tail :]
 
@@ -26,7 +30,7 @@ def made(before: bytes, splice: Splice) -> bytes:
 def test_what_changed_leads_from_the_one_text_to_the_other(before: str, after: str, beginning: bool) -> None:
     texts = [f"{FILLER}{text}" if beginning else f"{text}{FILLER}" for text in (before, after)]
     old, new = (text.encode() for text in texts)
-    splice = splice_of(old, new)
+    splice = spliced(old, new)
     assert splice is not None
     assert made(old, splice) == new
     splice.text.decode()  # it is whole characters
@@ -35,13 +39,13 @@ def test_what_changed_leads_from_the_one_text_to_the_other(before: str, after: s
 def test_a_long_text_is_compared_in_blocks() -> None:
     old = b"a" * 200_000 + b"x" + b"b" * 300_000
     new = b"a" * 200_000 + b"yz" + b"b" * 300_000
-    splice = splice_of(old, new)
+    splice = spliced(old, new)
     assert splice == Splice(200_000, 300_000, b"yz")
 
 
 def test_what_changed_all_over_is_written_as_it_is() -> None:
-    assert splice_of(b"a" * 5000, b"b" * 5000) is None
-    assert splice_of(b"a" * 10, b"b" * 10) is None
+    assert spliced(b"a" * 5000, b"b" * 5000) is None
+    assert spliced(b"a" * 10, b"b" * 10) is None
 
 
 def test_a_value_is_put_together_from_any_number_of_changes() -> None:

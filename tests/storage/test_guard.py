@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -26,6 +26,9 @@ from stepwell import (
     response_handler,
 )
 from stepwell.storage.checksums import add_checksum, verify_checksum
+from stepwell.storage.integrity import VerifiedStore
+from stepwell.storage.stored_values import Record, SignalRow
+from stepwell.testing.store_rules.samples import logged
 
 KEYS = {"spring": bytes(range(16)), "summer": bytes(range(32))}
 
@@ -74,12 +77,9 @@ async def test_records_that_changed_places_are_named(tmp_path: Path, name: str) 
     storage = SQLiteCheckpointStorage(tmp_path / "runs.db", seal=seal)
     for run_id in ("a", "b"):
         await build(storage).run(run_id, run_id=run_id)
-    await storage.close()
-    database = sqlite3.connect(tmp_path / "runs.db")
-    (theirs,) = database.execute("SELECT body FROM commits WHERE run_id = 'b' AND number = 1").fetchone()
-    database.execute("UPDATE commits SET body = ? WHERE run_id = 'a' AND number = 1", (theirs,))
-    database.commit()
-    database.close()
+    store = cast(VerifiedStore, storage._store).inner
+    (mine,), (theirs,) = [await store.history(run_id, after=0, upto=1) for run_id in ("a", "b")]
+    await store.rewrite("a", replace=[Record(mine.entry, theirs.body)])
     with pytest.raises(CheckpointCorrupt, match="of run 'a'"):
         await build(storage).run(run_id="a")
     assert (await build(storage).run(run_id="b", responses={"may I": True})).get_outputs() == ["the secret of b: True"]
@@ -157,9 +157,9 @@ async def test_a_sealed_letter_and_memory_are_read_again() -> None:
     storage = InMemoryCheckpointStorage(seal=Seal(KEYS, "spring"))
     await build(storage).run("a", run_id="r")
     assert await storage._store.send("r", "k", b'{"a":1}')
-    assert await storage._store.pending_signals("r") == [("k", b'{"a":1}')]
+    assert await storage._store.pending_signals("r") == [SignalRow("k", b'{"a":1}')]
     assert await storage._store.write_log("r", 9, "9.0", b'{"b":2}')
-    assert await storage._store.read_log("r", 9) == {"9.0": b'{"b":2}'}
+    assert await logged(storage._store, "r", 9) == {"9.0": b'{"b":2}'}
 
 
 @pytest.mark.parametrize(

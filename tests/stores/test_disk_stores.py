@@ -14,7 +14,7 @@ import pytest
 from stepwell.storage.port import Store
 from stepwell.stores.files.store import FileStore
 from stepwell.stores.sqlite.store import SQLiteStore
-from stepwell.testing.store_rules.samples import names
+from stepwell.testing.store_rules.samples import names, signals_of
 
 pytestmark = pytest.mark.process
 
@@ -55,10 +55,10 @@ asyncio.run(main())
 
 CONSUME = """
 async def main():
-    head = await store.head("r")
-    number = head.entry.number + 1 if head else 0
+    run = await store.run("r")
+    number = run.number + 1 if run else 0
     while True:
-        keys = [key for key, _ in await store.pending_signals("r")]
+        keys = [signal.key for signal in await store.pending_signals("r")]
         asked, closed = (question("r", str(number)),), (str(number - 1),)
         effects = CommitEffects(consumed=tuple(keys), asked=asked, closed=closed, wake=str(number))
         await store.append(record("r", number, body=keys), effects)
@@ -89,7 +89,7 @@ def test_of_processes_that_post_the_same_keys_at_once_one_is_told_it_was_first(k
     async def left() -> list[tuple[str, bytes]]:
         store = STORES[kind](tmp_path)
         try:
-            return await store.pending_signals("r")
+            return await signals_of(store, "r")
         finally:
             await store.close()
 
@@ -114,14 +114,14 @@ async def test_killed_posters_and_consumers_lose_nothing_and_consume_nothing_twi
         store = STORES[kind](tmp_path)
         records = await store.history("r")
         consumed = [key for record in records for key in json.loads(record.body)["said"]]
-        waiting = [key for key, _ in await store.pending_signals("r")]
+        waiting = [signal.key for signal in await store.pending_signals("r")]
         assert [record.entry.number for record in records] == list(range(len(records)))
         assert len(set(consumed)) == len(consumed)
         assert not set(consumed) & set(waiting)
         assert set(told) <= set(consumed) | set(waiting)
         for key in (*consumed, *waiting):
             assert not await store.send("r", key, b"2")
-        assert names(await store.pending()) == [("r", str(len(records) - 1))]
+        assert names(await store.requests()) == [("r", str(len(records) - 1))]
         assert [wake.at for wake in await store.wakes()] == [str(len(records) - 1)]
         await store.close()
     assert len(told) >= 20

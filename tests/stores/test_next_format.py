@@ -16,7 +16,7 @@ from stepwell.stores.files.store import FileStore
 from stepwell.stores.postgres import schema as postgres_schema
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.stores.sqlite.store import SQLiteStore
-from stepwell.testing.store_rules.samples import meanings, record
+from stepwell.testing.store_rules.samples import meanings, record, signals_of
 from tests.support.next_format import NEXT, know_the_next_format
 from tests.support.postgres_server import ask, dsn, fresh_schema
 
@@ -47,8 +47,8 @@ async def test_a_store_is_completed_and_its_runs_continue(open_store: Open, monk
         know_the_next_format(later)
         store = open_store()
         await store.append(record("r", 1, is_snapshot=False))
-        assert meanings(await store.chain("r", 1)) == meanings([record("r", 0), record("r", 1, is_snapshot=False)])
-        assert await store.pending_signals("r") == [("k", b"1")]
+        assert meanings(await store.read("r", 1)) == meanings([record("r", 0), record("r", 1, is_snapshot=False)])
+        assert await signals_of(store, "r") == [("k", b"1")]
         await store.close()
         again = open_store()
         assert [run.number for run in await again.runs()] == [1]

@@ -24,7 +24,7 @@ from stepwell import (
     handler,
     response_handler,
 )
-from tests.support.crashing import Crash
+from stepwell.testing import Crash
 
 PLACES = ("memory", "sqlite", "file", "six methods", "nowhere")
 

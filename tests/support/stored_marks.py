@@ -57,7 +57,7 @@ def back_end(kind: str, path: Path) -> Iterator[BackEnd]:
 
 
 def _said(store: MemoryStore) -> str:
-    return repr((store._records.runs, store._logs, store._signals, store._requests))
+    return repr(store._runs)
 
 
 def _rows(path: Path) -> bytes:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.status_names import status_names
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 SHOWN = {
@@ -58,6 +60,7 @@ def test_an_example_shows_what_it_says_and_leaves_nothing_behind(name: str, tmp_
     assert done.returncode == 0, done.stderr
     assert SHOWN[name] in done.stdout.splitlines(), done.stdout
     assert done.stderr == ""
+    assert status_names(done.stdout) == []
     assert list(tmp_path.iterdir()) == []
 
 

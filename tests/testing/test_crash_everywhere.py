@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as changed
 
 from stepwell import (
     Executor,
@@ -21,6 +22,8 @@ from stepwell import (
     handler,
     response_handler,
 )
+from stepwell.storage.lease import Owner
+from stepwell.storage.stored_values import OpenedRun
 from stepwell.stores.files.store import FileStore
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.stores.sqlite.store import SQLiteStore
@@ -129,8 +132,8 @@ async def test_what_depends_on_how_often_it_ran_is_found() -> None:
 class Forgetful(MemoryStore):
     """Says that it remembers, and does not."""
 
-    async def read_log(self, run_id: str, place: int) -> dict[str, bytes]:
-        return {}
+    async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
+        return changed(await super().open(run_id, owner=owner, seconds=seconds), log=())
 
 
 async def test_a_store_that_forgets_what_was_durable_is_found() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from stepwell.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.filters import RequestFilter
 from stepwell.storage.integrity import VerifiedStore
 from stepwell.storage.lease import Owner, this_process
 from stepwell.stores.files.store import FileStore
@@ -198,9 +199,9 @@ async def test_a_torn_file_is_named_and_costs_nobody_else_anything(tmp_path: Pat
 async def read_all(store: Any) -> None:
     """Everything that is known of a run."""
     await store.history(RUN)
-    await store.pending(run_id=RUN)
+    await store.requests(RequestFilter(run_id=RUN))
     await store.pending_signals(RUN)
-    await store.read_log(RUN, 1)
+    await store.open(RUN)
     await store.acquire(RUN, _owner(), seconds=1)
     await store.release(RUN, _owner())
 

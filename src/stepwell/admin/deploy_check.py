@@ -28,7 +28,7 @@ from stepwell.workflows.workflow import Workflow
 _PAGE = 200  # runs per page of the list
 _TRIES = 5
 
-Verdict = Literal["compatible", "migrates", "stranded"]
+Verdict = Literal["compatible", "migrates", "incompatible"]
 
 UNFINISHED = (
     WorkflowRunState.IN_PROGRESS,
@@ -62,9 +62,9 @@ class Checked:
     runs: tuple[CheckedRun, ...]
 
     @property
-    def stranded(self) -> tuple[CheckedRun, ...]:
+    def incompatible(self) -> tuple[CheckedRun, ...]:
         """Return the runs this code cannot continue."""
-        return self._of("stranded")
+        return self._of("incompatible")
 
     @property
     def migrating(self) -> tuple[CheckedRun, ...]:
@@ -113,7 +113,7 @@ async def _entries(store: Store, name: str, statuses: tuple[WorkflowRunState, ..
 async def find_incompatibilities(store: Store, run_id: str, workflow: Workflow) -> tuple[str, ...]:
     """Return why a workflow cannot continue a run, one sentence each; empty if it can."""
     verdict, why = await _verdict(store, run_id, workflow)
-    return why if verdict == "stranded" else ()
+    return why if verdict == "incompatible" else ()
 
 
 async def _check_run(store: Store, entry: RunEntry, workflow: Workflow) -> CheckedRun | None:
@@ -131,9 +131,9 @@ async def _verdict(store: Store, run_id: str, workflow: Workflow) -> tuple[Verdi
         # Both are DurabilityErrors, but say nothing about the code.
         raise
     except GraphChanged as changed:
-        return "stranded", changed.differences
+        return "incompatible", changed.differences
     except DurabilityError as error:
-        return "stranded", (str(error),)
+        return "incompatible", (str(error),)
     return ("migrates", tuple(changes)) if changes else ("compatible", ())
 
 
@@ -222,7 +222,7 @@ def _payloads(checkpoint: Checkpoint) -> Iterator[tuple[str, Payload]]:
     yield from ((f"$.state.{key}", value) for key, value in checkpoint.state.items())
     yield from ((f"$.executors.{key}", value) for key, value in checkpoint.executors.items())
     yield from ((f"$.messages.{message.id}", message.payload) for message in checkpoint.messages)
-    yield from ((f"$.questions.{request.id}", request.payload) for request in checkpoint.requests.values())
+    yield from ((f"$.requests.{request.id}", request.payload) for request in checkpoint.requests.values())
     yield from (
         (f"$.defaults.{request.id}", request.default)
         for request in checkpoint.requests.values()

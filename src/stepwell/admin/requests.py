@@ -10,8 +10,7 @@ import msgspec
 
 from stepwell.admin.lookup import NotFound, entry_of, find_run
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine.responses import check_no_caller
-from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedJson, ReceivedResponse
@@ -42,6 +41,9 @@ class OpenRequest:
     asked_at: str
     deadline: str | None
     answered: bool  # an answer has been sent, and the next drive of the run will apply it
+    # what a response is sent with
+    _header: RunHeader = field(repr=False, compare=False)
+    _request: Request = field(repr=False, compare=False)
 
 
 async def open_requests(storage: BuiltInStorage, run: str) -> list[OpenRequest]:
@@ -52,14 +54,23 @@ async def open_requests(storage: BuiltInStorage, run: str) -> list[OpenRequest]:
     Raises NotFound or Ambiguous for the run, and RunError for the run of a sub-workflow: its caller
     asks its questions.
     """
-    info = await find_run(storage, run)
+    head = await load_head(storage, run)
     archive = StoreArchive(storage._store, DEFAULT_CODEC)
-    head = await archive.head(info.run_id)
+    answered = await _find_answers(archive, head) if head.requests else set()
+    return [_make_question(head, request, answered=request.id in answered) for request in head.requests.values()]
+
+
+async def load_head(storage: BuiltInStorage, run: str) -> Checkpoint:
+    """Return the newest checkpoint of a run that asks its own questions. Raises as `open_requests` does."""
+    info = await find_run(storage, run)
+    head = await StoreArchive(storage._store, DEFAULT_CODEC).head(info.run_id)
     if head is None:
         raise NotFound(f"run {info.run_id!r} was deleted meanwhile")
-    check_no_caller(head)
-    answered = await _find_answers(archive, head) if head.requests else set()
-    return [_make_question(head.run_id, request, answered=request.id in answered) for request in head.requests.values()]
+    if head.header.caller is not None:
+        from stepwell.engine.responses import check_no_caller  # lazy: 5 ms, and few runs have a caller
+
+        check_no_caller(head)
+    return head
 
 
 async def load_requests(storage: BuiltInStorage, place: CheckpointInfo) -> list[OpenRequest]:
@@ -69,7 +80,7 @@ async def load_requests(storage: BuiltInStorage, place: CheckpointInfo) -> list[
     """
     entry = await entry_of(storage._store, place)
     checkpoint, _ = await StoreArchive(storage._store, DEFAULT_CODEC).at(entry)
-    return [_make_question(checkpoint.run_id, request, answered=False) for request in checkpoint.requests.values()]
+    return [_make_question(checkpoint, request, answered=False) for request in checkpoint.requests.values()]
 
 
 async def find_pending_answers(storage: BuiltInStorage, requests: Sequence[PendingRequest]) -> set[tuple[str, str]]:
@@ -95,10 +106,10 @@ async def _find_answers(archive: StoreArchive, head: Checkpoint) -> set[str]:
     }
 
 
-def _make_question(run_id: str, request: Request, *, answered: bool) -> OpenRequest:
-    what = f"the schema of the question {request.id!r} of run {run_id!r}"
+def _make_question(checkpoint: Checkpoint, request: Request, *, answered: bool) -> OpenRequest:
+    what = f"the schema of the question {request.id!r} of run {checkpoint.run_id!r}"
     return OpenRequest(
-        run_id,
+        checkpoint.run_id,
         request.id,
         executor=request.executor,
         data=msgspec.json.decode(json_of(request.payload)),
@@ -108,4 +119,6 @@ def _make_question(run_id: str, request: Request, *, answered: bool) -> OpenRequ
         asked_at=request.at,
         deadline=request.deadline,
         answered=answered,
+        _header=checkpoint.header,
+        _request=request,
     )

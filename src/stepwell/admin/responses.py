@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
-from stepwell.admin.lookup import NotFound, find_run
+from stepwell.admin.requests import OpenRequest, load_head
 from stepwell.admin.state_edits import check_plain
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine.responses import check_no_caller, has_passed
 from stepwell.errors import RequestExpired, UnknownRequest
 from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedJson
+from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.signals import plain_key
@@ -32,13 +33,20 @@ async def respond(storage: BuiltInStorage, run: str, request_id: str, value: Any
     Raises NotFound or Ambiguous for the run, UnknownRequest or RequestExpired for the request,
     RunError for the run of a sub-workflow, and EditRefused for a value that is not JSON.
     """
-    info = await find_run(storage, run)
-    archive = StoreArchive(storage._store, DEFAULT_CODEC)
-    head = await archive.head(info.run_id)
-    if head is None:
-        raise NotFound(f"run {info.run_id!r} was deleted meanwhile")
-    check_no_caller(head)
-    await send_answers(archive, head.header, encode_answers(head, {request_id: value}))
+    head = await load_head(storage, run)
+    answers = encode_answers(head, {request_id: value})
+    await send_answers(StoreArchive(storage._store, DEFAULT_CODEC), head.header, answers)
+
+
+async def send_response(storage: BuiltInStorage, question: OpenRequest, value: Any) -> None:
+    """Send an answer to a request as it was read; the run is not read again.
+
+    If the request was closed since, the answer is never applied. Raises RequestExpired, and
+    EditRefused for a value that is not JSON.
+    """
+    _check_deadline(question.run_id, question._request)
+    answer = _encode_answer(question.request_id, value)
+    await send_answers(StoreArchive(storage._store, DEFAULT_CODEC), question._header, [(question._request, answer)])
 
 
 def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list[tuple[Request, ReceivedJson]]:
@@ -66,13 +74,17 @@ def _find_request(checkpoint: Checkpoint, id: str) -> Request:
             run_id=checkpoint.run_id,
             request_id=id,
         )
-    if has_passed(request.deadline):
-        raise RequestExpired(
-            f"request {id!r} has expired: its deadline was {request.deadline}",
-            run_id=checkpoint.run_id,
-            request_id=id,
-        )
+    _check_deadline(checkpoint.run_id, request)
     return request
+
+
+def _check_deadline(run_id: str, request: Request) -> None:
+    if request.deadline is not None and clock.until(request.deadline) <= timedelta(0):
+        raise RequestExpired(
+            f"request {request.id!r} has expired: its deadline was {request.deadline}",
+            run_id=run_id,
+            request_id=request.id,
+        )
 
 
 def _encode_answer(id: str, value: Any) -> ReceivedJson:

@@ -175,7 +175,7 @@ def _missing_path(path: tuple[str, ...], container: Any, n: int) -> EditRefused:
     elif isinstance(container, list):
         content = f"is a list of {len(container)} items, counted from 0"
     else:
-        content = f"is {shorten(msgspec.json.encode(container).decode())}, which contains nothing"
+        content = f"is {shorten(msgspec.json.encode(container).decode())}, which is not a mapping or a list"
     return EditRefused(f"{'.'.join(path)!r} does not exist: {where} {content}")
 
 

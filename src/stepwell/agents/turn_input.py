@@ -26,7 +26,7 @@ class TurnInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AgentRules:
     """The restrictions on an agent's calls."""
 
     approve: frozenset[str] = frozenset()  # tools whose calls need approval

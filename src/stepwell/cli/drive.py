@@ -28,7 +28,7 @@ from stepwell.storage import clock
 
 if TYPE_CHECKING:
     from stepwell.declarative.instance import AgentWorkflowInstance
-    from stepwell.engine.stream import RunStream
+    from stepwell.engine.run_stream import RunStream
     from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent
     from stepwell.storage.built_in_storage import BuiltInStorage
     from stepwell.workflows.result import WorkflowRunResult

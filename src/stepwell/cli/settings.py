@@ -79,6 +79,6 @@ def follow_option(command: F) -> F:
 
 def durability_option(command: F) -> F:
     """Add `--durability`."""
-    help = "What a crash may lose: nothing, the last superstep, or everything since the last pause."
+    help = "What a crash may lose: nothing, the latest commit, or all commits since the last pause."
     levels = click.Choice(["sync", "async", "exit"])
     return click.option("--durability", type=levels, default="sync", show_default=True, help=help)(command)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import is_dataclass
 from datetime import tzinfo
 from math import isfinite
@@ -22,9 +23,10 @@ from stepwell.codec.annotations import reachable_types
 from stepwell.codec.class_kinds import is_storable, kind_of
 from stepwell.codec.classes import tag_of
 from stepwell.codec.cycles import find_cycle
+from stepwell.codec.encoded import Encoded, is_large, pack_part
 from stepwell.codec.numpy_arrays import NUMPY_BY_TAG, is_special_array, numpy_kind
 from stepwell.codec.pickles import PickleKind
-from stepwell.codec.plain_json import ATOMS, INT_MAX, INT_MIN, VERBATIM, is_object
+from stepwell.codec.plain_json import ATOMS, INT_MAX, INT_MIN, VERBATIM, is_atom, is_object
 from stepwell.codec.registry import REGISTRY, find_loaded, make_registration
 from stepwell.codec.standard_values import VALUES, VALUES_BY_TAG, dump, dump_canonical
 from stepwell.codec.stored_names import is_ours, stored_name
@@ -40,6 +42,7 @@ from stepwell.codec.traversal import (
 )
 from stepwell.codec.versions import Upcast
 from stepwell.errors import CodecError
+from stepwell.model.payload import Payload
 
 __all__ = ["DEFAULT_CODEC", "Codec", "Encoded", "reachable_types", "register_checkpoint_type"]
 
@@ -53,7 +56,6 @@ _BY_TAG = VALUES_BY_TAG | NUMPY_BY_TAG
 
 _parse = msgspec.json.Decoder().decode
 
-_NO_ATOM: Any = object()  # marks an `Encoded` that holds only bytes
 _LATER: Any = object()  # marks a decorator that is called with arguments first and with its class later
 
 
@@ -123,22 +125,21 @@ class Codec:
 
     def encode(self, value: object, what: str = "$") -> bytes:
         """Return the bytes of a value. Raises CodecError, with a path that starts at `what`."""
-        try:
-            return dump(self._close(value, 0))
-        except Refused as refused:
-            raise self._codec_error(refused, value, what) from refused.__cause__
-        except RecursionError:
-            raise self._codec_error(Refused(STACK_EXHAUSTED), value, what) from None
+        return self._write(value, what, dump)
 
-    def decode(self, body: bytes, what: str = "$") -> Any:
-        """Return the value of stored bytes. Raises CodecError, and nothing else."""
+    def decode(self, body: bytes, what: str = "$", *, is_checked: bool = False) -> Any:
+        """Return the value of stored bytes. Raises CodecError, and nothing else.
+
+        `is_checked`: a codec of this process wrote the bytes, or has read them before.
+        """
         try:
             tree = _parse(body)
-            if b'"$"' in body:
+            # A single byte is found at the speed of memory, three are not
+            if b"$" in body and b'"$"' in body:
                 return self._open(tree, 0)
             # Without a tag the tree is the value. Counting brackets is far cheaper than a walk, and a
             # tree without so many of them cannot be too deep.
-            if body.count(b"[") + body.count(b"{") > DEPTH:
+            if not is_checked and body.count(b"[") + body.count(b"{") > DEPTH:
                 _check_depth(tree, 0)
             return tree
         except Refused as refused:
@@ -150,24 +151,44 @@ class Codec:
                 f"the stored data is not JSON, so it is damaged or cut short ({error})", path=what
             ) from error
 
-    def pack(self, value: object, what: str) -> Encoded:
-        """Make a value into a payload that later changes cannot reach. Raises CodecError."""
-        kind = type(value)
-        # An atom is immutable already, so its encoding can wait until somebody stores it
-        if kind in ATOMS and (kind is not int or INT_MIN <= value <= INT_MAX):  # type: ignore[operator]
+    @overload
+    def pack(self, value: object, what: str, before: None = None, /) -> Encoded: ...
+    @overload
+    def pack(self, value: object, what: str, before: Payload | None = None, /) -> Payload: ...
+    def pack(self, value: object, what: str, before: Payload | None = None, /) -> Payload:
+        """Make a value into a payload that later changes cannot reach. Raises CodecError.
+
+        Of a large value, only the parts that differ from `before` are encoded.
+        """
+        # Its encoding can wait until somebody stores it
+        if is_atom(value):
             return Encoded(None, self, value)
-        return Encoded(self.encode(value, what), self)
+        if is_large(before):
+            # What cannot be stored in parts is refused below, with the path to the offending part
+            with suppress(Refused, RecursionError, UnicodeEncodeError):
+                return pack_part(value, before, self)
+        return Encoded(self.encode(value, what), self, is_checked=True)
+
+    def dump_part(self, value: object, depth: int) -> bytes:
+        return dump(self._close(value, depth))
+
+    @staticmethod
+    def restore(json: bytes) -> Encoded:
+        return Encoded(json, DEFAULT_CODEC)
 
     def digest(self, value: object, what: str = "$") -> str:
         """Return a fingerprint that is the same for equal values, in any order of dicts and sets."""
+        return hashlib.sha256(self._write(value, what, dump_canonical)).hexdigest()
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def _write(self, value: object, what: str, write: Callable[[Any], bytes]) -> bytes:
         try:
-            return hashlib.sha256(dump_canonical(self._close(value, 0))).hexdigest()
+            return write(self._close(value, 0))
         except Refused as refused:
             raise self._codec_error(refused, value, what) from refused.__cause__
         except RecursionError:
             raise self._codec_error(Refused(STACK_EXHAUSTED), value, what) from None
-
-    # --- writing ------------------------------------------------------------------------------------------------------
 
     def _close(self, value: Any, depth: int) -> Any:
         """Return the JSON tree of a value.
@@ -365,50 +386,6 @@ def _explain_unstorable(cls: type) -> str:
         f"`{name}` cannot be stored: use a dataclass, a pydantic model, or plain data, "
         f"or keep it out of messages and state"
     )
-
-
-class Encoded:
-    """A payload closed by encoding: decoded afresh for each reader, and stored as it is."""
-
-    __slots__ = ("_atom", "_codec", "_json")
-
-    def __init__(self, json: bytes | None, codec: Codec, atom: object = _NO_ATOM) -> None:
-        self._json, self._codec, self._atom = json, codec, atom
-
-    @property
-    def json(self) -> bytes:
-        """The stored bytes. An atom is encoded only when they are first needed."""
-        if self._json is None:
-            self._json = self._codec.encode(self._atom)
-        return self._json
-
-    def open(self) -> Any:
-        """Return a fresh copy of the value. Raises CodecError if the bytes cannot be read."""
-        return self._codec.decode(self.json) if self._atom is _NO_ATOM else self._atom
-
-    def __eq__(self, other: object) -> bool:
-        return self.json == other.json if isinstance(other, Encoded) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.json)
-
-    # Immutable, so a copy would only cost memory
-    def __copy__(self) -> Encoded:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Encoded:
-        return self
-
-    # The codec is not pickled: it refers to classes and caches of this process
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self.json,)
-
-    def __repr__(self) -> str:
-        return f"Encoded({shorten(self.json.decode('utf-8', 'replace'))})"
-
-
-def _restore(json: bytes) -> Encoded:
-    return Encoded(json, DEFAULT_CODEC)
 
 
 DEFAULT_CODEC = Codec()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from stepwell.engine.cancellation_shield import finish
 from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit
 from stepwell.storage.archive import Archive
+from stepwell.storage.cancellation_shield import finish
 
 
 async def store_commit(

@@ -21,6 +21,7 @@ from stepwell.model.signal import ReceivedInput, ReceivedResponse, Signal
 from stepwell.storage.response_types import schema_of, type_words
 
 _HINT = "Resume it with code that has what is missing, or declare in a Migration what becomes of it"
+_FINISH_FIRST = "let the earlier version finish the superstep, or fork the run, which runs it from the beginning"
 
 
 class CompatibleRun(msgspec.Struct, frozen=True):
@@ -49,7 +50,7 @@ def make_compatible(
     """Return the run as this code resumes it, migrated if necessary; nothing is stored.
 
     `signals` are those that are not applied yet. `afresh`: the run continues as another run, or in
-    another epoch, so that nothing of its superstep can have been tried before.
+    another epoch, so that its superstep cannot have started yet.
 
     Raises GraphChanged if this code cannot resume it, with the reasons; CodecError for a value that cannot be
     decoded; CheckpointCorrupt for a checkpoint that contradicts itself.
@@ -130,27 +131,23 @@ def _check_places(before: Checkpoint, after: Checkpoint, migrations: Sequence[Mi
     """Raise GraphChanged if migrations would give a delivery of the superstep under way another place.
 
     Outcomes, steps and idempotency keys are named after the place of a delivery. With `strictly`, the
-    superstep log has entries, and nothing may change. Otherwise the superstep may still have been tried,
-    so deliveries that remain must keep their places.
+    superstep log has entries, and nothing may change. Otherwise the superstep may still have started, so
+    deliveries that remain must keep their places.
     """
     slots = [(message.id, follow_renames(taker, migrations)) for message in before.messages for taker in message.takers]
     now = [(message.id, taker) for message in after.messages for taker in message.takers]
     if not strictly:
         if not _shifts_places(before, slots, now):
             return
-        why = "its superstep may have been tried before, and would run again under other idempotency keys"
-        raise _incompatible_error(
-            before, [f"{why}: let the earlier version finish the superstep, or fork the run, which executes it afresh"]
-        )
+        why = "its superstep may already have started, and would run again under other idempotency keys"
+        raise _incompatible_error(before, [f"{why}: {_FINISH_FIRST}"])
     changed = [step for migration in migrations for step in migration.steps if isinstance(step, ChangeFanIn)]
     joins = {key for message in before.messages for key in message.joins}
     if [taker for _, taker in slots] != [taker for _, taker in now] or any(
         step.before.key in joins for step in changed
     ):
         why = "it is in the middle of a superstep, and the migration changes who receives its messages"
-        raise _incompatible_error(
-            before, [f"{why}: let the earlier version finish the superstep, or fork the run, which executes it afresh"]
-        )
+        raise _incompatible_error(before, [f"{why}: {_FINISH_FIRST}"])
 
 
 def _shifts_places(before: Checkpoint, slots: Sequence[tuple[str, str]], now: Sequence[tuple[str, str]]) -> bool:

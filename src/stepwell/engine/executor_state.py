@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stepwell.errors import RunError
 from stepwell.graph.executor import Executor, keeps_state
 from stepwell.graph.persistent import persistent_names
-from stepwell.model.payload import Pack, Payload
+from stepwell.model.payload import Pack, Payload, pack_copy
 
 
 class RunExecutors:
@@ -19,6 +19,9 @@ class RunExecutors:
         self._run_id, self._executors, self._pack = run_id, executors, pack
         # The instances have the state in which the run was left: it need not be restored.
         self.are_live = are_live
+        # The last payload of each executor: of a large state, only what changed is packed again.
+        self._saved: dict[str, Payload] = {}
+        self._needed = frozenset(executors if pack is not pack_copy else _find_restorable(executors))
 
     def __getitem__(self, id: str) -> Executor:
         return self._executors[id]
@@ -26,12 +29,12 @@ class RunExecutors:
     async def save_all(self) -> dict[str, Payload]:
         # An executor without state has an entry all the same: it says that the executor was there.
         nothing = self._pack({}, "$.executors")
-        return {id: await self.save(id) or nothing for id in self._executors}
+        return {id: await self.save(id) or nothing for id in self._executors if id in self._needed}
 
     async def save(self, id: str) -> Payload | None:
-        """Return the state of an executor as a payload; None if it has none."""
+        """Return the state of an executor as a payload; None if it has none, or if nobody may restore it."""
         executor = self._executors[id]
-        if not keeps_state(executor):
+        if id not in self._needed or not keeps_state(executor):
             return None
         state = await self._read_state(executor)
         if not isinstance(state, dict):
@@ -45,7 +48,9 @@ class RunExecutors:
                 f"leave it out, persistent attributes save themselves",
                 run_id=self._run_id,
             )
-        return self._pack({**state, **{name: getattr(executor, name) for name in names}}, f"$.executors.{id}")
+        complete = {**state, **{name: getattr(executor, name) for name in names}}
+        saved = self._saved[id] = self._pack(complete, f"$.executors.{id}", self._saved.get(id))
+        return saved
 
     async def _read_state(self, executor: Executor) -> Any:
         try:
@@ -79,3 +84,11 @@ class RunExecutors:
                 f"executor {id!r} could not restore its state in run {self._run_id!r}: {type(error).__name__}: {error}",
                 run_id=self._run_id,
             ) from error
+
+
+def _find_restorable(executors: Mapping[str, Executor]) -> Iterable[str]:
+    """Yield the executors that a run without storage may have to restore, before it repeats an attempt."""
+    for id, executor in executors.items():
+        table = executor._handler_table
+        if any(executor._limits_for(spec).retry is not None for spec in (*table.specs, *table.response_specs)):
+            yield id

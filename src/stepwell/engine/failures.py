@@ -35,9 +35,9 @@ def handler_error(
 ) -> HandlerFailed:
     """Return the error for the caller; it offers a resume only if there is something to resume."""
     hint = (
-        f"What finished is kept; resume with run(run_id={run_id!r})"
+        f"Finished handlers are not run again; resume with run(run_id={run_id!r})"
         if stored
-        else "The run is not stored, so it cannot be resumed: to keep what finishes, pass checkpoint_storage"
+        else "The run is not stored, so it cannot be resumed: to keep finished work, pass checkpoint_storage"
     )
     return HandlerFailed(
         f"executor {executor_id!r} failed in run {run_id!r}: {details.error_type}: {details.message}. {hint}",

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from stepwell.engine import branches
 from stepwell.engine.attempts import OnRetry
 from stepwell.engine.branches import Branch, UnidentifiedBranch
-from stepwell.engine.cancellation_shield import finish
 from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.steps import Step, StepContext, do_once
 from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.graph.retry import limits
 from stepwell.model.log_keys import explicit_step_key, step_key
 from stepwell.model.message import Delivery
+from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.step_calls import describe_call, name_of
 
 _UNLIMITED = limits(None, None, None)

@@ -19,7 +19,7 @@ from stepwell.model.payload import Payload, plain_copy
 
 
 class HandlerTable:
-    """The handlers of an executor. The most specific one that takes a value is chosen."""
+    """The handlers of an executor. The most specific one that accepts a value is chosen."""
 
     def __init__(self, specs: Iterable[HandlerSpec], problems: Iterable[str] = ()) -> None:
         all_specs = tuple(specs)
@@ -38,7 +38,7 @@ class HandlerTable:
         )
 
     def choose(self, value: object) -> HandlerSpec | None:
-        """Return the handler that takes the value, or None."""
+        """Return the handler that accepts the value, or None."""
         if self._by_class is None:
             return self._find(value)
         cls = type(value)
@@ -47,7 +47,7 @@ class HandlerTable:
         return self._by_class[cls]
 
     def choose_response_handler(self, request: object, response: object) -> HandlerSpec | None:
-        """Return the handler that takes this response to this request, or None."""
+        """Return the handler that accepts this response to this request, or None."""
         candidates = [
             (request_type, response_type, spec)
             for spec in self.response_specs
@@ -62,7 +62,7 @@ class HandlerTable:
         return candidates[most_specific([type_ for _, type_, _ in candidates])][2] if candidates else None
 
     def response_types(self, request: object) -> tuple[object, ...]:
-        """Return the types that the response handlers take as a response to this request."""
+        """Return the types that the response handlers accept as a response to this request."""
         specs = [
             spec
             for spec in self.response_specs
@@ -100,7 +100,7 @@ def _find_duplicates(specs: tuple[HandlerSpec, ...]) -> Iterable[str]:
         for input_type in spec.input:
             first = seen.setdefault(input_type, spec.name)
             if first != spec.name:
-                yield f"handlers {first!r} and {spec.name!r} both take {describe(input_type)}"
+                yield f"handlers {first!r} and {spec.name!r} both accept {describe(input_type)}"
 
 
 def _find_duplicate_responses(specs: tuple[HandlerSpec, ...]) -> Iterable[str]:
@@ -112,7 +112,7 @@ def _find_duplicate_responses(specs: tuple[HandlerSpec, ...]) -> Iterable[str]:
             first = seen.setdefault(pair, spec.name)
             if first != spec.name:
                 types = f"{describe(pair[1])} as the response to {describe(pair[0])}"
-                yield f"response handlers {first!r} and {spec.name!r} both take {types}"
+                yield f"response handlers {first!r} and {spec.name!r} both accept {types}"
 
 
 class Executor:
@@ -188,7 +188,8 @@ class Executor:
     async def on_checkpoint_save(self) -> dict[str, Any]:
         """Return the state that must survive a restart, as data.
 
-        Called for every executor when a run starts, then after each message that it handled.
+        Called for every executor when a run starts, then after each message that it handled; in a run
+        without storage only if a retry or a response may have to restore it.
         """
         return {}
 
@@ -204,11 +205,11 @@ class Executor:
 
         References to the executor itself, or to its methods, become references to the clone.
         """
-        # The twin must exist before the attributes are copied, so that references to `self` among them
+        # The clone must exist before the attributes are copied, so that references to `self` among them
         # can be replaced by it.
-        twin = copy.copy(self)
-        vars(twin).update(plain_copy(vars(self), {id(self): twin}))
-        return twin
+        clone = copy.copy(self)
+        vars(clone).update(plain_copy(vars(self), {id(self): clone}))
+        return clone
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id!r}>"

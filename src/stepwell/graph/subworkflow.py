@@ -123,13 +123,13 @@ def _fits(data: Any, schema: Mapping[str, Any], defined: Mapping[str, Any]) -> b
 
 
 def find_unrouted_outputs(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> Iterator[str]:
-    """Yield a sentence for each sub-workflow whose outputs no executor of the outer workflow could take."""
+    """Yield a sentence for each sub-workflow whose outputs no executor of the outer workflow would accept."""
     for id, executor in executors.items():
         types = executor._forwarded_types if isinstance(executor, Nesting) else ()
         if types and not _is_taken(types, id, executors, edges):
             output_types = " | ".join(map(describe, types))
             yield (
-                f"no executor takes the outputs of the sub-workflow {id!r} "
+                f"no executor accepts the outputs of the sub-workflow {id!r} "
                 f"({output_types}): add an edge from it to an executor that does, "
                 f"or set allow_direct_output=True"
             )

@@ -103,11 +103,11 @@ def _check_types(executors: Mapping[str, Executor], edges: Sequence[Edge]) -> It
 def _check_types_meet(source: Executor, target: Executor, is_fan_in: bool) -> Iterator[str]:
     sent_types, input_types = _sent_types(source, is_fan_in), target._handler_table.input_types
     if sent_types and input_types and not any(_takes(input_type, sent_types) for input_type in input_types):
-        yield f"{source.id!r} sends {_either(sent_types)}, but {target.id!r} takes only {_either(input_types)}"
+        yield f"{source.id!r} sends {_either(sent_types)}, but {target.id!r} accepts only {_either(input_types)}"
 
 
 def _check_common_handler(sources: Sequence[Executor], target: Executor) -> Iterator[str]:
-    """Check that a single handler takes what all sources of a fan-in send, since it delivers one list."""
+    """Check that a single handler accepts what all sources of a fan-in send, since it delivers one list."""
     offers, input_types = [_sent_types(source, is_fan_in=True) for source in sources], target._handler_table.input_types
     if input_types and not any(
         all(not sent_types or _takes(input_type, sent_types) for sent_types in offers) for input_type in input_types
@@ -115,7 +115,7 @@ def _check_common_handler(sources: Sequence[Executor], target: Executor) -> Iter
         everything = dict.fromkeys(sent_type for sent_types in offers for sent_type in sent_types)
         yield (
             f"the fan-in into {target.id!r} delivers {_either(everything)} in one list, "
-            f"but no single handler takes them all: {_either(input_types)}"
+            f"but no single handler accepts them all: {_either(input_types)}"
         )
 
 

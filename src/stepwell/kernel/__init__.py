@@ -31,7 +31,7 @@ were named after the number, every failure would orphan the work that it interru
 commit that repeats the old state under a new number, at a new place, and increments the *epoch* of
 the run. The epoch is part of every id that leaves the run and of every signal's key. Without it, a
 request that is open again after a restore would be closed at once by the response it received in
-the abandoned future, because the first response to a request wins permanently.
+the commits that were undone, because the first response to a request wins permanently.
 
 **The last outcome travels in the commit.** Each outcome is stored in the superstep log as soon as
 its handler returns, so that a crash repeats only the handlers that had not returned. The last one
@@ -69,13 +69,13 @@ from stepwell.kernel.commit_events import events, output_events, request_events
 from stepwell.kernel.compatibility import find_incompatibilities, find_rejected_signals
 from stepwell.kernel.intake import intake
 from stepwell.kernel.lifecycle import begin, cancel, fail, fork, is_at_rest, park, restore
-from stepwell.kernel.merge import Decision, inner_id, merge
+from stepwell.kernel.merge import CommitDecision, inner_id, merge
 from stepwell.kernel.migrate import Migrator, migrate
 from stepwell.kernel.plan import plan, status_of, waiting_joins
 from stepwell.kernel.route import route
 
 __all__ = [
-    "Decision",
+    "CommitDecision",
     "Migrator",
     "apply",
     "begin",

@@ -55,7 +55,7 @@ def find_rejected_signals(
         if isinstance(signal, ReceivedInput):
             if not graph.executors[graph.start].can_handle(value):
                 kind = type(value).__name__
-                yield f"an input of type {kind} is pending, but the start {graph.start!r} does not take it"
+                yield f"an input of type {kind} is pending, but the start {graph.start!r} does not accept it"
         elif (request := at.requests.get(signal.request_id)) is not None:
             asker = graph.executors[request.executor]
             if asker._handler_table.choose_response_handler(request.payload.open(), value) is None:
@@ -127,8 +127,8 @@ def _find_undeliverable(graph: Graph, at: Checkpoint, log: RecalledLog) -> Itera
         # a delivery whose outcome is already stored will not be made again
         elif delivery.id not in log.outcomes and not _can_deliver(executor, delivery):
             kind = type(delivery.payload.open()).__name__
-            takes = " | ".join(map(describe, executor.input_types))
-            reason = "has no handler for it" if delivery.reply else f"takes {takes}"
+            accepted = " | ".join(map(describe, executor.input_types))
+            reason = "has no handler for it" if delivery.reply else f"accepts {accepted}"
             yield (
                 f"{what}{source} in flight to {delivery.executor!r} is of type {kind}, "
                 f"but {delivery.executor!r} {reason}"
@@ -162,7 +162,7 @@ def _find_lost_joins(graph: Graph, at: Checkpoint) -> Iterator[str]:
 
 
 def _find_unjoinable(graph: Graph, at: Checkpoint) -> Iterator[str]:
-    """Find values held by a fan-in that its target would not take as part of a list."""
+    """Find values held by a fan-in that its target would not accept as part of a list."""
     for edge in graph.edges:
         if not isinstance(edge, FanIn) or not at.held.get(edge.key):
             continue
@@ -170,9 +170,9 @@ def _find_unjoinable(graph: Graph, at: Checkpoint) -> Iterator[str]:
         if Any in executor.input_types or object in executor.input_types:
             continue
         values = [payload.open() for payloads in at.held[edge.key].values() for payload in payloads]
-        takes = " | ".join(map(describe, executor.input_types))
+        accepted = " | ".join(map(describe, executor.input_types))
         for kind in sorted({type(value).__name__ for value in values if not executor.can_handle([value])}):
-            yield f"the fan-in {edge.key!r} holds a value of type {kind}, but {edge.target!r} takes {takes}"
+            yield f"the fan-in {edge.key!r} holds a value of type {kind}, but {edge.target!r} accepts {accepted}"
 
 
 def _find_unanswerable(graph: Graph, request: Request) -> Iterator[str]:
@@ -187,16 +187,16 @@ def _find_unanswerable(graph: Graph, request: Request) -> Iterator[str]:
         [] if accepted & _ANYTHING else [name for name in split_union(request.response_type) if name not in accepted]
     )
     if missing:
-        takes = f"takes {' | '.join(sorted(accepted))}" if accepted else "has no handler for a response to it"
+        reason = f"accepts {' | '.join(sorted(accepted))}" if accepted else "has no handler for a response to it"
         yield (
             f"the open request {request.id!r} of {request.executor!r} expects {request.response_type}, "
-            f"but {request.executor!r} {takes}"
+            f"but {request.executor!r} {reason}"
         )
     elif (
         request.default is not None
         and executor._handler_table.choose_response_handler(question, request.default.open()) is None
     ):
-        yield f"{request.executor!r} does not take the default of its open request {request.id!r}"
+        yield f"{request.executor!r} does not accept the default of its open request {request.id!r}"
 
 
 def split_union(description: str) -> list[str]:
@@ -245,4 +245,4 @@ def _explain_unroutable(graph: Graph, outcome: Outcome, sent: Sent) -> str | Non
         graph.executors[target].can_handle([value] if isinstance(edge, FanIn) else value) for edge, target in routes
     ):
         return None
-    return f"{finished} of type {type(value).__name__}, but no target of its edges takes it"
+    return f"{finished} of type {type(value).__name__}, but no target of its edges accepts it"

@@ -99,7 +99,7 @@ def restore(head: Checkpoint, source: Checkpoint, stamp: Stamp) -> Commit:
         kind=CommitKind.RESTORED,
         status=_resumed_status(source),
         stamp=stamp,
-        # a new place, so that the outcomes of the abandoned future are not recalled
+        # a new place, so that the outcomes of the commits that were undone are not recalled
         place=number,
         # closed before those of the source are opened again: `apply` removes first and adds then
         closed=tuple(head.requests),
@@ -135,7 +135,7 @@ def _change_status(
 
 
 def drop_undone(commits: Sequence[Commit]) -> list[Commit]:
-    """Return the commits that the last one builds on, without those that a restore abandoned."""
+    """Return the commits that the last one builds on, without those that a restore undid."""
     kept: list[Commit] = []
     # Backwards: at a restore, everything after the checkpoint it went back to is skipped.
     before = commits[-1].number + 1 if commits else 0

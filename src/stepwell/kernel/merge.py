@@ -16,13 +16,13 @@ from stepwell.model.commit import Commit, CommitKind, Done, Stamp
 from stepwell.model.message import Outcome, Plan, Routed, RoutedMessage
 from stepwell.model.payload import Pack, Payload
 from stepwell.model.request import Request
-from stepwell.model.state import fold
+from stepwell.model.state import fold_writes
 
 Routes = Mapping[str, Sequence[Routed]]
 """For each delivery, who receives each message it sent."""
 
 
-class Decision(msgspec.Struct, frozen=True):
+class CommitDecision(msgspec.Struct, frozen=True):
     """What happens next in a run: a commit to be stored, and the plan of the superstep after it."""
 
     commit: Commit
@@ -39,7 +39,7 @@ def merge(
     routes: Routes,
     pack: Pack,
     stamp: Stamp,
-) -> Decision:
+) -> CommitDecision:
     """Return the commit of a superstep, and the plan of the next.
 
     Raises StateConflict, RoutingFailed or the RunError of a reducer; nothing has changed then.
@@ -67,14 +67,14 @@ def merge(
         place=number,
         messages=messages,
         held=current.held if current.held is not before.held else None,  # by identity: see `plan`
-        state=fold(before.run_id, before.state, ordered, graph.reducers, pack),
+        state=fold_writes(before.run_id, before.state, ordered, graph.reducers, pack),
         executors=_collect_changed_state(before, ordered),
         asked=asked,
         children=children,
         done=done,
         warnings=tuple(warnings),
     )
-    return Decision(commit, following)
+    return CommitDecision(commit, following)
 
 
 def _make_ids_distinct(before: Checkpoint, ordered: list[Outcome]) -> list[Outcome]:

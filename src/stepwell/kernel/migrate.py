@@ -259,7 +259,7 @@ class Migrator:
             if step.change is not None:
                 question = step.change(request.payload.open())
                 type_name, _ = self._describe_type(type(question))
-                request = replace(request, payload=self._pack(question, f"$.questions.{id}"), request_type=type_name)
+                request = replace(request, payload=self._pack(question, f"$.requests.{id}"), request_type=type_name)
             if step.response_type is not None:
                 type_name, schema = self._describe_type(step.response_type)
                 request = replace(request, response_type=type_name, schema=schema)
@@ -308,11 +308,11 @@ def _needs_commit(step: Step, outcome: Outcome) -> bool:
     return False
 
 
-_NOT_YET = "what it sent or wrote cannot be migrated before that ends: fork the run, which executes it afresh"
+_NOT_YET = "what it sent or wrote cannot be migrated before that ends: fork the run, which runs it from the beginning"
 
 
 def migrate(before: Checkpoint, after: Checkpoint, changes: tuple[str, ...], stamp: Stamp) -> Commit:
-    """Return the commit by which other code adopts a run: the whole of `after`, at the place of `before`.
+    """Return the commit by which other code continues a run: the whole of `after`, at the place of `before`.
 
     The place is kept so that outcomes which are already in the superstep log are still recalled.
     """

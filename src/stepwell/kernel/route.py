@@ -46,8 +46,8 @@ def _explain_unroutable(
     if target is not None and target not in targets:
         return Routed(missing=f"{what} to {target!r}, but its edges lead only to {_join_names(targets)}")
     if refused:
-        takes = [f"{id!r} takes {' | '.join(map(describe, graph.executors[id].input_types))}" for id in refused]
-        return Routed(missing=f"{what}, but no handler takes it: {'; '.join(takes)}")
+        accepted = [f"{id!r} accepts {' | '.join(map(describe, graph.executors[id].input_types))}" for id in refused]
+        return Routed(missing=f"{what}, but no handler accepts it: {'; '.join(accepted)}")
     return Routed(declined=f"{what}, and every condition declined it: {'; '.join(e.describe() for e in edges)}")
 
 

@@ -1,4 +1,4 @@
-"""A commit: one step of a run's history."""
+"""A commit: one entry of a run's history."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CommitKind(StrEnum):
     FORKED = "forked"
     PARKED = "parked"  # nothing to do before a certain time
     RESTORED = "restored"  # moved back to an earlier checkpoint of the same run
-    MIGRATED = "migrated"  # adopted by code with another graph or version
+    MIGRATED = "migrated"  # code with another graph or version continues the run
     SAVED = "saved"  # a checkpoint that a user passed to `CheckpointStorage.save`
 
 
@@ -50,17 +50,22 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """One step of a run's history: what changed, and what was done to change it.
+    """One entry of a run's history: what changed, and what was done to change it.
 
-    Contains only changes, so that its size does not grow with the run.
+    Most contain only changes, so that their size does not grow with the run. A forked, restored,
+    migrated or saved one contains the whole checkpoint, because it is not applied to the one before
+    it.
     """
 
     number: int
     kind: CommitKind
     stamp: Stamp
     status: WorkflowRunState
+    # supersteps since the run, or the one it was forked from, started
     iteration: int
+    # supersteps since the last message from outside, input or response; `max_iterations` limits it
     since_input: int
+    # the number of the commit that put the messages in flight: see `stepwell.kernel`
     place: int
     messages: tuple[RoutedMessage, ...] | None = None  # None: as before
     held: Held | None = None  # None: as before
@@ -75,7 +80,7 @@ class Commit(msgspec.Struct, frozen=True):
     wake: str | None = None
     # the number of the commit that the run was moved back to
     restored: int | None = None
-    # what changed when other code adopted the run, one sentence each
+    # what the migration to other code changed, one sentence each
     migrated: tuple[str, ...] = ()
     done: tuple[Done, ...] = ()
     failures: tuple[WorkflowErrorDetails, ...] = ()

@@ -1,7 +1,9 @@
 """The events that observers of a run receive.
 
-A durable event is computed from a commit and carries its number, so it can be replayed. A live one
-(`superstep_started`, `executor_invoked`, progress) carries no number and is never stored.
+There are three kinds. A durable event is computed from a commit and carries its number, so it can be
+replayed. A live one (`superstep_started`, `executor_invoked`, progress) carries no number and is
+never stored. `checkpoint` stands between them: it comes from a commit, but carries no number and is
+never replayed, because the checkpoint itself can be loaded.
 """
 
 from __future__ import annotations
@@ -16,9 +18,13 @@ from stepwell.model.request import Request
 
 
 class WorkflowRunState(StrEnum):
-    """The status of a run, as events, results and stores report it."""
+    """The status of a run, as events, results and stores report it.
 
-    STARTED = "STARTED"
+    The names of the class and of its members are those of Microsoft Agent Framework, so that
+    programs written for it work here. What people read is in `stepwell.model.status_words`.
+    """
+
+    STARTED = "STARTED"  # of that framework; no run here ever has it
     IN_PROGRESS = "IN_PROGRESS"  # messages are in flight
     IN_PROGRESS_PENDING_REQUESTS = "IN_PROGRESS_PENDING_REQUESTS"
     IDLE = "IDLE"  # completed: nothing to deliver, nothing to wait for
@@ -28,28 +34,28 @@ class WorkflowRunState(StrEnum):
 
 
 WorkflowEventType = Literal[
-    "started",
-    "status",
+    "started",  # the run was opened, new or resumed
+    "status",  # the run was opened or came to rest, or signals were applied
     "superstep_started",
-    "superstep_completed",
-    "executor_invoked",
-    "executor_completed",
-    "executor_failed",
-    "executor_bypassed",
-    "executor_retrying",
-    "sleeping",
-    "restored",
-    "migrated",
-    "output",
-    "intermediate",
-    "request_info",
-    "checkpoint",
-    "warning",
-    "error",
-    "failed",
-    "data",
-    "update",
-    "withdrawn",
+    "superstep_completed",  # it is committed
+    "executor_invoked",  # a handler is about to be called
+    "executor_completed",  # a handler returned, and its outcome is committed
+    "executor_failed",  # a handler raised, and there is no further attempt
+    "executor_bypassed",  # a handler is not called: its outcome was stored before a crash or failure
+    "executor_retrying",  # an attempt failed, and another follows
+    "sleeping",  # the run is parked until the time in `data`
+    "restored",  # the run was moved back to the commit in `data`
+    "migrated",  # code with another graph or version continues the run; `data` says what changed
+    "output",  # a handler yielded a value, which is part of the result
+    "intermediate",  # a handler yielded a value that is not: see `intermediate_output_from`
+    "request_info",  # a handler asked a person
+    "checkpoint",  # a commit was made; `data` is the checkpoint
+    "warning",  # something is odd, such as a message that every condition declined; the run continues
+    "error",  # emitted by handlers only; the run continues
+    "failed",  # the run stops with an error, and can be resumed
+    "data",  # emitted by handlers only: anything a program wants to show
+    "update",  # a piece of an agent's answer, while the agent works
+    "withdrawn",  # updates emitted before are void: their attempt failed, or its process died
 ]
 """The type of an event, a string."""
 

@@ -8,33 +8,26 @@ from typing import Any
 
 from stepwell.errors import RunError, StateConflict
 from stepwell.model.message import Outcome
-from stepwell.model.payload import Pack, Payload
+from stepwell.model.payload import ChunkedList, Pack, Payload, PayloadList
 from stepwell.model.state_writes import Appended, Assigned, Deleted, Edited, Write
 
 Reducer = Callable[[Any, Any], Any]
 """Combines two values of one key: (the value so far, the value written) → the value to keep."""
 
 
-class GrownList:
-    """A list and the items appended to it since, each a separate payload.
+# Items of a chunk of appended ones. The last chunk is decoded at each reading, the others at most twice.
+_CHUNK = 64
 
-    Appending costs what is appended: the list itself is neither decoded nor encoded again.
+
+def grow(value: Payload | None, items: tuple[Payload, ...]) -> ChunkedList:
+    """Return the list `value`, extended by `items`; a missing one counts as empty.
+
+    It costs what is appended: the list itself is neither decoded nor encoded again.
     """
-
-    __slots__ = ("base", "items")
-
-    def __init__(self, base: Payload | None, items: tuple[Payload, ...]) -> None:
-        self.base, self.items = base, items
-
-    def open(self) -> list[Any]:
-        return [*(self.base.open() if self.base is not None else ()), *(item.open() for item in self.items)]
-
-
-def grow(value: Payload | None, items: tuple[Payload, ...]) -> Payload:
-    """Return the list `value`, extended by `items`; a missing one counts as empty."""
-    if isinstance(value, GrownList):
-        return GrownList(value.base, value.items + items)
-    return GrownList(value, items)
+    chunks = value.chunks if isinstance(value, ChunkedList) else () if value is None else (value,)
+    if chunks and isinstance(last := chunks[-1], PayloadList) and len(last.payloads) < _CHUNK:
+        chunks, items = chunks[:-1], last.payloads + items
+    return ChunkedList((*chunks, PayloadList(items)))
 
 
 class StateView:
@@ -65,8 +58,8 @@ class StateView:
     def length(self, key: str) -> int:
         """Return the length of a list, without decoding the items that were appended to it."""
         payload = self._find(key)
-        if isinstance(payload, GrownList):
-            return len(payload.items) + (len(payload.base.open()) if payload.base is not None else 0)
+        if isinstance(payload, ChunkedList):
+            return sum(len(c.payloads if isinstance(c, PayloadList) else c.open()) for c in payload.chunks)
         return 0 if payload is None else len(payload.open())
 
     def keys(self) -> list[str]:
@@ -74,7 +67,7 @@ class StateView:
         return [key for key in candidates if self._find(key) is not None]
 
     def set(self, key: str, value: object) -> None:
-        self._pending[key] = Assigned(self._pack(value, f"$.state.{key}"))
+        self._pending[key] = Assigned(self._pack(value, f"$.state.{key}", self._find(key)))
 
     def delete(self, key: str) -> None:
         if self._find(key) is None:
@@ -83,7 +76,11 @@ class StateView:
 
     def append(self, key: str, items: Iterable[object]) -> None:
         current = self._find(key)
-        if current is not None and not isinstance(current, GrownList) and not isinstance(value := current.open(), list):
+        if (
+            current is not None
+            and not isinstance(current, ChunkedList)
+            and not isinstance(value := current.open(), list)
+        ):
             raise TypeError(f"state[{key!r}] is a {type(value).__name__}; only a list can be appended to")
         new = Appended(tuple(self._pack(item, f"$.state.{key}[+{n}]") for n, item in enumerate(items)))
         self._pending[key] = _combine(self._pending.get(key), new)
@@ -101,30 +98,20 @@ class StateView:
 
     def _find(self, key: str) -> Payload | None:
         before, write = self._writes.get(key), self._pending.get(key)
-        match before if write is None else _combine(before, write):
-            case Assigned(value=value):
-                return value
-            case Deleted():
-                return None
-            case Appended(items=items):
-                return grow(self._committed.get(key), items)
-        return self._committed.get(key)
+        return _resolve(before if write is None else _combine(before, write), self._committed.get(key))
 
 
 def apply_write(state: dict[str, Payload], key: str, write: Write | Edited) -> None:
     """Apply one committed write to a state, in place."""
-    match write:
-        case Edited(edit=edit):
-            state[key] = edit.apply_to(state.get(key))
-        case Assigned(value=value):
-            state[key] = value
-        case Deleted():
-            state.pop(key, None)
-        case Appended(items=items):
-            state[key] = grow(state.get(key), items)
+    before = state.get(key)
+    after = write.edit.apply_to(before) if isinstance(write, Edited) else _resolve(write, before)
+    if after is None:
+        state.pop(key, None)
+    else:
+        state[key] = after
 
 
-def fold(
+def fold_writes(
     run_id: str,
     committed: Mapping[str, Payload],
     outcomes: Iterable[Outcome],
@@ -192,7 +179,7 @@ def _combine(before: Write | None, write: Write) -> Write:
 
 
 def _resolve(write: Write | None, committed: Payload | None) -> Payload | None:
-    """Return the value after a write, for a reducer to combine the next one with."""
+    """Return the value after a write; None if there is none."""
     match write:
         case Assigned(value=value):
             return value
@@ -209,7 +196,7 @@ def _reduce(run_id: str, key: str, reducer: Reducer, current: Payload | None, wr
     if current is None:
         return write
     try:
-        return Assigned(pack(reducer(current.open(), write.value.open()), f"$.state.{key}"))
+        return Assigned(pack(reducer(current.open(), write.value.open()), f"$.state.{key}", current))
     except Exception as error:
         name = getattr(reducer, "__name__", repr(reducer))
         raise RunError(

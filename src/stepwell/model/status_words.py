@@ -7,6 +7,7 @@ not. People read one of six words: running, waiting, sleeping, completed, failed
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from types import MappingProxyType
 
 from stepwell.model.event import WorkflowRunState
@@ -34,10 +35,11 @@ STATUSES_BY_WORD: Mapping[str, tuple[WorkflowRunState, ...]] = MappingProxyType(
 _WORDS = {status.value: word for word, statuses in STATUSES_BY_WORD.items() for status in statuses}
 
 
-def status_word(status: WorkflowRunState | str, *, wake: str | None = None) -> str:
-    """Return the word people read for a status.
+def status_word(status: WorkflowRunState | str, *, wake: datetime | str | None = None) -> str:
+    """Return the word people read for a status: running, waiting, sleeping, completed, failed or cancelled.
 
-    `wake` is the stored time of `Checkpoint.wake`, if there is one.
+    `wake` is the time before which the run has nothing to do, such as `wakes_at` of a result; None if
+    there is none.
 
     A string that is not a status is returned as it is: it may come from a damaged list.
     """

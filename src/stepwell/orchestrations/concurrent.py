@@ -116,7 +116,7 @@ class ConcurrentBuilder(ReviewingTeamBuilder):
             yield f"a concurrent team needs at least two participants, not only {next(iter(members))!r}"
         for id, member in members.items():
             if not takes(member, AgentExecutorRequest) and not takes(member, list[Message]):
-                yield f"{id!r} takes neither AgentExecutorRequest nor list[Message], so it cannot receive the input"
+                yield f"{id!r} accepts neither AgentExecutorRequest nor list[Message], so it cannot receive the input"
         if len(self._aggregators) > 1:
             yield f"with_aggregator was called {len(self._aggregators)} times: a team has only one aggregator"
         for aggregator in self._aggregators:

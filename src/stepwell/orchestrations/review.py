@@ -65,9 +65,9 @@ class ReviewedAgentExecutor(AgentExecutor):
         # A user may have subclassed AgentExecutor. A class made of both puts the review in front of the
         # subclass's own `send_response`, which `super()` then reaches.
         bases = (ReviewedAgentExecutor,) if cls is AgentExecutor else (ReviewedAgentExecutor, cls)
-        twin: ReviewedAgentExecutor = object.__new__(type(f"Reviewed{cls.__name__}", bases, {}))
-        vars(twin).update(vars(agent.clone()))
-        return twin
+        clone: ReviewedAgentExecutor = object.__new__(type(f"Reviewed{cls.__name__}", bases, {}))
+        vars(clone).update(vars(agent.clone()))
+        return clone
 
     async def send_response(
         self, response: AgentExecutorResponse, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]

@@ -26,7 +26,7 @@ class InputConversation(TeamEntry):
 
 
 class ToConversation(Executor):
-    """Converts an agent's answer into plain messages, for a participant that takes only those."""
+    """Converts an agent's answer into plain messages, for a participant that accepts only those."""
 
     def __init__(self, id: str, *, only_answer: bool) -> None:
         super().__init__(id)
@@ -68,7 +68,8 @@ class SequentialBuilder(ReviewingTeamBuilder):
         team = list(members.values())
         first, last = team[0], team[-1]
         if not takes(first, list[Message]):
-            yield f"the first participant, {first.id!r}, must take list[Message], but takes {_types(first.input_types)}"
+            accepted = _types(first.input_types)
+            yield f"the first participant, {first.id!r}, must accept list[Message], but accepts {accepted}"
         if last.output_types and not last.workflow_output_types and not isinstance(last, AgentExecutor):
             yield (
                 f"the last participant, {last.id!r}, sends {_types(last.output_types)}, but no participant follows "
@@ -99,13 +100,13 @@ def _hear_only_the_answer(member: Executor) -> Executor:
     if not isinstance(member, AgentExecutor) or member.context_mode != "full":
         return member
     # A clone: the caller's executor keeps its setting.
-    twin = member.clone()
-    twin.context_mode = "last_agent"
-    return twin
+    clone = member.clone()
+    clone.context_mode = "last_agent"
+    return clone
 
 
 def _needs_converter(member: Executor, successor: Executor) -> bool:
-    """Say whether `member` answers like an agent and `successor` takes plain messages only."""
+    """Say whether `member` answers like an agent and `successor` accepts plain messages only."""
     answers = [sent for sent in member.output_types if sent in (AgentExecutorResponse, AgentResponse)]
     understood = any(takes(successor, answer) for answer in answers)
     return bool(answers) and not understood and takes(successor, list[Message])

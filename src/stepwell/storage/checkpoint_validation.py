@@ -18,7 +18,7 @@ from stepwell.codec.traversal import key_step, shorten
 from stepwell.errors import CodecError
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.model.message import Reply
-from stepwell.model.state import GrownList
+from stepwell.model.payload import ChunkedList, PayloadDict
 from stepwell.storage.json_text import json_of
 from stepwell.storage.limits import flaw_in_count, flaw_in_name, flaw_in_time
 from stepwell.storage.wire.shapes import WireCommit
@@ -89,7 +89,7 @@ def _check_message(message: Any, path: str) -> None:
 
 
 def _check_payload(payload: Any, path: str) -> None:
-    if not isinstance(payload, Encoded | GrownList):
+    if not isinstance(payload, Encoded | ChunkedList | PayloadDict):
         raise _wrong(path, f"is a {type(payload).__name__}, not the payload of a stored message")
     try:
         json_of(payload)

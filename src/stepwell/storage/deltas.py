@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from stepwell.codec.codec import Codec, Encoded
+from stepwell.codec.codec import Codec
+from stepwell.codec.encoded import Encoded
 from stepwell.errors import CheckpointCorrupt
 from stepwell.model.payload import Payload
-from stepwell.storage.json_text import json_of
+from stepwell.storage.json_text import json_of, pieces_of
 
 # Bytes. A smaller value is written whole: it costs little, and people can read the record.
 WORTH_IT = 1024
-# Bytes compared at once: equal blocks are found at the speed of memory, and only the one that
-# differs is searched.
+# Bytes compared at once: equal blocks are found at the speed of memory, and only in the one that
+# differs is the place computed.
 _BLOCK = 1 << 16
 
 
@@ -24,66 +25,59 @@ class Splice(msgspec.Struct, frozen=True):
     text: bytes
 
 
-def splice_of(before: bytes, after: bytes) -> Splice | None:
-    """Return what changed between two JSON values; None if writing the whole value is as good."""
-    if min(len(before), len(after)) < WORTH_IT:
+def splice_of(before: Payload, after: Payload) -> Splice | None:
+    """Return what changed between two versions of a value; None if writing the whole value is as good."""
+    new = pieces_of(after)
+    size = sum(map(len, new))
+    if size < WORTH_IT:
         return None
+    old = pieces_of(before)
+    # Pieces that both have are skipped, usually without looking at their bytes.
+    head = _count_equal(old, new)
+    foot = _count_equal(old[head:][::-1], new[head:][::-1])
+    changed = _compare(b"".join(old[head : len(old) - foot]), b"".join(new[head : len(new) - foot]))
+    # A splice makes the record depend on the one before it: it must at least halve the size.
+    if len(changed.text) * 2 >= size:
+        return None
+    start, tail = sum(map(len, new[:head])), sum(map(len, new[len(new) - foot :]))
+    return Splice(start + changed.start, tail + changed.tail, changed.text)
+
+
+def _compare(before: bytes, after: bytes) -> Splice:
     # Both ends are moved to character boundaries: the changed part is stored as text, and half a
     # UTF-8 character is not text.
-    start = _character_start(after, _common_prefix(before, after))
-    tail = _common_suffix(before, after, min(len(before), len(after)) - start)
+    start = _count_common(before, after, min(len(before), len(after)))
+    while start and start < len(after) and _is_continuation(after[start]):
+        start -= 1
+    tail = _count_common(before, after, min(len(before), len(after)) - start, from_end=True)
     while tail and _is_continuation(after[len(after) - tail]):
         tail -= 1
-    changed = after[start : len(after) - tail]
-    # A splice makes the record depend on the one before it: it must at least halve the size.
-    return Splice(start, tail, changed) if len(changed) * 2 < len(after) else None
-
-
-def _character_start(text: bytes, at: int) -> int:
-    """Return the start of the UTF-8 character that contains the byte at an index."""
-    while at and at < len(text) and _is_continuation(text[at]):
-        at -= 1
-    return at
+    return Splice(start, tail, after[start : len(after) - tail])
 
 
 def _is_continuation(byte: int) -> bool:
+    """Return whether a byte is inside of a UTF-8 character, not its first."""
     return byte & 0b11000000 == 0b10000000
 
 
-def _common_prefix(before: bytes, after: bytes) -> int:
-    """Return how many bytes at the start are equal."""
-    most, at = min(len(before), len(after)), 0
-    while at < most and before[at : at + _BLOCK] == after[at : at + _BLOCK]:
-        at += _BLOCK
-    # A binary search in the block that differs.
-    low, high = min(at, most), min(at + _BLOCK, most)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if before[at:middle] == after[at:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+def _count_common(before: bytes, after: bytes, most: int, *, from_end: bool = False) -> int:
+    """Return how many of the first or last `most` bytes are equal."""
+    for done in range(0, most, _BLOCK):
+        upto = min(done + _BLOCK, most)
+        old, new = (
+            text[len(text) - upto : len(text) - done] if from_end else text[done:upto] for text in (before, after)
+        )
+        if old != new:
+            # As numbers in which the first byte, or the last one, counts most: their bits differ where the bytes do.
+            numbers = [int.from_bytes(part, "little" if from_end else "big") for part in (old, new)]
+            return upto - ((numbers[0] ^ numbers[1]).bit_length() + 7) // 8
+    return most
 
 
-def _common_suffix(before: bytes, after: bytes, most: int) -> int:
-    """Return how many of the last `most` bytes are equal."""
-    at = 0
-    while at < most and _last(before, at, at + _BLOCK) == _last(after, at, at + _BLOCK):
-        at += _BLOCK
-    low, high = min(at, most), min(at + _BLOCK, most)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _last(before, at, middle) == _last(after, at, middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _last(text: bytes, after: int, upto: int) -> bytes:
-    """Return the last `upto` bytes without the last `after` of them."""
-    return text[max(0, len(text) - upto) : len(text) - after]
+def _count_equal(old: list[bytes], new: list[bytes]) -> int:
+    """Return how many pieces at the start are equal."""
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((n for n, (a, b) in pairs if a is not b and a != b), min(len(old), len(new)))
 
 
 class Spliced(Encoded):

@@ -7,6 +7,7 @@ part of the checksum, so a body that was copied elsewhere is noticed like a dama
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -15,6 +16,7 @@ from stepwell.errors import CannotUnseal, CheckpointCorrupt
 from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.checksums import add_checksum, has_checksum, verify_checksum
 from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, ANY_RUN, CheckpointFilter, RequestFilter, RunFilter
+from stepwell.storage.large_work import LARGE_WORK, build_in_thread
 from stepwell.storage.lease import Owner
 from stepwell.storage.port import Store
 from stepwell.storage.stored_values import (
@@ -67,18 +69,26 @@ class VerifiedStore:
     def is_sealed(self) -> bool:
         return self._cipher is not None
 
+    # Looked up in the class itself, not inherited: a subclass that overrides a method may write in
+    # another way, and must make these promises itself.
+
     @property
     def completes_writes(self) -> bool:
-        return self.inner.completes_writes
+        return vars(type(self.inner)).get("completes_writes") is True
 
     @property
     def keeps_order(self) -> bool:
-        return self.inner.keeps_order
+        return vars(type(self.inner)).get("keeps_order") is True
 
     # ---------------------------------------------------------------- records
 
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
-        await self.inner.append(self._protect_record(record), self._protect_effects(effects))
+        effects = self._protect_effects(effects)
+        if len(record.body) < LARGE_WORK:
+            await self.inner.append(self._protect_record(record), effects)
+        else:
+            protect = partial(self._protect_record, record)
+            await build_in_thread(protect, lambda protected: self.inner.append(protected, effects))
 
     async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
         opened = await self.inner.open(run_id, owner=owner, seconds=seconds)

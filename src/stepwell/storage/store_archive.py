@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -22,6 +23,7 @@ from stepwell.storage import clock
 from stepwell.storage.archive import StoredRun
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.ids import checkpoint_id, forked_child_id
+from stepwell.storage.large_work import build_in_thread, is_large_work
 from stepwell.storage.lease import LEASE, Owner
 from stepwell.storage.nested_retention import drop_left_over, drop_superseded, superseded_inside
 from stepwell.storage.port import Store
@@ -181,8 +183,12 @@ class StoreArchive:
             release=release,
             reduced=self._chain.outputs_below(below),
         )
-        record = build_record(commit, after, snapshot=snapshot, before=before)
-        await self.store.append(record, effects)
+        build = partial(build_record, commit, after, snapshot=snapshot, before=before)
+        if is_large_work(commit, after, snapshot=snapshot):
+            record = await build_in_thread(build, lambda record: self.store.append(record, effects))
+        else:
+            record = build()
+            await self.store.append(record, effects)
         self._chain.add(record)
         self._chain.drop_below(below)
         # Children are cleaned up after the commit: a crash in between leaves too much, never too

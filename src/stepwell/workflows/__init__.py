@@ -19,6 +19,7 @@ _HOMES = {
     "WorkflowEventType": "model.event",
     "WorkflowExecutor": "workflows.subworkflow",
     "WorkflowRunResult": "workflows.result",
+    "status_word": "model.status_words",
 }
 
 __getattr__, __dir__, __all__ = _modules.export_lazily(__name__, _HOMES)

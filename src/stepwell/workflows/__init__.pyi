@@ -3,6 +3,7 @@
 from stepwell.graph.function_executor import FunctionExecutor
 from stepwell.graph.subworkflow import SubWorkflowRequest, SubWorkflowRequestMessage, SubWorkflowResponseMessage
 from stepwell.model.event import WorkflowErrorDetails, WorkflowEventSource, WorkflowEventType
+from stepwell.model.status_words import status_word
 from stepwell.workflows.builder import DEFAULT_MAX_ITERATIONS, WorkflowBuilder
 from stepwell.workflows.handle import RunHandle
 from stepwell.workflows.result import WorkflowRunResult
@@ -27,4 +28,5 @@ __all__ = [
     "WorkflowEventType",
     "WorkflowExecutor",
     "WorkflowRunResult",
+    "status_word",
 ]

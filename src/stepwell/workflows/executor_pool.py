@@ -1,4 +1,4 @@
-"""The executors of each run: the given instances for one run at a time, clones for all others."""
+"""The executors of each run: the given instances for the first run of a workflow, clones for all others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from stepwell.workflows.executor_specs import ExecutorSpec, reset_state
 
 
 class ExecutorPool:
-    """Gives each run its executors: the first run of a workflow the given instances, every other run clones."""
+    """Gives each run of one workflow its executors.
+
+    The first run gets the given instances, except those that another workflow is using.
+    """
 
     def __init__(self, specs: Mapping[str, ExecutorSpec]) -> None:
         self._specs = specs
@@ -34,7 +37,7 @@ class ExecutorPool:
 
     def _acquire_one(self, spec: ExecutorSpec, first: bool) -> Executor:
         if first and spec.instance is not None:
-            # An instance given to two workflows serves one run at a time.
+            # An instance given to two workflows serves one run at a time; the other run gets a clone.
             with _BUSY_LOCK:
                 if id(spec.instance) not in _BUSY:
                     _BUSY.add(id(spec.instance))

@@ -15,7 +15,7 @@ from stepwell.engine.drive import Drive
 from stepwell.engine.drive_options import DriveOptions, ExecutorSource, OnChangedStep
 from stepwell.engine.durability import LEVELS, Durability
 from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun
-from stepwell.engine.stream import RunStream
+from stepwell.engine.run_stream import RunStream
 from stepwell.graph.edges import Edge
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import Graph, default_name, signature, signature_hash

@@ -47,9 +47,9 @@ def test_each_kind_of_store_is_checked_and_the_code_says_what_came_of_it(place: 
     told = json.loads(stranded.stdout)
     assert (stranded.exit_code, told["schema"], told["workflow"], told["version"]) == (5, 2, "refunds", 1)
     (run,) = told["runs"]
-    assert (run["run_id"], run["verdict"], run["status"]) == ("refund-7", "stranded", "waiting")
+    assert (run["run_id"], run["verdict"], run["status"]) == ("refund-7", "incompatible", "waiting")
     assert run["why"] == ["executor 'desk' was removed, but its request 'refund-7' is open"]
-    assert "1 run of 'refunds': 1 stranded" in stranded.stderr
+    assert "1 run of 'refunds': 1 incompatible" in stranded.stderr
     migrating = say("check", "checked_code:migrating", "--store", place.address)
     assert (migrating.exit_code, "executor 'desk' renamed to 'counter'" in migrating.stdout) == (0, True)
 

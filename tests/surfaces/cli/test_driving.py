@@ -11,6 +11,7 @@ import pytest
 
 from stepwell import SQLiteCheckpointStorage
 from stepwell.admin import respond
+from stepwell.storage.filters import EVERY_RUN
 from tests.support.command_line import Place, Say
 from tests.support.driven_runs import READY
 from tests.support.nesting import Asker, alone, deep
@@ -156,7 +157,6 @@ def test_agents_by_name_run_on_the_store_that_is_meant(say: Say) -> None:
 OTHER_CLASSES = """
 from dataclasses import dataclass
 from stepwell import Executor, WorkflowBuilder, WorkflowContext, handler, response_handler
-from stepwell.storage.filters import EVERY_RUN
 
 @dataclass
 class Parcel:

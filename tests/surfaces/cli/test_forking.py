@@ -75,7 +75,7 @@ def test_a_fork_without_a_name_gets_one(sqlite: Place, say: Say) -> None:
 
 
 def test_a_question_is_answered_in_the_fork_alone(sqlite: Place, say: Say) -> None:
-    forked = say("--store", sqlite.address, "fork", "refund-7", "--as", "refund-7b", "--answer", "refund-7=true")
+    forked = say("--store", sqlite.address, "fork", "refund-7", "--as", "refund-7b", "--response", "refund-7=true")
     assert forked.exit_code == 0, forked.stderr
     assert gone_on(sqlite, asking, "refund-7b") == ["tea: refunded"]
     assert gone_on(sqlite, asking, "refund-7") == []
@@ -95,8 +95,8 @@ def test_a_question_is_answered_in_the_fork_alone(sqlite: Place, say: Say) -> No
         (["count-1", "--add", "x=NaN"], 2, "not JSON that can be stored"),
         (["count-1", "--delete", "nothing"], 2, "'nothing' does not exist"),
         (["count-1", "--tag", "team"], 2, "not of the form NAME=VALUE"),
-        (["count-1", "--answer", "refund-7=true"], 3, "has no open request 'refund-7'"),
-        (["refund-7", "--answer", "refund-7=maybe"], 2, '"maybe" is not a boolean'),
+        (["count-1", "--response", "refund-7=true"], 3, "has no open request 'refund-7'"),
+        (["refund-7", "--response", "refund-7=maybe"], 2, '"maybe" is not a boolean'),
     ],
 )
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["made", "dry"])

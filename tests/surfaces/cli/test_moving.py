@@ -68,7 +68,7 @@ def test_another_run_of_that_id_is_never_overwritten(place: Place, say: Say, tmp
     for more in ([], ["--as", "refund-7"]):
         done = say("--store", place.address, "import", "run.stepwell", *more)
         assert (done.exit_code, done.stdout) == (2, "")
-        assert "already exists in this store, and is not the one in the file 'run.stepwell'" in done.stderr
+        assert "already exists in this store, with other content than in the file 'run.stepwell'" in done.stderr
         assert "hint: --as NEW" in done.stderr
     assert say("--store", place.address, "show", "count-1", "--json").stdout == before
 
@@ -136,8 +136,8 @@ def test_what_is_redacted_is_in_neither_file(sqlite: Place, say: Say) -> None:
     assert b'"tea"' not in gzip.decompress(file.read_bytes())
     refused = say("--store", NEW, "import", "run.stepwell")
     assert refused.exit_code == 2
-    assert "hint: --to-look-at" in refused.stderr
-    assert say("--store", NEW, "import", "run.stepwell", "--to-look-at").exit_code == 0
+    assert "hint: --inspect-only" in refused.stderr
+    assert say("--store", NEW, "import", "run.stepwell", "--inspect-only").exit_code == 0
     for more, there in (([], True), (["--redact-all"], False), (["--redact", "state.order"], True)):
         page = say("--store", sqlite.address, "export", "refund-7", "--html", "-o", "-", *more)
         assert page.exit_code == 0, page.stderr

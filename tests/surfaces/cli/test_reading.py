@@ -62,9 +62,9 @@ def test_list_is_aligned_lines_where_nobody_looks(place: Place, say: Say) -> Non
         (["--text", "BLUE"], ["count-1"]),
         (["--text", "und", "--status", "waiting"], ["refund-7"]),
         (["--text", "numbers"], []),  # what a run holds is not looked into
-        (["--holds", "NUMBERS"], ["count-1"]),
-        (["--holds", "tea", "--text", "red"], ["refund-7"]),
-        (["--holds", "coffee"], []),
+        (["--contains", "NUMBERS"], ["count-1"]),
+        (["--contains", "tea", "--text", "red"], ["refund-7"]),
+        (["--contains", "coffee"], []),
         (["--since", "1h"], ["refund-7", "count-1"]),
         (["--until", "1h"], []),
         (["--since", "2020-01-01", "--until", "2020-01-02"], []),

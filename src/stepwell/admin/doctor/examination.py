@@ -354,7 +354,7 @@ class _Examination:
     async def _check_head(self, run_copy: RunCopy) -> list[Finding]:
         """Check whether a run could continue from its head."""
         head, run_id = run_copy.at, run_copy.run_id
-        self._totals.questions += len(head.requests) if head.header.caller is None else 0
+        self._totals.requests += len(head.requests) if head.header.caller is None else 0
         if LOCK in head.executors:
             return [Finding("warning", LOCK, run_id)]
         findings = [Finding("error", problem, run_id, head.number) for problem in find_unknown_executors(head)]

@@ -35,7 +35,7 @@ class Examined:
     bytes: int = 0
     log_entries: int = 0  # of superstep logs
     signals: int = 0
-    questions: int = 0
+    requests: int = 0
     errors: int = 0
     warnings: int = 0
     seconds: float = 0.0

@@ -146,13 +146,13 @@ def _render_requests(requests: Iterable[Request]) -> Iterator[str]:
     open_requests = list(requests)
     if not open_requests:
         return
-    yield f"<h2>Open questions</h2><p>{_count(len(open_requests), 'question')} waiting for an answer.</p>"
+    yield f"<h2>Open requests</h2><p>{_count(len(open_requests), 'request')} waiting for a response.</p>"
     for request in open_requests[:_DONE]:
         until = f", until {request.deadline}" if request.deadline else ""
         yield f"<h3>{escape(request.id)}</h3><p>Asked by <b>{escape(request.executor)}</b> at {escape(request.at)}"
         yield f"{escape(until)}; expects <code>{escape(shorten(request.response_type, _OUTPUT))}</code>.</p>"
         yield f"<div>{Tree(_TEXT).html(_decode(request.payload), _ROWS)}</div>"
-    yield _rest(len(open_requests) - _DONE, "questions")
+    yield _rest(len(open_requests) - _DONE, "requests")
 
 
 def _render_commits(timeline: Timeline) -> Iterator[str]:

@@ -61,7 +61,7 @@ async def export_run(
     commit.
 
     `without` removes private values: `"state.token"`, `"executors.clerk.password"`, `"messages"`;
-    also `questions`, `outputs`, `failures`, `steps`, `metadata` and `tags`. `*` stands for any one
+    also `requests`, `outputs`, `failures`, `steps`, `metadata` and `tags`. `*` stands for any one
     key, and `"*"` alone removes all values. The file records that, and the run in it can be
     inspected but not resumed. A path that removes nothing raises ValueError, because it is probably
     misspelled.

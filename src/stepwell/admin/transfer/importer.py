@@ -54,7 +54,7 @@ async def import_run(
     data: bytes,
     *,
     run_id: str | None = None,
-    to_look_at: bool = False,
+    inspect_only: bool = False,
     max_memory: int | None = MAX_MEMORY,
 ) -> Imported:
     """Import an exported run into a storage, where it can be resumed exactly where it was.
@@ -67,14 +67,14 @@ async def import_run(
     A run that exists already is left alone if it is identical; otherwise ImportRefused is raised.
     With `run_id` the run is imported under another id. Its idempotency keys are derived from its
     id, so that is refused while a superstep is in progress: import the run under its own id, and
-    fork it. A redacted run is imported only with `to_look_at`: it can be inspected, but not resumed
+    fork it. A redacted run is imported only with `inspect_only`: it can be inspected, but not resumed
     or forked.
 
     A file that needs more than about `max_memory` bytes to read raises ImportRefused; None disables
     the limit.
     """
     source = _Source(lambda: io.BytesIO(data), "the exported run", max_memory)
-    return await _import(storage, source, run_id, to_look_at)
+    return await _import(storage, source, run_id, inspect_only)
 
 
 async def import_from(
@@ -82,7 +82,7 @@ async def import_from(
     storage: BuiltInStorage,
     *,
     run_id: str | None = None,
-    to_look_at: bool = False,
+    inspect_only: bool = False,
     max_memory: int | None = MAX_MEMORY,
 ) -> Imported:
     """Import a run from a file, as `import_run` does.
@@ -90,7 +90,7 @@ async def import_from(
     The file is read twice, one record at a time.
     """
     source = _Source(partial(_open_file, path), f"the file {os.fspath(path)!r}", max_memory)
-    return await _import(storage, source, run_id, to_look_at)
+    return await _import(storage, source, run_id, inspect_only)
 
 
 def _open_file(path: str | os.PathLike[str]) -> BinaryIO:
@@ -110,16 +110,16 @@ class _Source:
             yield from reader.lines()
 
 
-async def _import(storage: BuiltInStorage, source: _Source, run_id: str | None, to_look_at: bool) -> Imported:
+async def _import(storage: BuiltInStorage, source: _Source, run_id: str | None, inspect_only: bool) -> Imported:
     if not isinstance(storage, BuiltInStorage):
         raise DefinitionError(f"only the built-in storages can import runs, not {type(storage).__name__}")
     # In a thread: unpacking and decoding a large file would block the event loop.
     checked = await asyncio.to_thread(check_file, source.open_file, source.name, source.max_memory)
     header = checked.header
-    if header.redacted and not to_look_at:
+    if header.redacted and not inspect_only:
         raise ImportRefused(
             f"run {header.run_id!r} was exported without {', '.join(header.redacted)}, so it cannot be resumed",
-            "; to import it for inspection only, into a storage of its own, pass to_look_at=True",
+            "; to import it for inspection only, into a storage of its own, pass inspect_only=True",
             run_id=header.run_id,
             reason="redacted",
         )
@@ -185,7 +185,7 @@ async def _find_existing(store: Store, checked: CheckedFile, source: _Source, ne
         exact = contents.line.role == "run" or (contents.line.role == "inside" and new_name is None)
         if new_name == stored_as or not await _is_same(store, source, contents, exact=exact):
             raise ImportRefused(
-                f"run {stored_as!r} already exists in this store, and is not the one in {source.name}",
+                f"run {stored_as!r} already exists in this store, with other content than in {source.name}",
                 "; import it under another id with run_id, or into another store",
                 run_id=stored_as,
                 reason="there",
@@ -277,7 +277,7 @@ class _Import:
         # Checked again under the lease: a run may have been created since _find_existing() looked.
         if await self._store.run(name) is not None:
             raise ImportRefused(
-                f"run {name!r} was created in this store meanwhile",
+                f"run {name!r} was created in this store during the import",
                 "; import it again",
                 run_id=name,
                 reason="there",
@@ -290,6 +290,8 @@ class _Import:
     async def _write_line(self, run: _RunWriting, line: Line) -> None:
         match line:
             case LogLine(key=key):
+                # A log belongs to a place, which must exist.
+                await self._store_records()
                 await self._store.write_log(run.name, run.line.place, key, line.text, fence=run.fence)
             case SignalLine(key=key):
                 await self._store.send(run.name, key, line.text)

@@ -21,7 +21,7 @@ Part of the stored format.
 """
 
 _NAMED = ("state", "executors", "metadata", "tags")  # values by key
-_UNNAMED = ("messages", "questions", "outputs", "steps")  # values without a key
+_UNNAMED = ("messages", "requests", "outputs", "steps")  # values without a key
 _INDIVISIBLE = ("failures",)  # strings: removed completely or not at all
 PARTS = (*_NAMED, *_UNNAMED, *_INDIVISIBLE)
 EVERYTHING = "*"
@@ -60,7 +60,7 @@ class Redaction:
         self._remove_slots("messages", [*_slots(messages, "payload"), *((p, n) for p in held for n in range(len(p)))])
         self._redact_requests(requests)
         # A message that answers a request carries a copy of the question.
-        self._remove_slots("questions", _slots([m["reply"] for m in messages if m.get("reply")], "question"))
+        self._remove_slots("requests", _slots([m["reply"] for m in messages if m.get("reply")], "question"))
         outputs = [output for done in tree.get("done", []) for output in done.get("outputs", [])]
         self._remove_slots("outputs", _slots(outputs, "payload"))
         self._redact_failures(tree.get("failures", []))
@@ -112,7 +112,7 @@ class Redaction:
                 run["tags"][key] = REMOVED_TEXT
 
     def _redact_requests(self, requests: Sequence[Tree]) -> None:
-        self._remove_slots("questions", [*_slots(requests, "payload"), *_slots(requests, "default")])
+        self._remove_slots("requests", [*_slots(requests, "payload"), *_slots(requests, "default")])
 
     def _redact_failures(self, failures: Sequence[Tree]) -> None:
         for failure in failures if "failures" in self._removed else ():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command("cancel")
 @click.argument("run")
-@click.option("--reason", metavar="TEXT", help="Why. It is stored in the history of the run.")
+@click.option("--reason", metavar="TEXT", help="The reason, stored in the history.")
 @json_option
 @common_options
 def command(run: str, reason: str | None, json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`stepwell check`: find the runs that a new version of the code would strand."""
+"""`stepwell check`: find the runs that a new version of the code cannot continue."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def command(workflow: str, stored_as: str | None, every: bool, json: bool) -> No
     elif checked.runs:
         print_table(("run", "status", "verdict", "why"), [_make_row(run) for run in checked.runs])
     print_note(_summarise(checked))
-    if checked.stranded:
+    if checked.incompatible:
         print_note("hint: declare a migration, or let the old code finish these runs")
         exit_with(INCOMPATIBLE)
 
@@ -64,6 +64,10 @@ def _make_row(run: admin.CheckedRun) -> tuple[str, ...]:
 def _summarise(checked: admin.Checked) -> str:
     if not checked.runs:
         return f"no run of {checked.workflow!r} is unfinished"
-    parts = {"compatible": checked.compatible, "by a migration": checked.migrating, "stranded": checked.stranded}
+    parts = {
+        "compatible": checked.compatible,
+        "compatible after a migration": checked.migrating,
+        "incompatible": checked.incompatible,
+    }
     counts = ", ".join(f"{len(runs)} {word}" for word, runs in parts.items() if runs)
     return f"{pluralise(len(checked.runs), 'run')} of {checked.workflow!r}: {counts}"

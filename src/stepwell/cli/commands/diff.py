@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def command(checkpoint: str, other: str | None, patch: bool, full: bool, json: bool) -> None:
     """Compare two checkpoints.
 
-    They may belong to one run or to two. A fork alone is compared with the checkpoint of its parent
-    that it started from. + marks what was added, - what was removed, ~ what changed. Exits with 0
-    whether they differ or not.
+    They may belong to one run or to two. With one argument, a fork, the checkpoint is compared with
+    the one of its parent that the fork started from. + marks what was added, - what was removed, ~
+    what changed. Exits with 0 whether they differ or not.
     """
     if patch and json:
         raise CommandFailed("--patch and --json cannot be used together", "pass one of them", USAGE)

@@ -155,9 +155,9 @@ class _Findings:
             "runs": examined.runs,
             "records": examined.records,
             "bytes": examined.bytes,
-            "memory": examined.log_entries,
-            "letters": examined.signals,
-            "questions": examined.questions,
+            "log_entries": examined.log_entries,
+            "signals": examined.signals,
+            "requests": examined.requests,
         }
         rate = {"seconds": round(examined.seconds, 3), "records_per_second": round(examined.records_per_second)}
         return {**counts, **rate, "formats": dict(examined.formats), "statuses": _count_words(examined)}

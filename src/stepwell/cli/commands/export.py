@@ -30,7 +30,7 @@ STDOUT = "-"
 @click.option("--redact", "paths", multiple=True, metavar="PATH", help="Leave out a value, such as state.token.")
 @click.option("--redact-all", is_flag=True, help="Leave out all values.")
 @click.option("--html", is_flag=True, help="Write an HTML report for people; RUN@N shows the run at commit N.")
-@click.option("--unsealed", is_flag=True, help="Allow to export an encrypted store: the file is not encrypted.")
+@click.option("--unsealed", is_flag=True, help="Export an encrypted store; the file will not be encrypted.")
 @json_option
 @common_options
 def command(
@@ -41,7 +41,7 @@ def command(
     The file holds everything that RUN needs to be resumed elsewhere: `stepwell import` puts it into
     another store.
 
-    PATH starts with state, executors, messages, questions, outputs, failures, steps, metadata or
+    PATH starts with state, executors, messages, requests, outputs, failures, steps, metadata or
     tags, followed by names separated by dots; * matches any name. A redacted run can be inspected,
     but not resumed.
     """
@@ -124,7 +124,7 @@ async def _redact(storage: BuiltInStorage, run_id: str, without: tuple[str, ...]
     # Through an exported file, because exporting is the one place that knows how to redact.
     copy = stepwell.InMemoryCheckpointStorage()
     data = await admin.export_run(storage, run_id, without=without, unsealed=True)
-    await admin.import_run(copy, data, to_look_at=True, max_memory=None)
+    await admin.import_run(copy, data, inspect_only=True, max_memory=None)
     return copy
 
 

@@ -53,8 +53,8 @@ def _parse_values(context: click.Context, option: click.Parameter, arguments: tu
 @click.option("--add", multiple=True, metavar="PATH=VALUE", callback=_parse_values, help="Add a value to the state.")
 @click.option("--delete", multiple=True, metavar="PATH", help="Delete a value of the state.")
 @click.option(
-    "--answer",
-    "answers",
+    "--response",
+    "responses",
     multiple=True,
     metavar="REQUEST=VALUE",
     callback=_parse_values,
@@ -77,7 +77,7 @@ def command(
     set_: dict[str, Any],
     add: dict[str, Any],
     delete: tuple[str, ...],
-    answers: dict[str, Any],
+    responses: dict[str, Any],
     tags: dict[str, str],
     dry_run: bool,
     json: bool,
@@ -90,17 +90,17 @@ def command(
     A PATH leads into the state, such as order.price or lines.0, or /a.b/0 if a name contains dots.
     A VALUE is JSON, or else text. The options that change something are repeatable.
     """
-    wanted: dict[str, Any] = {"set": set_, "add": add, "delete": delete, "responses": answers, "tags": tags or None}
+    wanted: dict[str, Any] = {"set": set_, "add": add, "delete": delete, "responses": responses, "tags": tags or None}
 
     async def work(storage: BuiltInStorage) -> None:
         with refusals():
-            if answers:
-                from stepwell.cli.forms.answers import check_answers  # lazy: 80 ms, and few forks have an --answer
+            if responses:
+                from stepwell.cli.forms.answers import check_answers  # lazy: 80 ms, and few forks have a --response
 
-                await check_answers(storage, checkpoint, answers)
+                await check_answers(storage, checkpoint, responses)
             result = await (admin.preview_fork if dry_run else admin.fork)(storage, checkpoint, run_id=run_id, **wanted)
         # After the fork, so that a refused one prints nothing but its error.
-        _note_values({**set_, **add}, answers)
+        _note_values({**set_, **add}, responses)
         if isinstance(result, stepwell.CheckpointInfo):
             _report(result, json)
         else:
@@ -124,7 +124,7 @@ def _report(forked: stepwell.CheckpointInfo, json: bool) -> None:
         print_note(f"to resume it: {command_line('resume', forked.run_id, 'MODULE:WORKFLOW')}")
 
 
-def _note_values(state: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
+def _note_values(state: Mapping[str, Any], responses: Mapping[str, Any]) -> None:
     """Print how each value was understood: 12 may be a number or a string."""
-    for name, value in (*state.items(), *answers.items()):
+    for name, value in (*state.items(), *responses.items()):
         print_note(f"{name} = {leaf(value)} ({_TYPE_NAMES.get(type(value), 'null')})")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 HINTS = {
-    "redacted": "--to-look-at imports it anyway; use a separate store for it",
+    "redacted": "--inspect-only imports it anyway; use a separate store for it",
     "there": "--as NEW imports the run under another id, --store names another store",
     "busy": "import it without --as, then use stepwell fork",
     "large": "if you trust the file, raise the limit with --max-memory",
@@ -33,7 +33,7 @@ HINTS = {
 @click.command("import")
 @click.argument("file", metavar="FILE")
 @click.option("--as", "name", metavar="NEW", help="Import the run under this id.")
-@click.option("--to-look-at", is_flag=True, help="Allow a redacted run, which cannot be resumed.")
+@click.option("--inspect-only", is_flag=True, help="Allow a redacted run, which can be inspected, but not resumed.")
 @click.option(
     "--max-memory",
     metavar="MIB",
@@ -44,7 +44,7 @@ HINTS = {
 )
 @json_option
 @common_options
-def command(file: str, name: str | None, to_look_at: bool, max_memory: int, json: bool) -> None:
+def command(file: str, name: str | None, inspect_only: bool, max_memory: int, json: bool) -> None:
     """Import an exported run into a store.
 
     FILE was written by `stepwell export`; - reads from stdin. The run continues exactly where it
@@ -55,7 +55,8 @@ def command(file: str, name: str | None, to_look_at: bool, max_memory: int, json
     data = _read_if_stdin(file)
 
     async def work(storage: BuiltInStorage) -> None:
-        imported = await _import(storage, file, data, run_id=name, to_look_at=to_look_at, max_memory=max_memory * 2**20)
+        limit = max_memory * 2**20
+        imported = await _import(storage, file, data, run_id=name, inspect_only=inspect_only, max_memory=limit)
         if json:
             counts = {"runs": list(imported.runs), "records": imported.records}
             print_document(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--prefix", metavar="TEXT", help="Only runs whose id starts with TEXT.")
 @click.option("--text", metavar="TEXT", help="Only runs with TEXT in their id, their workflow name, or their tags.")
 @click.option(
-    "--holds", metavar="TEXT", help="Only runs with TEXT in their state, requests or outputs. Reads every run."
+    "--contains", metavar="TEXT", help="Only runs with TEXT in their state, requests or outputs. Reads every run."
 )
 @click.option("--since", callback=parse_moment_option, metavar="TIME", help="Only runs started at TIME or later.")
 @click.option("--until", callback=parse_moment_option, metavar="TIME", help="Only runs started before TIME.")
@@ -52,7 +52,7 @@ def command(
     tags: dict[str, str],
     limit: int,
     after: str | None,
-    holds: str | None,
+    contains: str | None,
     json: bool,
     **other_filters: Any,
 ) -> None:
@@ -65,7 +65,7 @@ def command(
         last = None if after is None else await admin.find_run(storage, after)
         filters = {"workflow_name": workflow, "tags": tags or None, "after": last, **other_filters}
         # One run more than is shown, to know whether there is another page.
-        runs = await _find_runs(storage, status, holds, filters, limit=limit + 1)
+        runs = await _find_runs(storage, status, contains, filters, limit=limit + 1)
         page, more = runs[:limit], len(runs) > limit
         if json:
             print_document(runs=[_to_dict(run) for run in page], next=page[-1].run_id if more else None)
@@ -75,27 +75,27 @@ def command(
                 ["run", "workflow", "status", "commits", "started", "changed", "tags"], [_make_row(run) for run in page]
             )
         else:
-            criteria = (workflow, status, tags or None, after, holds, *other_filters.values())
+            criteria = (workflow, status, tags or None, after, contains, *other_filters.values())
             print_note("the store has no runs" if all(value is None for value in criteria) else "no run matches")
         if more:
             print_note(f"more runs: --after {quote(page[-1].run_id)}")
 
     # A list reads rows only, so SQLite can answer it without an event loop. A search awaits more.
-    run_on_store(work, waits_for_nothing_else=holds is None)
+    run_on_store(work, waits_for_nothing_else=contains is None)
 
 
 async def _find_runs(
-    storage: BuiltInStorage, status: str | None, holds: str | None, filters: dict[str, Any], *, limit: int
+    storage: BuiltInStorage, status: str | None, contains: str | None, filters: dict[str, Any], *, limit: int
 ) -> list[RunInfo]:
     """Return at most `limit` runs, newest first."""
     runs: list[RunInfo] = []
     # `running` stands for several stored statuses, and a store filters by one: ask for each, and
     # merge.
     for stored in (None,) if status is None else STATUSES_BY_WORD[status.lower()]:
-        if holds is None:
+        if contains is None:
             runs += await storage.list_runs(**filters, status=stored, limit=limit)
         else:
-            runs += await _search(storage, holds, {**filters, "status": stored}, limit)
+            runs += await _search(storage, contains, {**filters, "status": stored}, limit)
     runs.sort(key=lambda run: (run.began_at, run.run_id), reverse=True)
     return runs[:limit]
 

@@ -42,7 +42,7 @@ _HOW = "--dry-run shows what would be deleted, --yes deletes it"
 )
 @click.option("--all", "entirely", is_flag=True, help="Delete each RUN entirely, even if it is waiting or damaged.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
-@click.option("--no-compact", is_flag=True, help="Do not return disk space: the store reuses it.")
+@click.option("--no-compact", is_flag=True, help="Do not shrink the store; freed space is reused later.")
 @json_option
 @common_options
 def command(

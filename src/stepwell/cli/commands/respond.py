@@ -23,15 +23,15 @@ from stepwell.cli.views.text import printable
 def command(run: str | None, request: str | None, argument: str | None) -> None:
     """Respond to a request of a run.
 
-    RUN may be left out if only one run has an open request, REQUEST if RUN has only one. Both may
-    be shortened to 4 characters as long as they are unique. REQUEST may stand alone if no run has
-    that id.
+    RUN may be left out if only one run has an open request, REQUEST if RUN has only one. A single
+    argument is read as RUN, or as REQUEST if no run has that id. Both may be shortened to 4
+    characters as long as they are unique.
 
     The response is checked against the schema of the request and stored as a signal. The process
     that drives the run applies it; if there is none, `stepwell resume` does. Exits with 3 if the
     request is not open or already has a response.
     """
-    from stepwell.cli.forms.responses import respond  # lazy: 100 ms
+    from stepwell.cli.forms.responses import respond  # lazy: 40 ms
 
     question = respond(run, request, argument)
     print_lines([f"responded to {printable(question.request_id)} of {printable(question.run_id)}"])

@@ -18,7 +18,7 @@ from stepwell.model.status_words import status_word
 if TYPE_CHECKING:
     from stepwell.declarative.instance import AgentWorkflowInstance
     from stepwell.engine.durability import Durability
-    from stepwell.engine.stream import RunStream
+    from stepwell.engine.run_stream import RunStream
     from stepwell.model.checkpoint import Checkpoint
     from stepwell.storage.built_in_storage import BuiltInStorage
     from stepwell.workflows.result import WorkflowRunResult

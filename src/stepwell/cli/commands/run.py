@@ -8,13 +8,14 @@ import click
 
 from stepwell.cli.code_loader import get_workflow
 from stepwell.cli.failures import USAGE, CommandFailed
+from stepwell.cli.input_text import read_input
 from stepwell.cli.settings import common_options, durability_option, follow_option, json_option, tag_option
 from stepwell.storage.ids import new_run_id
 
 if TYPE_CHECKING:
     from stepwell.declarative.instance import AgentWorkflowInstance
     from stepwell.engine.durability import Durability
-    from stepwell.engine.stream import RunStream
+    from stepwell.engine.run_stream import RunStream
     from stepwell.storage.built_in_storage import BuiltInStorage
     from stepwell.workflows.result import WorkflowRunResult
     from stepwell.workflows.workflow import Workflow
@@ -42,13 +43,13 @@ def command(
 
     A run stops when it is completed, fails, sleeps or waits for a response. WORKFLOW is a workflow,
     a builder, or a function without arguments, async or not, that returns one. MODULE is also
-    searched in the working directory. The input is JSON, or plain text if the workflow starts with
-    text. Outputs go to stdout. A missing store is created.
+    searched in the working directory. The input is JSON, or plain text if its start
+    executor accepts str. Outputs go to stdout. A missing store is created.
 
     Exits with 0 if the run is completed, 1 if it failed, 4 if it waits or sleeps.
     """
     from stepwell.cli.drive import drive  # lazy: 40 ms
-    from stepwell.cli.input_option import make_message, read_input  # lazy: 25 ms
+    from stepwell.cli.input_option import make_message  # lazy: 25 ms
 
     text = None if argument is None else read_input(argument)
 

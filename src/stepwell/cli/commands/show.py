@@ -16,18 +16,19 @@ if TYPE_CHECKING:
 @click.command("show")
 @click.argument("run", metavar="RUN[@N]")
 @click.argument("checkpoint", metavar="[CHECKPOINT]", required=False)
-@click.option("--full", is_flag=True, help="Do not shorten large values, and count the calls in all commits.")
+@click.option("--full", is_flag=True, help="Do not shorten large values, and count handler calls in all commits.")
 @json_option
 @common_options
 def command(run: str, checkpoint: str | None, full: bool, json: bool) -> None:
     """Show where a run is and what it holds.
 
-    Shows the newest checkpoint of RUN, or checkpoint N. RUN@0 is the input, RUN@-1 the last stored
-    checkpoint. CHECKPOINT, a number or an id, may also be a second argument. RUN is the id of a run
-    or of a checkpoint; it may be shortened to 4 characters as long as it is unique.
+    Shows the newest checkpoint of RUN. RUN@N is the checkpoint of commit N: RUN@0 holds the input,
+    and RUN@-1 is the newest. RUN CHECKPOINT means the same, where CHECKPOINT is a number or an id.
+    RUN is the id of a run or of a checkpoint; it may be shortened to 4 characters as long as it is
+    unique.
 
-    JSON always holds values in full. Without --full, calls are counted in the newest commits only,
-    so that a long run is shown as fast as a short one.
+    JSON always holds values in full. Without --full, handler calls are counted in the last 500
+    commits only, so that a long run is shown as fast as a short one.
     """
 
     async def work(storage: BuiltInStorage) -> None:

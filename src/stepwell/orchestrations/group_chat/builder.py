@@ -83,7 +83,9 @@ class GroupChatBuilder(ReviewingTeamBuilder):
         yield from super()._find_problems(members)
         for id, member in members.items():
             if interface_of(member) is None:
-                yield f"{id!r} takes neither GroupChatRequestMessage nor list[Message], so it cannot be asked to speak"
+                yield (
+                    f"{id!r} accepts neither GroupChatRequestMessage nor list[Message], so it cannot be asked to speak"
+                )
         if not isinstance(self._orchestrator_name, str) or not self._orchestrator_name:
             yield f"orchestrator_name must be a non-empty string, not {self._orchestrator_name!r:.80}"
         leads = (self._selection, self._agent, self._orchestrator)

@@ -40,7 +40,7 @@ Interface = Literal["agent", "executor", "messages"]
 
 
 def interface_of(member: Executor) -> Interface | None:
-    """Return how a participant is addressed, or None if it takes none of the message types."""
+    """Return how a participant is addressed, or None if it accepts none of the message types."""
     # By its types, not its class: a workflow as an agent, or an executor like one, counts as an agent.
     if takes(member, AgentExecutorRequest) and AgentExecutorResponse in member.output_types:
         return "agent"

@@ -77,10 +77,10 @@ class HandoffAgentExecutor(AgentExecutor):
     def of(cls, agent: AgentExecutor, routes: HandoffRoutes, offers: Mapping[str, str]) -> Self:
         """Return the same agent under the same id; `offers` describes its handoff tools by name."""
         # Without __init__: the agent was validated when it was made, and takes its options with it.
-        twin = cls.__new__(cls)
-        vars(twin).update(vars(agent.clone()))
-        twin.routes, twin.handoffs = routes, dict(offers)
-        return twin
+        clone = cls.__new__(cls)
+        vars(clone).update(vars(agent.clone()))
+        clone.routes, clone.handoffs = routes, dict(offers)
+        return clone
 
     async def respond(self, ctx: _Context) -> None:
         if not await self._is_over(ctx):

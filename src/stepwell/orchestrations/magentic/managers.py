@@ -12,7 +12,7 @@ from stepwell.agents.agent import Agent
 from stepwell.agents.agent_types import agent_of
 from stepwell.agents.executor import AgentExecutor
 from stepwell.agents.messages import AgentResponse, Message
-from stepwell.agents.turn_input import Rules
+from stepwell.agents.turn_input import AgentRules
 from stepwell.errors import DefinitionError
 from stepwell.model.payload import plain_copy
 from stepwell.orchestrations.magentic import prompts
@@ -38,7 +38,7 @@ class MagenticContext:
     round_count: int = 0
     stall_count: int = 0
     reset_count: int = 0
-    ledger: Message | None = None  # the latest result of `plan` or `replan`
+    plan_message: Message | None = None  # the latest result of `plan` or `replan`
     progress_ledger: MagenticProgressLedger | None = field(default=None)
 
     @property
@@ -55,7 +55,7 @@ class MagenticManagerBase(ABC):
     two checkpoint methods.
     """
 
-    rules = Rules()  # approvals and budget for the agents that the manager calls
+    rules = AgentRules()  # approvals and budget for the agents that the manager calls
 
     def __init__(
         self,
@@ -94,18 +94,21 @@ class MagenticManagerBase(ABC):
     def clone(self) -> Self:
         """Return a manager for another run: plain data is copied, agents and clients are shared."""
         # Not deepcopy: clients and locks of agents cannot be copied.
-        twin = copy.copy(self)
-        vars(twin).update(plain_copy(vars(self)))
-        return twin
+        clone = copy.copy(self)
+        vars(clone).update(plain_copy(vars(self)))
+        return clone
 
 
 class StandardMagenticManager(MagenticManagerBase):
     """A manager that asks an agent for the facts, the plan, the progress after each round, and the answer.
 
     The agent sees only the messages it is sent each time. It may be an AgentExecutor, whose approvals
-    and budget apply. A `task_ledger` is used as the first plan. The prompts may be replaced; their
-    placeholders are `{task}` and `{team}`, and, in the prompts they belong to, `{facts}`, `{plan}`,
-    `{old_facts}` and `{names}`.
+    and budget apply. A `task_ledger` is used as the first plan. The prompts may be replaced. All of them
+    may use the placeholders `{task}` and `{team}`, and three have more:
+
+        task_ledger_full_prompt           {facts}, {plan}
+        task_ledger_facts_update_prompt   {old_facts}
+        progress_ledger_prompt            {names}: the participants, of which one speaks next
     """
 
     def __init__(
@@ -156,15 +159,14 @@ class StandardMagenticManager(MagenticManagerBase):
 
     async def replan(self, context: MagenticContext) -> Message:
         # A subclass may have made a plan without a task ledger: then its whole text counts as facts.
-        ledger = context.ledger
-        facts_before = (
-            ledger.data.facts if ledger is not None and isinstance(ledger.data, MagenticTaskLedger) else ledger
-        )
-        old = facts_before.text if facts_before is not None else ""
-        before = [*context.chat_history, self._fill_prompt("task_ledger_facts_update_prompt", context, old_facts=old)]
-        facts = await self._ask_agent(before, context)
+        before = context.plan_message
+        facts_before = before.data.facts if before and isinstance(before.data, MagenticTaskLedger) else before
+        old_facts = facts_before.text if facts_before is not None else ""
+        request = self._fill_prompt("task_ledger_facts_update_prompt", context, old_facts=old_facts)
+        messages = [*context.chat_history, request]
+        facts = await self._ask_agent(messages, context)
         plan = await self._ask_agent(
-            [*before, facts, self._fill_prompt("task_ledger_plan_update_prompt", context)], context
+            [*messages, facts, self._fill_prompt("task_ledger_plan_update_prompt", context)], context
         )
         return self._make_ledger_message(MagenticTaskLedger(facts, plan), context)
 
@@ -177,8 +179,8 @@ class StandardMagenticManager(MagenticManagerBase):
             ledger = parse_ledger(response, names)
             if isinstance(ledger, MagenticProgressLedger):
                 return ledger
-            complaint = Message("user", prompts.PROGRESS_AGAIN.format(problem=ledger))
-            messages += [Message("assistant", response.text, MANAGER), complaint]
+            correction = Message("user", prompts.PROGRESS_AGAIN.format(problem=ledger))
+            messages += [Message("assistant", response.text, MANAGER), correction]
         return None
 
     async def prepare_final_answer(self, context: MagenticContext) -> Message:
@@ -221,7 +223,7 @@ def parse_ledger(response: AgentResponse, names: Iterable[str]) -> MagenticProgr
         # When the task is done there is no next speaker, so the name does not matter then.
         if not ledger.is_request_satisfied.answer and ledger.next_speaker.answer not in participants:
             speaker = ledger.next_speaker.answer
-            return f"there is no member {speaker!r}; next_speaker must be one of {', '.join(participants)}"
+            return f"there is no participant {speaker!r}; next_speaker must be one of {', '.join(participants)}"
         return ledger
     return problem
 

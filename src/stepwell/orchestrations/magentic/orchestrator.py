@@ -64,10 +64,10 @@ class MagenticOrchestrator(AgentExecutor):
         self.rules = manager.rules
 
     def clone(self) -> Self:
-        twin: Any = super().clone()
+        clone: Any = super().clone()
         # A manager may keep state, which belongs to one run.
-        twin.manager = self.manager.clone()
-        return twin  # type: ignore[no-any-return]
+        clone.manager = self.manager.clone()
+        return clone  # type: ignore[no-any-return]
 
     async def on_checkpoint_save(self) -> dict[str, Any]:
         return self.manager.on_checkpoint_save()
@@ -287,7 +287,7 @@ class MagenticOrchestrator(AgentExecutor):
             round_count=progress.rounds,
             stall_count=progress.stalls,
             reset_count=progress.resets,
-            ledger=ctx.get_state(self._state_key("ledger")),
+            plan_message=ctx.get_state(self._state_key("ledger")),
             progress_ledger=ctx.get_state(self._state_key("progress")),
         )
 
@@ -312,7 +312,8 @@ class MagenticOrchestrator(AgentExecutor):
         ctx.set_state(self._state_key(what), value)
 
     def _state_key(self, what: str) -> str:
-        # These names are part of stored runs: "stand" holds the MagenticProgress, "progress" the ledger.
+        # These names are part of stored runs: "stand" holds the MagenticProgress, "progress" the
+        # progress ledger, "ledger" the message with the plan.
         return f"magentic/{what}"
 
 

@@ -54,41 +54,31 @@ def list_runs(
 
 def search_runs(run_filter: RunFilter, past: RunEntry | None) -> Query:
     """Return the query for all runs that may match, latest start first; `called` is still to be set."""
+    f = run_filter
+    wanted = {"workflow = :workflow": f.workflow, "status = :status": f.status}
+    where = "".join(f" AND runs.{condition}" for condition, value in wanted.items() if value is not None)
     tables = first = "runs"
-    where = ""
-    if run_filter.tags:
+    if f.tags:
         # The index of the first tag is read in order, and the run is looked up: CROSS JOIN keeps
         # SQLite from reordering the tables.
         tables, first = "tags CROSS JOIN runs ON runs.run = tags.run", "tags"
-        where = " AND tags.name = :name AND tags.value = :value"
-    elif run_filter.prefix is not None:
+        where += " AND tags.name = :name AND tags.value = :value"
+    elif f.prefix is not None:
         tables = "runs INDEXED BY runs_by_id"
-    # By position, not by offset: runs that start or are removed between two pages shift nothing.
-    bounds = [] if past is None else [(past.began, past.run_id)]
-    bounds += [] if run_filter.until is None else [(run_filter.until, "")]
-    began, run_id = min(bounds, default=(AFTER_ALL, ""))
-    name, value = next(iter(run_filter.tags.items()), (None, None))
-    values = {
-        "began": began,
-        "run_id": run_id,
-        "since": run_filter.since or BEFORE_ALL,
-        "workflow": run_filter.workflow,
-        "status": run_filter.status,
-        "name": name,
-        "value": value,
-        **_prefix(run_filter.prefix),
-    }
-    where += "".join(
-        f" AND runs.{column} = :{column}" for column in ("workflow", "status") if values[column] is not None
-    )
-    where += "" if run_filter.prefix is None else f" AND {first}.run_id >= :prefix AND {first}.run_id < :prefix_end"
+    if f.prefix is not None:
+        where += f" AND {first}.run_id >= :prefix AND {first}.run_id < :prefix_end"
     query = f"""
         SELECT {RUN} FROM {tables} {_WITH_NEWEST}
-        WHERE {first}.called = :called AND {first}.began >= :since AND ({first}.began, {first}.run_id) < (:began, :run_id)
-            {where}
+        WHERE {first}.called = :called AND {first}.began >= :since
+            AND ({first}.began, {first}.run_id) < (:began, :run_id) {where}
         ORDER BY {first}.began DESC, {first}.run_id DESC
     """
-    return query, values
+    # By position, not by offset: runs that start or are removed between two pages shift nothing.
+    ends = [] if past is None else [(past.began, past.run_id)]
+    began, run_id = min([*ends, *([] if f.until is None else [(f.until, "")])], default=(AFTER_ALL, ""))
+    name, value = next(iter(f.tags.items()), (None, None))
+    values = {"began": began, "run_id": run_id, "since": f.since or BEFORE_ALL, **_prefix(f.prefix)}
+    return query, {**values, "workflow": f.workflow, "status": f.status, "name": name, "value": value}
 
 
 def find_run_entry(db: sqlite3.Connection, run_id: str) -> RunEntry | None:
@@ -100,7 +90,7 @@ def run_entry_in(row: Sequence[Any]) -> RunEntry:
     """Return the run in the columns `RUN`."""
     *columns, caller, tags = row
     metadata = RunMetadata(decode_stored(_decode_tags, tags.encode(), f"the tags of run {row[0]!r}"), caller)
-    return RunEntry(*columns, metadata)
+    return RunEntry(*columns, metadata=metadata)
 
 
 SELECT_WAKES = """

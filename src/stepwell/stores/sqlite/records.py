@@ -11,15 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stepwell.storage.conflicts import (
-    check_chain,
-    check_fence,
-    check_follows,
-    check_workflow,
-    follower_error,
-    newest_error,
-)
+from stepwell.storage.conflicts import check_chain, check_fence, check_follows, check_workflow
 from stepwell.storage.ids import run_hash, says_its_place
+from stepwell.storage.rewrite_plan import plan_rewrite
 from stepwell.storage.stored_values import CommitEffects, Entry, Record, RequestEntry, RunMetadata
 
 LAST = 2**63 - 1  # the largest integer of SQLite
@@ -30,11 +24,19 @@ ENTRY = """
 runs.run_id, commits.number, commits.checkpoint_id, runs.workflow, commits.status, commits.iteration, commits.at,
 commits.snapshot, commits.outputs, commits.latest_only
 """
-_RECORDS = f"SELECT {ENTRY}, CAST(body AS BLOB) FROM runs CROSS JOIN commits ON commits.run = runs.run WHERE run_id = ?"
+# As bytes, whether they are UTF-8 or not; a body that is missing in a damaged table is empty.
+BODY = "CAST(coalesce(body, '') AS BLOB)"
+_RECORDS = f"SELECT {ENTRY}, {BODY} FROM runs CROSS JOIN commits ON commits.run = runs.run WHERE run_id = ?"
 SELECT_BACKWARDS = f"{_RECORDS} AND number <= ? ORDER BY number DESC"
 SELECT_HISTORY = f"{_RECORDS} AND number > ? AND number <= ? ORDER BY number"
 SELECT_OUTPUTS = f"{_RECORDS} AND number > ? AND number <= ? AND outputs ORDER BY number"
-SELECT_SNAPSHOTS = "SELECT number, snapshot FROM commits WHERE run = ? AND number BETWEEN ? AND ?"
+# What a rewrite has to know: the records from the first to the last number it speaks of, those
+# beside them, and the newest.
+SELECT_CONCERNED = f"""
+SELECT {ENTRY} FROM runs CROSS JOIN commits ON commits.run = runs.run WHERE runs.run = :run
+    AND (number = :newest OR number <= :last + 1
+        AND number >= coalesce((SELECT max(number) FROM commits WHERE run = :run AND number < :first), :first))
+"""
 _COLUMNS = "checkpoint_id, status, iteration, at, snapshot, outputs, latest_only, foreign_id, body, run, number"
 INSERT_COMMIT = f"INSERT INTO commits ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?)"
 UPDATE_COMMIT = """
@@ -183,40 +185,36 @@ def rewrite(
     if insert is None and find_run(db, run_id) is None:
         return 0
     run = _find_or_create(db, run_id)
-    numbers = {*remove, *(record.entry.number for record in replace)}
-    # One more than the highest: the record after it may be a delta that is based on it.
-    span = (min(numbers), max(numbers) + 1) if numbers else (0, -1)
-    is_snapshot: dict[int, int] = dict(db.execute(SELECT_SNAPSHOTS, (run.run, *span)).fetchall())
-    going = {number for number in remove if number in is_snapshot}
-    changed = [r for r in replace if r.entry.number in is_snapshot and r.entry.number not in going]
-    changed += [] if insert is None else [insert]
-    kept = is_snapshot.keys() - going - {record.entry.number for record in changed}
-    check_fence(run_id, None if effects is None else effects.fence, run.fence)
-    if run.latest in going and effects is None:
-        raise newest_error(run_id, run.latest)
-    for number in going:
-        if number + 1 in kept and not is_snapshot[number + 1]:
-            raise follower_error(run_id, number)
-    db.executemany(DELETE_COMMIT, [(run.run, number) for number in going])
-    for record in changed:
-        check_workflow(record.entry, run.workflow or record.entry.workflow)
-        _store(db, run, record, anyway=record is insert)
+    numbers = [*remove, *(record.entry.number for record in replace)]
+    span = {"run": run.run, "first": min(numbers, default=0), "last": max(numbers, default=-1), "newest": run.latest}
+    entries = [entry_in(row) for row in db.execute(SELECT_CONCERNED, span)]
+    plan = plan_rewrite(
+        run_id,
+        {entry.number: entry for entry in entries},
+        run.fence,
+        insert=insert,
+        replace=replace,
+        remove=remove,
+        effects=effects,
+    )
+    db.executemany(DELETE_COMMIT, [(run.run, number) for number in plan.remove])
+    for record in plan.store:
+        _store(db, run, record, anyway=True)
+    if plan.latest < 0:
+        if plan.remove:
+            _clear(db, run_id, run)
+        return len(plan.remove)
     if insert is not None and run.workflow is None:
         db.execute(START_RUN, (insert.entry.workflow, insert.entry.at, run.run))
-    latest = _find_or_create(db, run_id).latest
-    if latest < 0:
-        if going:
-            _clear(db, run_id, run)
-        return len(going)
-    db.execute(DELETE_LOG_AFTER, (run.run, latest))
+    db.execute(DELETE_LOG_AFTER, (run.run, plan.latest))
     db.execute(SET_STATUS_OF_NEWEST, (run.run,))
     if effects is not None:
         _apply(db, run, effects)
-        if run.latest in going or (insert is not None and insert.entry.number == latest):
+        if plan.is_new_head:
             db.execute(DELETE_REQUESTS, (run_id,))
             _open_requests(db, effects.asked)
             db.execute(SET_WAKE, (effects.wake, run.run))
-    return len(going)
+    return len(plan.remove)
 
 
 def drop(db: sqlite3.Connection, run_id: str) -> bool:

@@ -19,7 +19,10 @@ SELECT CAST(run_id AS BLOB), began IS NOT NULL AS listed,
     EXISTS (SELECT 1 FROM commits WHERE commits.run = runs.run) AS stored
 FROM runs WHERE listed OR stored
 """
-SELECT_LOST = "SELECT count(*), min(checkpoint_id) FROM commits WHERE run NOT IN (SELECT run FROM runs) GROUP BY run"
+# Of a group, SQLite returns the row with the lowest number.
+SELECT_LOST = """
+SELECT count(*), checkpoint_id, min(number) FROM commits WHERE run NOT IN (SELECT run FROM runs) GROUP BY run
+"""
 
 
 def survey(db: sqlite3.Connection) -> Survey:
@@ -32,8 +35,8 @@ def survey(db: sqlite3.Connection) -> Survey:
     flaws = list(_page_flaws(db))
     try:
         flaws += [
-            f"{count} commits belong to a run that is missing from the list of runs; one is checkpoint {checkpoint_id}"
-            for count, checkpoint_id in db.execute(SELECT_LOST)
+            f"{count} commits belong to a run that is missing from the list of runs; the first is checkpoint {first}"
+            for count, first, _ in db.execute(SELECT_LOST)
         ]
         for name, is_listed, is_stored in db.execute(SELECT_RUN_IDS).fetchall():
             shown = repr(bytes(name).decode(errors="replace"))

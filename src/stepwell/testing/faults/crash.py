@@ -26,10 +26,14 @@ class CrashingStore(WrappedStore):
         super().__init__(inner)
         self.at, self._after = at, after
 
-    async def write(self, name: str, args: tuple[Any, ...], call: Call) -> Any:
+    @property
+    def is_dead(self) -> bool:
         # `>=`, because a process that is dead writes nothing more, although its tasks still run in
         # this one.
-        dying = self.at is not None and self.writes >= self.at
+        return self.at is not None and self.writes >= self.at
+
+    async def write(self, name: str, args: tuple[Any, ...], call: Call) -> Any:
+        dying = self.is_dead
         if dying and not (self._after and self.writes == self.at):
             raise Crash
         result = await call()

@@ -141,15 +141,15 @@ class _AgentCopies:
         if id(agent) in self._copies:
             return self._copies[id(agent)]
         # Registered before its handoffs are copied: agents may hand over to each other in a circle.
-        twin = self._copies[id(agent)] = agent.clone(handoffs=[])
+        clone = self._copies[id(agent)] = agent.clone(handoffs=[])
         if isinstance(agent.model, Model):
-            twin.model = StepModel(agent.model, self._steps)
-        twin.get_all_tools = partial(self._tools, agent.name, twin.get_all_tools)  # type: ignore[method-assign]
-        twin.handoffs = [
+            clone.model = StepModel(agent.model, self._steps)
+        clone.get_all_tools = partial(self._tools, agent.name, clone.get_all_tools)  # type: ignore[method-assign]
+        clone.handoffs = [
             self._handoff(handoff) if isinstance(handoff, Handoff) else self._copy(handoff)
             for handoff in agent.handoffs
         ]
-        return twin
+        return clone
 
     async def _tools(self, name: str, plain: Callable[..., Any], context: RunContextWrapper[Any]) -> list[Tool]:
         """Return the tools the agent of that name may call; the SDK asks before each call of its model."""
@@ -161,16 +161,16 @@ class _AgentCopies:
         return [*(wrap_tool(tool, self._steps) for tool in await plain(context)), *offered]
 
     def _handoff(self, handoff: Handoff[Any, Any]) -> Handoff[Any, Any]:
-        twin = copy.copy(handoff)
+        clone = copy.copy(handoff)
 
         async def invoke(context: RunContextWrapper[Any], arguments: str) -> SDKAgent[Any]:
             return self._copy(await handoff.on_invoke_handoff(context, arguments))
 
-        twin.on_invoke_handoff = invoke
+        clone.on_invoke_handoff = invoke
         if handoff._agent_ref is not None and isinstance(target := handoff._agent_ref(), SDKAgent):
             # So that `agent` finds it by name in a later turn; the SDK has no public access to it.
             self._copy(target)
-        return twin
+        return clone
 
 
 def _make_handoff_tool(name: str, description: str) -> FunctionTool:

@@ -161,9 +161,9 @@ def _with_model(context: ToolContext[Any], agent: SDKAgent[Any], steps: Steps) -
     config = context.run_config
     if config is None or config.model is not None or agent.handoffs or not isinstance(agent.model, Model):
         return context
-    twin = copy.copy(context)
-    twin.run_config = replace(config, model=StepModel(agent.model, steps))
-    return twin
+    clone = copy.copy(context)
+    clone.run_config = replace(config, model=StepModel(agent.model, steps))
+    return clone
 
 
 def _patch_tools(agent: SDKAgent[Any]) -> None:
