@@ -13,7 +13,7 @@ from stepwell import WorkflowRunState as State
 from stepwell.graph.edges import Direct, Edge, FanIn, FanOut, Select, Switch
 from stepwell.graph.graph import Graph
 from stepwell.kernel import (
-    Decision,
+    CommitDecision,
     apply,
     begin,
     cancel,
@@ -283,7 +283,7 @@ def outcome(delivery: str, executor: str, *sent: Any, **more: Any) -> Outcome:
 
 def merged(
     on: Graph, before: Checkpoint, *outcomes: Outcome, routes: dict[str, list[Routed]] | None = None
-) -> Decision:
+) -> CommitDecision:
     made = plan(on, before.place, before.messages, before.held)
     by_id = {one.delivery: one for one in outcomes}
     taken = routes or {one.delivery: [Routed(("b",))] * len(one.sent) for one in outcomes}

@@ -346,8 +346,8 @@ STORES = (
     Bug(
         "a change is stored against the wrong end",
         "storage/deltas.py",
-        "    tail = _common_suffix(before, after, min(len(before), len(after)) - start)\n",
-        "    tail = _common_suffix(before, after, min(len(before), len(after)))\n",
+        "    tail = _count_common(before, after, min(len(before), len(after)) - start, from_end=True)\n",
+        "    tail = _count_common(before, after, min(len(before), len(after)), from_end=True)\n",
         ("storage/test_edits.py",),
     ),
     Bug(
@@ -360,7 +360,7 @@ STORES = (
     Bug(
         "the order of keys in a large list is not compared",
         "model/payload.py",
-        "            and all(map(is_, keys, self._parts[1]))  # the order of keys is part of a value\n",
+        "            and all(map(is_, _keys(items), keys))  # the order of keys is part of a value\n",
         "",
         ("properties/test_large_value_properties.py",),
     ),

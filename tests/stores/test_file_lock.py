@@ -6,10 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-
-from stepwell.errors import StoreUnavailable
-from stepwell.stores.files import lock as file_lock
-from stepwell.stores.files.layout import LOCK
 from stepwell.stores.files.lock import (
     TOKEN_SIZE,
     hint_in,
@@ -20,6 +16,10 @@ from stepwell.stores.files.lock import (
     token_of,
     write_token,
 )
+
+from stepwell.errors import StoreUnavailable
+from stepwell.stores.files import lock as file_lock
+from stepwell.stores.files.layout import LOCK
 
 HINT = "boot 123 000000000001.json"
 

@@ -15,7 +15,7 @@ from stepwell.storage.conflicts import check_fence
 from stepwell.storage.ids import run_hash
 from stepwell.storage.lease import Lease, Owner, lease_end
 from stepwell.storage.stored_values import LeaseReport, LogRow, SignalRow
-from stepwell.stores.sqlite.records import FORGET_RUN, create_run, find_run
+from stepwell.stores.sqlite.records import BODY, FORGET_RUN, create_run, find_run
 
 SELECT_LEASE = "SELECT owner, until FROM runs WHERE run_id = ? AND owner IS NOT NULL"
 ACQUIRE = """
@@ -37,8 +37,8 @@ INSERT INTO superstep_log (run, place, key, body)
 SELECT run, :place, :key, CAST(:body AS TEXT) FROM runs WHERE run_id = :run_id AND (fence > :fence) IS NOT TRUE
 ON CONFLICT DO NOTHING
 """
-SELECT_LOG = """
-SELECT place, key, CAST(body AS BLOB) FROM superstep_log WHERE run = (SELECT run FROM runs WHERE run_id = ?)
+SELECT_LOG = f"""
+SELECT place, key, {BODY} FROM superstep_log WHERE run = (SELECT run FROM runs WHERE run_id = ?)
 """
 INSERT_SIGNAL = """
 INSERT INTO signals (run, key, position, body)
@@ -48,8 +48,8 @@ SELECT run, :key, 1 + coalesce(
 FROM runs WHERE run_id = :run_id
 ON CONFLICT DO NOTHING
 """
-SELECT_SIGNALS = """
-SELECT key, CAST(body AS BLOB) FROM signals
+SELECT_SIGNALS = f"""
+SELECT key, {BODY} FROM signals
 WHERE run = (SELECT run FROM runs WHERE run_id = ?) AND position IS NOT NULL ORDER BY position
 """
 

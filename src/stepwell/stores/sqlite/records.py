@@ -24,7 +24,9 @@ ENTRY = """
 runs.run_id, commits.number, commits.checkpoint_id, runs.workflow, commits.status, commits.iteration, commits.at,
 commits.snapshot, commits.outputs, commits.latest_only
 """
-_RECORDS = f"SELECT {ENTRY}, CAST(body AS BLOB) FROM runs CROSS JOIN commits ON commits.run = runs.run WHERE run_id = ?"
+# As bytes, whether they are UTF-8 or not; a body that is missing in a damaged table is empty.
+BODY = "CAST(coalesce(body, '') AS BLOB)"
+_RECORDS = f"SELECT {ENTRY}, {BODY} FROM runs CROSS JOIN commits ON commits.run = runs.run WHERE run_id = ?"
 SELECT_BACKWARDS = f"{_RECORDS} AND number <= ? ORDER BY number DESC"
 SELECT_HISTORY = f"{_RECORDS} AND number > ? AND number <= ? ORDER BY number"
 SELECT_OUTPUTS = f"{_RECORDS} AND number > ? AND number <= ? AND outputs ORDER BY number"
