@@ -269,8 +269,10 @@ class FileStore:
             try:
                 with run.reading():
                     runs += [] if run.state.run is None else [run.state.run]
-            except (CheckpointCorrupt, OSError) as error:
-                damaged.append(DamagedRun(run.run_id or None, f"{error}"))
+            except CheckpointCorrupt as error:
+                damaged.append(DamagedRun(run.run_id or None, str(error)))
+            except OSError as error:
+                damaged.append(DamagedRun(run.run_id or None, f"{path} cannot be read: {error.strerror}"))
         return Survey(sorted(runs, key=lambda run: (run.began, run.run_id), reverse=True), damaged)
 
     def _compact(self) -> int:

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stepwell.errors import StoreUnavailable
+from stepwell.errors import DurabilityError, StoreUnavailable
 from stepwell.stores.files.layout import Layout
 from stepwell.stores.files.run_file import RunFile
 from stepwell.stores.thread_work import Awaited, wake_up
@@ -57,9 +57,12 @@ class FileThreads:
 
     def run_at(self, path: Path) -> RunFile:
         """Return the run in a file; its id is known when it was read."""
-        if len(self._runs) >= CACHED_RUNS and path not in self._runs:
-            self._runs.clear()  # a run that is in use stays with its user
-        return self._runs.setdefault(path, RunFile(path))
+        run = self._runs.get(path)
+        if run is None:
+            if len(self._runs) >= CACHED_RUNS:
+                self._runs.clear()  # a run that is in use stays with its user
+            run = self._runs.setdefault(path, RunFile(path))
+        return run
 
     async def read(self, work: Callable[[], T]) -> T:
         return await asyncio.wrap_future(self._start(lambda: self.translate(work)))
@@ -116,13 +119,14 @@ class FileThreads:
             if not done:
                 done, jobs[:] = list(jobs), []
             # Each gets an error of its own: one that is raised in several tasks mixes tracebacks.
-            for job in done:
-                job.error = job.error or type(error)(*error.args)
-                job.error.__cause__ = error.__cause__
+            for job in [job for job in done if job.error is None]:
+                is_ours = isinstance(error, DurabilityError)
+                job.error = type(error)(str(error)) if is_ours else StoreUnavailable(repr(error))
+                job.error.__cause__ = error
         return done
 
     def _write_together(self, run_id: str, jobs: list[_Job], done: list[_Job]) -> None:
-        self._layout.check()
+        self._layout.check(upgrade=True)
         run = self.run(run_id)
         make_folder = (lambda: self._layout.make_folder(run.path)) if any(job.creates for job in jobs) else None
         with run.writing(make_folder):
