@@ -88,9 +88,9 @@ def find_run_entry(db: sqlite3.Connection, run_id: str) -> RunEntry | None:
 
 def run_entry_in(row: Sequence[Any]) -> RunEntry:
     """Return the run in the columns `RUN`."""
-    *columns, caller, tags = row
+    caller, tags = row[8:]
     metadata = RunMetadata(decode_stored(_decode_tags, tags.encode(), f"the tags of run {row[0]!r}"), caller)
-    return RunEntry(*columns, metadata=metadata)
+    return RunEntry(*row[:8], metadata)
 
 
 SELECT_WAKES = """
