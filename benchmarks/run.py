@@ -14,6 +14,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ import machine
 import postgres
 import report
 import subjects
-from cases import CASES
+from cases import CASES, Case
 from goals import GOALS
 from job import Subject
 
@@ -71,6 +72,9 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--cases", help=f"some of {','.join(CASES)}; default: all")
     parser.add_argument("--subjects", help="prefixes of names, such as stepwell,langgraph-sqlite; default: all")
     parser.add_argument("--repeats", type=int, help="how often each subject is measured; default: as the case says")
+    parser.add_argument(
+        "--extra", type=int, default=0, help="at most so many more repeats of subjects with fewer than three quiet ones"
+    )
     parser.add_argument(
         "--quick",
         dest="size",
@@ -136,7 +140,7 @@ def measure_all(asked: argparse.Namespace, trees: Mapping[str, Path]) -> dict[st
         server = stack.enter_context(postgres.server()) if any(one.subject.postgres for one in planned) else None
         for case in CASES.values():
             mine = [one for one in planned if one.subject.case == case.name]
-            for one in measure_case(mine, asked.repeats or case.times(asked.size), asked, server):
+            for one in measure_case(case, mine, asked, server):
                 if "failed" in one:
                     result["failed"].append(f"{one['case']} {one['subject']}")
                 else:
@@ -147,13 +151,16 @@ def measure_all(asked: argparse.Namespace, trees: Mapping[str, Path]) -> dict[st
 
 
 def measure_case(
-    planned: list[Planned], repeats: int, asked: argparse.Namespace, server: str | None
+    case: Case, planned: list[Planned], asked: argparse.Namespace, server: str | None
 ) -> Iterator[dict[str, Any]]:
-    order = random.Random(asked.seed)
+    order, quiet = random.Random(asked.seed), Counter[str]()
+    repeats = asked.repeats or case.times(asked.size)
+    extra = asked.extra if any(goal.is_elapsed_time for goal in GOALS[case.name]) else 0
     with ExitStack() as stack:
         prepared: dict[str, Place] = {}  # by name, for the subjects that fill a store once
-        for repeat in range(repeats):
-            for one in order.sample(planned, len(planned)):
+        for repeat in range(repeats + extra):
+            left = [one for one in planned if repeat < repeats or quiet[one.name] < report.ENOUGH]
+            for one in order.sample(left, len(left)):
                 if one.subject.prepare is None:
                     with _place(one.subject, asked.folder, server) as place:
                         figures = measure(one, place, asked)
@@ -162,6 +169,7 @@ def measure_case(
                         prepared[one.name] = stack.enter_context(_place(one.subject, asked.folder, server))
                         measure(one, prepared[one.name], asked, "--prepare")
                     figures = measure(one, prepared[one.name], asked)
+                quiet[one.name] += report.is_quiet(figures)
                 say(f"{repeat + 1}/{repeats} {one.subject.case} {one.name}: {brief(figures)}")
                 yield figures
 
