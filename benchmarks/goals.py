@@ -50,6 +50,16 @@ class Goal:
             return None
         return value
 
+    def measured_by_cpu(self, figures: Figures) -> float | None:
+        """Return the same ratio of speeds by CPU time, which other programs hardly change; None for other goals.
+
+        Call it if the goal could be measured.
+        """
+        if self.figure != "rate":
+            return None
+        costs = {name: figures[name]["cpu_us"] for name in self.subjects & figures.keys()}
+        return min(costs[peer] for peer in self.peers if peer in costs) / costs[self.subject]
+
     def is_reached(self, value: float) -> bool:
         return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cases import CASES, Case
-from goals import GOALS, Figures
+from goals import GOALS, Figures, Goal
 
 QUIET = 0.25
 """How many cores other programs may use while a measurement still counts as quiet."""
@@ -69,18 +69,21 @@ def _place_of(subject: str) -> tuple[int, str]:
 
 def goals(result: Mapping[str, Any]) -> str:
     """Return one table of all goals of the measured cases."""
-    rows = [["case", "goal", "target", "measured", ""], ["---"] * 5]
+    rows = [["case", "goal", "target", "measured", "by CPU", ""], ["---"] * 6]
     for case, subjects in by_case(result["measurements"]):
         figures = {subject: summary(case, repeats) for subject, repeats in subjects.items()}
-        for goal in GOALS[case.name]:
-            value = goal.measured(figures)
-            if value is None:
-                rows.append([case.name, goal.words, goal.target, NOT_MEASURED, "**not measured**"])
-                continue
-            verdict = "reached" if goal.is_reached(value) else "**not reached**"
-            busy = goal.is_elapsed_time and any(not figures[name]["calm"] for name in goal.subjects & figures.keys())
-            rows.append([case.name, goal.words, goal.target, number(value), f"{verdict}{', busy' if busy else ''}"])
+        rows += [[case.name, goal.words, goal.target, *_result(goal, figures)] for goal in GOALS[case.name]]
     return f"{opening(result)}\n{_table(rows)}{_trouble(result)}"
+
+
+def _result(goal: Goal, figures: Figures) -> list[str]:
+    value = goal.measured(figures)
+    if value is None:
+        return [NOT_MEASURED, "", "**not measured**"]
+    by_cpu = goal.measured_by_cpu(figures)
+    verdict = "reached" if goal.is_reached(value) else "**not reached**"
+    busy = goal.is_elapsed_time and any(not figures[name]["calm"] for name in goal.subjects & figures.keys())
+    return [number(value), "" if by_cpu is None else number(by_cpu), f"{verdict}, busy" if busy else verdict]
 
 
 def tables(result: Mapping[str, Any]) -> str:

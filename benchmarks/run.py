@@ -195,9 +195,8 @@ def measure(one: Planned, place: Place, asked: argparse.Namespace, *options: str
         return known | {"failed": f"took more than {TIME_LIMIT} s"}
     if done.returncode:
         return known | {"failed": done.stderr[-2000:]}
-    if not subject.postgres:  # a subject that counts for itself knows better, and what the server does is not our child
-        others = machine.machine_busy() - busy - (machine.used_by_children() - used)
-        known["others"] = max(0.0, others) / (time.perf_counter() - began)
+    others = machine.machine_busy() - busy - (machine.used_by_children() - used)
+    known["others"] = max(0.0, others) / (time.perf_counter() - began)  # timed subjects count for themselves
     return known | json.loads(done.stdout.splitlines()[-1])
 
 
