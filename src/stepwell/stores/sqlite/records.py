@@ -1,6 +1,7 @@
 """The records of runs in a SQLite file, and what is written with them.
 
-Every function works inside the transaction that is open on its connection.
+The functions have the names and keep the promises of the methods of the port, inside the
+transaction that is open on their connection.
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ DELETE FROM commits WHERE run = :run AND number < :below AND NOT outputs
 
 # Also asks whether there is a superstep log: a look costs less than a DELETE that finds nothing.
 SELECT_RUN = """
-SELECT runs.run, workflow, runs.status, wake, fence, coalesce(number, -1), at,
+SELECT runs.run, workflow, runs.status, wake, owner, until, fence, coalesce(number, -1), at,
     EXISTS (SELECT 1 FROM superstep_log WHERE superstep_log.run = runs.run)
 FROM runs LEFT JOIN commits ON commits.run = runs.run
     AND number = (SELECT max(number) FROM commits AS c WHERE c.run = runs.run)
 WHERE run_id = ?
 """
-CREATE_RUN = "INSERT INTO runs (run_id, hash) VALUES (?, ?) ON CONFLICT DO NOTHING"
+CREATE_RUN = "INSERT INTO runs (run_id, hash) VALUES (?, ?)"
 START_RUN = "UPDATE runs SET workflow = ?, began = ? WHERE run = ?"
 SET_STATUS_AND_WAKE = "UPDATE runs SET status = ?, wake = ? WHERE run = ?"
 SET_WAKE = "UPDATE runs SET wake = ? WHERE run = ?"
@@ -126,12 +127,14 @@ _NO_METADATA = RunMetadata()
 
 
 class StoredRun(NamedTuple):
-    """What has to be known of a run before a record is added to it."""
+    """What has to be known of a run before something is added to it."""
 
     run: int
     workflow: str | None  # None if there is no record
     status: str | None
     wake: str | None
+    owner: str | None
+    until: float | None
     fence: int
     latest: int  # the highest number, -1 if there is none
     at: str | None  # of the newest record
@@ -143,15 +146,17 @@ def find_run(db: sqlite3.Connection, run_id: str) -> StoredRun | None:
     return None if row is None else StoredRun._make(row)
 
 
-def create_run(db: sqlite3.Connection, run_id: str) -> bool:
-    """Create the row of a run without records; False if there is one."""
-    return db.execute(CREATE_RUN, (run_id, run_hash(run_id))).rowcount == 1
+def find_or_create_run(db: sqlite3.Connection, run_id: str) -> StoredRun:
+    run = find_run(db, run_id)
+    if run is None:
+        db.execute(CREATE_RUN, (run_id, run_hash(run_id)))
+        return find_or_create_run(db, run_id)
+    return run
 
 
 def append(db: sqlite3.Connection, record: Record, effects: CommitEffects) -> None:
-    """Do what `RunLog.append` promises."""
     entry = record.entry
-    run = _find_or_create(db, entry.run_id)
+    run = find_or_create_run(db, entry.run_id)
     check_fence(entry.run_id, effects.fence, run.fence)
     check_follows(entry, run.latest)
     if run.workflow is None:
@@ -181,10 +186,9 @@ def rewrite(
     remove: Sequence[int],
     effects: CommitEffects | None,
 ) -> int:
-    """Do what `Maintenance.rewrite` promises."""
     if insert is None and find_run(db, run_id) is None:
         return 0
-    run = _find_or_create(db, run_id)
+    run = find_or_create_run(db, run_id)
     numbers = [*remove, *(record.entry.number for record in replace)]
     span = {"run": run.run, "first": min(numbers, default=0), "last": max(numbers, default=-1), "newest": run.latest}
     entries = [entry_in(row) for row in db.execute(SELECT_CONCERNED, span)]
@@ -218,7 +222,6 @@ def rewrite(
 
 
 def drop(db: sqlite3.Connection, run_id: str) -> bool:
-    """Do what `Maintenance.drop` promises."""
     run = find_run(db, run_id)
     if run is None or run.latest < 0:
         return False
@@ -228,7 +231,6 @@ def drop(db: sqlite3.Connection, run_id: str) -> bool:
 
 
 def read(db: sqlite3.Connection, run_id: str, number: int | None) -> list[Record]:
-    """Do what `RunLog.read` promises."""
     rows = db.execute(SELECT_BACKWARDS, (run_id, LAST if number is None else number))
     records: list[Record] = []
     for row in rows:  # each is read when it is asked for, so nothing before the snapshot is
@@ -243,7 +245,6 @@ def read(db: sqlite3.Connection, run_id: str, number: int | None) -> list[Record
 
 
 def history(db: sqlite3.Connection, run_id: str, after: int, upto: int | None, outputs_only: bool) -> list[Record]:
-    """Do what `RunLog.history` promises."""
     statement = SELECT_OUTPUTS if outputs_only else SELECT_HISTORY
     return [_record(row) for row in db.execute(statement, (run_id, after, LAST if upto is None else upto))]
 
@@ -270,15 +271,6 @@ def _store(db: sqlite3.Connection, run: StoredRun, record: Record, *, anyway: bo
     if db.execute(UPDATE_COMMIT, columns).rowcount == 0 and anyway:
         db.execute(INSERT_COMMIT, columns)
     db.execute(NOTE_STORED, {"run": run.run, "number": record.entry.number})
-
-
-def _find_or_create(db: sqlite3.Connection, run_id: str) -> StoredRun:
-    run = find_run(db, run_id)
-    if run is None:
-        create_run(db, run_id)
-        run = find_run(db, run_id)
-        assert run is not None
-    return run
 
 
 def _apply(db: sqlite3.Connection, run: StoredRun, effects: CommitEffects) -> None:
