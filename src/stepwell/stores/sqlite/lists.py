@@ -86,15 +86,9 @@ def find_run_entry(db: sqlite3.Connection, run_id: str) -> RunEntry | None:
 
 def run_entry_in(row: tuple[Any, ...]) -> RunEntry:
     """Return the run in the columns `RUN`."""
-<<<<<<< HEAD
-    caller, tags = row[8:]
-    metadata = RunMetadata(decode_stored(_decode_tags, tags.encode(), f"the tags of run {row[0]!r}"), caller)
-    return RunEntry(*row[:8], metadata)
-=======
     *_, caller, tags = row
     metadata = RunMetadata(decode_stored(_decode_tags, tags.encode(), f"the tags of run {row[0]!r}"), caller)
     return RunEntry(*(*row[:8], metadata))
->>>>>>> sqlite
 
 
 SELECT_WAKES = """
