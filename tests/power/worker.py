@@ -17,7 +17,7 @@ from typing import Any
 
 from stepwell import FileCheckpointStorage, FullHistory, LatestOnly, SQLiteCheckpointStorage
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.stores.files import layout as file_layout
+from stepwell.stores.files import layout, run_file
 from stepwell.stores.sqlite import schema as sqlite_schema
 from stepwell.stores.sqlite import store as sqlite
 from stepwell.testing.faults.wrapped_store import Call, WrappedStore
@@ -103,7 +103,7 @@ def break_it(fault: str) -> None:
     if fault == "no fsync":
         os.fsync = lambda fd: None
     elif fault == "no fsync of folders":
-        file_layout.sync_folder = lambda folder: None
+        layout.sync_folder = run_file.sync_folder = lambda folder: None
 
 
 async def drive(kind: str, folder: Path, *given: Any, **options: Any) -> dict[str, Any]:
