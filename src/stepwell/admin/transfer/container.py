@@ -59,7 +59,7 @@ class RunLine(_TaggedLine, tag="run"):
 
 
 # The tags "memory" and "letter" are part of the format, so they keep their old names.
-class LogLine(_TaggedLine, tag="memory"):
+class LogLine(_TaggedLine, tag="log"):
     """An entry of a superstep log."""
 
     key: str
@@ -70,7 +70,7 @@ class LogLine(_TaggedLine, tag="memory"):
         return compact(self.body)
 
 
-class SignalLine(_TaggedLine, tag="letter"):
+class SignalLine(_TaggedLine, tag="signal"):
     """A signal that is not applied yet."""
 
     key: str

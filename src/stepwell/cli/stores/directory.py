@@ -11,7 +11,7 @@ from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.stores.keys import load_seal
 from stepwell.cli.stores.locations import FORMS, Format, check_name, missing_store, open_once
 from stepwell.errors import DurabilityError
-from stepwell.stores.files.layout import FORMAT, MARK, Layout, read_mark
+from stepwell.stores.files.layout import FORMAT, MARK, StoreFolder, read_mark
 from stepwell.stores.files.store import FileCheckpointStorage
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Directory(msgspec.Struct, frozen=True):
 
     def count_records(self) -> int:
         commits = 0
-        for path in Layout(self.path).paths():
+        for path in StoreFolder(self.path).paths():
             with open(path, "rb") as lines:
                 commits += sum(line.startswith(b'{"line":"commit"') for line in lines)
         return commits
@@ -65,4 +65,4 @@ class Directory(msgspec.Struct, frozen=True):
     async def upgrade(self) -> None:
         await open_once(self.open_storage())
         # Reading does not upgrade a directory.
-        Layout(self.path.absolute()).make()
+        StoreFolder(self.path.absolute()).make()

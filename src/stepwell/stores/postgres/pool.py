@@ -60,7 +60,7 @@ class ConnectionPool:
     """Connections, each lent to one user at a time, over outages of the server.
 
     All users share one outage: it begins when the server does not answer, and ends with the next
-    answer to anybody. Whoever has waited through it for `timeout` seconds gets an error.
+    answer to anybody. A user that has waited through it for `timeout` seconds gets an error.
     """
 
     def __init__(self, dsn: str, schema: str, timeout: float, connections: int) -> None:
