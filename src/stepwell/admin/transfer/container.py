@@ -58,7 +58,6 @@ class RunLine(_TaggedLine, tag="run"):
     place: int  # of its superstep log
 
 
-# The tags "memory" and "letter" are part of the format, so they keep their old names.
 class LogLine(_TaggedLine, tag="log"):
     """An entry of a superstep log."""
 
