@@ -175,7 +175,7 @@ def test_a_run_of_which_nothing_can_be_read_is_named_by_its_folder(here: Path) -
 ODD: list[Any] = ["x", -1, 2**63 - 1, -(2**63), b"\xff", '{"format":99}', "[" * 3000]
 COLUMNS = {
     "commits": ["number", "checkpoint_id", "status", "iteration", "at", "snapshot", "outputs", "body"],
-    "runs": ["workflow", "status", "began", "caller", "tags", "wake"],
+    "runs": ["workflow", "status", "began", "caller", "tags"],
     "requests": ["request_id", "executor", "at", "schema"],
     "signals": ["key", "body"],
     "superstep_log": ["body"],

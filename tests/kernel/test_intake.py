@@ -8,7 +8,7 @@ import pytest
 
 from stepwell import Executor, RunError, WorkflowContext, WorkflowRunState, handler, response_handler
 from stepwell.graph.graph import Graph
-from stepwell.kernel import Decision, apply, events, fork, intake, merge, request_events
+from stepwell.kernel import CommitDecision, apply, events, fork, intake, merge, request_events
 from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.commit import Stamp
 from stepwell.model.message import Delivery, Outcome, Plan, RoutedMessage
@@ -42,7 +42,7 @@ def waiting(*ids: str, **more: Any) -> Checkpoint:
     return Checkpoint(HEADER, stamp=AT, previous_id=None, status=status, requests=requests, **given)
 
 
-def deliveries_after(decision: Decision) -> tuple[Delivery, ...]:
+def deliveries_after(decision: CommitDecision) -> tuple[Delivery, ...]:
     assert decision.next is not None
     return decision.next.deliveries
 

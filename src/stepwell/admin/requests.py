@@ -11,7 +11,7 @@ import msgspec
 from stepwell.admin.diffs.documents import plain_value
 from stepwell.admin.lookup import NotFound, find_run, load_checkpoint
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.model.checkpoint import Checkpoint, RunHeader
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedJson, ReceivedResponse
@@ -41,9 +41,7 @@ class OpenRequest:
     asked_at: str
     deadline: str | None
     answered: bool  # an answer has been sent, and the next drive of the run will apply it
-    # what a response is sent with
-    _header: RunHeader = field(repr=False, compare=False)
-    _request: Request = field(repr=False, compare=False)
+    _epoch: int = field(repr=False, compare=False)  # of the run, which a response is sent with
 
 
 async def open_requests(storage: BuiltInStorage, run: str) -> list[OpenRequest]:
@@ -114,6 +112,5 @@ def _make_question(checkpoint: Checkpoint, request: Request, *, answered: bool) 
         asked_at=request.at,
         deadline=request.deadline,
         answered=answered,
-        _header=checkpoint.header,
-        _request=request,
+        _epoch=checkpoint.header.epoch,
     )

@@ -44,8 +44,9 @@ async def send_response(storage: BuiltInStorage, question: OpenRequest, value: A
     If the request was closed since, the answer is never applied. Raises RequestExpired, and
     EditRefused for a value that is not JSON.
     """
-    answer = _encode_answer(question.run_id, question._request, value)
-    await send_answers(StoreArchive(storage._store, DEFAULT_CODEC), question._header, [(question._request, answer)])
+    answer = _encode_answer(question.run_id, question.request_id, question.deadline, value)
+    key = plain_key(question._epoch, question.request_id, question.asked_at, new_run_id())
+    await StoreArchive(storage._store, DEFAULT_CODEC).send(question.run_id, key, answer)
 
 
 def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list[tuple[Request, ReceivedJson]]:
@@ -64,7 +65,7 @@ def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list
                 run_id=checkpoint.run_id,
                 request_id=id,
             )
-        answers.append((request, _encode_answer(checkpoint.run_id, request, value)))
+        answers.append((request, _encode_answer(checkpoint.run_id, id, request.deadline, value)))
     return answers
 
 
@@ -72,15 +73,12 @@ async def send_answers(archive: StoreArchive, header: RunHeader, answers: list[t
     for request, answer in answers:
         # Each answer has its own key. With one key per request, an answer of the wrong type would
         # be the first signal and would keep every later answer out.
-        await archive.send(header.run_id, plain_key(header.epoch, request, new_run_id()), answer)
+        await archive.send(header.run_id, plain_key(header.epoch, request.id, request.at, new_run_id()), answer)
 
 
-def _encode_answer(run_id: str, request: Request, value: Any) -> ReceivedJson:
-    if request.deadline is not None and clock.until(request.deadline) <= timedelta(0):
-        raise RequestExpired(
-            f"request {request.id!r} has expired: its deadline was {request.deadline}",
-            run_id=run_id,
-            request_id=request.id,
-        )
-    check_plain(value, f"the answer to {request.id!r}")
-    return ReceivedJson(request.id, msgspec.json.encode(value))
+def _encode_answer(run_id: str, request_id: str, deadline: str | None, value: Any) -> ReceivedJson:
+    if deadline is not None and clock.until(deadline) <= timedelta(0):
+        problem = f"request {request_id!r} has expired: its deadline was {deadline}"
+        raise RequestExpired(problem, run_id=run_id, request_id=request_id)
+    check_plain(value, f"the answer to {request_id!r}")
+    return ReceivedJson(request_id, msgspec.json.encode(value))

@@ -66,12 +66,11 @@ class _KeyedLine(_TaggedLine):
         return compact(self.body)
 
 
-# The tags "memory" and "letter" are part of the format, so they keep their old names.
-class LogLine(_KeyedLine, tag="memory"):
+class LogLine(_KeyedLine, tag="log"):
     """An entry of a superstep log."""
 
 
-class SignalLine(_KeyedLine, tag="letter"):
+class SignalLine(_KeyedLine, tag="signal"):
     """A signal that is not applied yet."""
 
 

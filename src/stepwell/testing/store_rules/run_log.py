@@ -251,9 +251,9 @@ async def an_opened_run_is_read_at_one_moment(store: Store) -> None:
         effects = CommitEffects(consumed=(str(number),), drop_log_through=number)
         writing = store.append(record("r", number), effects)
         # Begun before it, at once with it, and while it is made.
-        opening = asyncio.gather(*(store.open("r") for _ in range(6)))
-        await writing
-        for opened in (*await opening, await store.open("r")):
+        opening = [asyncio.ensure_future(store.open("r")) for _ in range(6)]
+        await asyncio.gather(opening[0], writing, *opening[1:])
+        for opened in (*(task.result() for task in opening), await store.open("r")):
             waits = opened.records[-1].entry.number < number
             assert [signal.key for signal in opened.signals] == ([str(number)] if waits else [])
             assert [row.place for row in opened.log] == ([number] if waits else [])
