@@ -44,8 +44,7 @@ async def send_response(storage: BuiltInStorage, question: OpenRequest, value: A
     If the request was closed since, the answer is never applied. Raises RequestExpired, and
     EditRefused for a value that is not JSON.
     """
-    _check_deadline(question.run_id, question.request_id, question.deadline)
-    answer = _encode_answer(question.request_id, value)
+    answer = _encode_answer(question.run_id, question.request_id, question.deadline, value)
     key = plain_key(question._epoch, question.request_id, question.asked_at, new_run_id())
     await StoreArchive(storage._store, DEFAULT_CODEC).send(question.run_id, key, answer)
 
@@ -55,7 +54,19 @@ def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list
 
     Raises as `respond` does, before anything is changed.
     """
-    return [(_find_request(checkpoint, id), _encode_answer(id, value)) for id, value in responses.items()]
+    answers = []
+    for id, value in responses.items():
+        request = checkpoint.requests.get(id)
+        if request is None:
+            open_ids = ", ".join(map(repr, checkpoint.requests)) or "none"
+            raise UnknownRequest(
+                f"run {checkpoint.run_id!r} has no open request {id!r} at commit {checkpoint.number}; "
+                f"open requests: {open_ids}",
+                run_id=checkpoint.run_id,
+                request_id=id,
+            )
+        answers.append((request, _encode_answer(checkpoint.run_id, id, request.deadline, value)))
+    return answers
 
 
 async def send_answers(archive: StoreArchive, header: RunHeader, answers: list[tuple[Request, ReceivedJson]]) -> None:
@@ -65,26 +76,9 @@ async def send_answers(archive: StoreArchive, header: RunHeader, answers: list[t
         await archive.send(header.run_id, plain_key(header.epoch, request.id, request.at, new_run_id()), answer)
 
 
-def _find_request(checkpoint: Checkpoint, id: str) -> Request:
-    request = checkpoint.requests.get(id)
-    if request is None:
-        open_ids = ", ".join(map(repr, checkpoint.requests)) or "none"
-        raise UnknownRequest(
-            f"run {checkpoint.run_id!r} has no open request {id!r} at commit {checkpoint.number}; "
-            f"open requests: {open_ids}",
-            run_id=checkpoint.run_id,
-            request_id=id,
-        )
-    _check_deadline(checkpoint.run_id, request.id, request.deadline)
-    return request
-
-
-def _check_deadline(run_id: str, request_id: str, deadline: str | None) -> None:
+def _encode_answer(run_id: str, request_id: str, deadline: str | None, value: Any) -> ReceivedJson:
     if deadline is not None and clock.until(deadline) <= timedelta(0):
         problem = f"request {request_id!r} has expired: its deadline was {deadline}"
         raise RequestExpired(problem, run_id=run_id, request_id=request_id)
-
-
-def _encode_answer(id: str, value: Any) -> ReceivedJson:
-    check_plain(value, f"the answer to {id!r}")
-    return ReceivedJson(id, msgspec.json.encode(value))
+    check_plain(value, f"the answer to {request_id!r}")
+    return ReceivedJson(request_id, msgspec.json.encode(value))
