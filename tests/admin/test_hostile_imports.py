@@ -317,7 +317,7 @@ def growing(lines: Lines, size: int, times: int) -> bytes:
             delta = {
                 key: snapshot["body"][key] for key in ("format", "kind", "status", "iteration", "since_input", "place")
             }
-            entry = {**snapshot["entry"], "number": n, "checkpoint_id": f"c{n}", "frame": False}
+            entry = {**snapshot["entry"], "number": n, "checkpoint_id": f"c{n}", "is_snapshot": False}
             delta["state"] = {"set": {f"key {n}": "x" * size}}
             text = json.dumps({"line": "record", "entry": entry, "body": delta}).encode() + b"\n"
             count += 1
