@@ -1,62 +1,182 @@
-"""Connections of the driver, each with a socket that is watched while a caller waits for an answer."""
+"""Connections of the driver: calls are sent together, and every wait has an end.
+
+Calls are sent by libpq in its pipeline mode, past the cursors of psycopg: a cursor costs more than
+the server needs for the statement. They are one round trip and, unless one is open, one transaction.
+
+Nothing reports a connection that is dead after a failover without a reset, behind a lossy firewall,
+or with a server that hangs. So when a statement has had no answer for a while, a second connection,
+the probe, asks the server what it is doing. A session that works on a statement of that age is a
+sign of life, however long the statement takes. If the server answers but does not work for this
+connection, the connection is lost; if it does not answer at all, its time runs out. Both end the
+wait with the error of a broken connection, and what handles lost answers takes over.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, Self, TypeVar
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any, NamedTuple, Self, TypeVar
 
 import psycopg
-from psycopg import RawCursor, errors
+from psycopg import errors
+from psycopg.abc import PQGen
+from psycopg.adapt import Transformer
+from psycopg.pq import ConnStatus, ExecStatus
+from psycopg.pq.abc import PGresult
+from psycopg.waiting import Ready, Wait
 
-from stepwell.stores.postgres.errors import CROWDED, is_refused_for_good
-from stepwell.stores.postgres.silence import ANSWERED, Probe, Session, Sessions, Watch, WatchedLine
+from stepwell.stores.postgres.tables import FORMAT
+from stepwell.stores.postgres.values import Encoded, Row
 
 T = TypeVar("T")
-C = TypeVar("C", bound="Watched")
+# Asks the server about a session (None if unknown) and what was sent to it at that moment, within
+# some seconds. Returns whether it works on that, None if it does not answer.
+Probe = Callable[[int | None, float, float], bool | None]
 
-# A session that waits for its client is not working. With track_activities off the state is
-# 'disabled' and says nothing, so such a session counts as working.
-SESSIONS = """
-SELECT pid, extract(epoch FROM clock_timestamp() - query_start)::float8,
-    state = 'disabled' OR state = 'active' AND wait_event_type IS DISTINCT FROM 'Client'
-FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND state IS NOT NULL
-"""
+AS_TEXT, AS_BYTES = 0, 1  # formats of libpq
+SHORTEST_LIMIT = 1.0  # seconds that an answer may always take, even with a shorter timeout
+PROBE_AFTER = 3.0  # seconds without an answer; a third of the limit if that is less
+PROBE_SECONDS = 5.0  # after which a probe has failed, and another one is sent
+# How often in a row the server must deny that it works for a connection. Once is not enough: the
+# answer may be on its way.
+DENIALS = 2
+STANDSTILL = 2.0  # seconds between two looks that mean this process was stopped, or its machine asleep
 
 
-class Watched(psycopg.Connection[tuple[Any, ...]]):
-    """A connection whose waits have an end.
+class Call(NamedTuple):
+    """A statement with its values."""
+
+    query: bytes
+    values: Encoded = ()
+    # Under which name sessions prepare it; empty: they do not. A hash of the query, so that a
+    # statement that exists under that name is the same.
+    name: bytes = b""
+    formats: Sequence[int] | None = None
+
+
+@cache
+def function_call(schema: str, function: str, values: int, body: int | None = None) -> Call:
+    """Return a call of a function in a schema, whose name is quoted, without its values.
+
+    `body` is the place of a body among them. It is sent as bytes: libpq would cut a text at a NUL.
+    """
+    places = ", ".join(f"${n}" for n in range(1, values + 1))
+    query = f"SELECT * FROM {schema}.{function}({FORMAT}, {places})".encode()
+    name = f"stepwell_{hashlib.sha256(query).hexdigest()[:32]}".encode()
+    return Call(query, (), name, [AS_BYTES if n == body else AS_TEXT for n in range(values)])
+
+
+class Connection(psycopg.Connection[Row]):
+    """A connection that is watched while a caller waits for an answer.
 
     It may be dropped without being closed, in a forked child or when the program exits.
     """
 
-    line: WatchedLine
+    # The process that serves it; None behind a pooler, where each transaction may have another one.
+    session: int | None = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._statements: set[bytes] = set()  # the names of those that are prepared
+        self._transformer = Transformer()  # without a reference to the connection: no cycle
 
     @classmethod
-    def open(cls, dsn: str, watch: Watch) -> Self:
-        """Connect in autocommit mode.
+    def open(cls, dsn: str, limit: float, probe: Probe | None = None) -> Self:
+        """Connect in autocommit mode. `limit` is how many seconds the server may be silent.
 
-        Nothing is prepared automatically: a pooler may be in between.
+        Psycopg prepares nothing by itself: a pooler may be in between.
         """
         db = cls.connect(dsn, autocommit=True, prepare_threshold=None, client_encoding="UTF8")
-        try:
-            db.line = watch.add(db.pgconn.socket)
-        except OSError as error:  # too many open files
-            db.close()
-            raise psycopg.OperationalError(str(error)) from error
+        db._limit, db._probe = limit, probe
         return db
 
-    def wait(self, *args: Any, **options: Any) -> Any:
-        """Wait for the answer to a statement. Everything that the driver sends waits here."""
-        with self.line:
-            return super().wait(*args, **options)
+    def call(self, *calls: Call) -> list[list[Row]]:
+        """Send calls together, wait, and return the rows of each."""
+        return self.wait(self.exchange(calls))
 
-    def close(self) -> None:
-        """Close without waiting: libpq sends its goodbye only if the socket accepts it at once."""
-        super().close()
-        if hasattr(self, "line"):
-            self.line.close()
+    def exchange(self, calls: Iterable[Call]) -> PQGen[list[list[Row]]]:
+        """Send calls and return the rows of each, once all are done: a generator as psycopg waits for.
+
+        Raises the first error, as a cursor would; then nothing was done, unless the connection broke.
+        """
+        server = self.pgconn
+        server.enter_pipeline_mode()
+        for call in calls:
+            self._send(call)
+        server.pipeline_sync()
+        while server.flush():
+            # Reading while sending: the server may stop to read until its answers are read.
+            ready = yield Wait.RW
+            if ready and ready & Ready.R:
+                server.consume_input()
+        answers: list[list[Row]] = []
+        failed: PGresult | None = None
+        # Only the end of the pipeline says that the transaction was committed.
+        while (result := (yield from self._fetch())).status != ExecStatus.PIPELINE_SYNC:
+            if result.status == ExecStatus.TUPLES_OK:
+                self._transformer.set_pgresult(result)
+                answers.append(self._transformer.load_rows(0, result.ntuples, tuple))
+            elif result.status == ExecStatus.FATAL_ERROR and failed is None:
+                failed = result
+        server.exit_pipeline_mode()
+        if failed is not None:
+            raise errors.error_from_result(failed)
+        return answers
+
+    def _send(self, call: Call) -> None:
+        server, name, is_prepared = self.pgconn, call.name, call.name and self.session is not None
+        # In the same round trip. If it fails, the connection is closed, like after every error.
+        if is_prepared and name not in self._statements:
+            server.send_prepare(name, call.query)
+            self._statements.add(name)
+        if is_prepared:
+            server.send_query_prepared(name, call.values, param_formats=call.formats, result_format=AS_BYTES)
+        else:
+            server.send_query_params(call.query, call.values, param_formats=call.formats, result_format=AS_BYTES)
+
+    def _fetch(self) -> PQGen[PGresult]:
+        """Return the next result. Raises OperationalError if the connection is broken."""
+        server = self.pgconn
+        while True:
+            while server.is_busy():
+                if (yield Wait.R):
+                    server.consume_input()
+            result = server.get_result()  # None after each statement
+            if result is not None:
+                return result
+            if server.status == ConnStatus.BAD:
+                raise psycopg.OperationalError(server.get_error_message())
+
+    def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
+        """Wait for the answer to a statement. Everything that the driver sends waits here."""
+        return super().wait(self._watch(gen), *args, **options)
+
+    def _watch(self, gen: PQGen[T]) -> PQGen[T]:
+        """Do what `gen` does; raise OperationalError once the server does not work for it.
+
+        It is resumed from time to time even if nothing is ready.
+        """
+        sent = heard = looked = time.monotonic()
+        ready: Any = None
+        denials = 0
+        while True:
+            try:
+                ready = yield gen.send(ready)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            now = time.monotonic()
+            # If this process itself stood still, the silence is not the server's.
+            heard = now if ready or now - looked > STANDSTILL else heard
+            if now - heard >= min(PROBE_AFTER, self._limit / 3) and self._probe is not None:
+                works = self._probe(self.session, sent, min(PROBE_SECONDS, max(heard + self._limit - now, 0.1)))
+                heard, denials = (now, 0) if works else (heard, denials + (works is not None))
+                if denials >= DENIALS:
+                    raise psycopg.OperationalError("the server has lost the connection without closing it")
+            looked = time.monotonic()
+            if looked - heard >= self._limit:
+                raise psycopg.OperationalError(f"the server was silent for {looked - heard:.1f} s")
 
     def __del__(self, _: Any = None, /) -> None:
         """Do nothing.
@@ -65,27 +185,7 @@ class Watched(psycopg.Connection[tuple[Any, ...]]):
         """
 
 
-class Ours(Watched):
-    """A connection for the store's own statements."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.cursor_factory = RawCursor
-
-    @property
-    def is_pooled(self) -> bool:
-        """Whether a pooler is in between, so that each statement may run in another session."""
-        return self.line.backend is None
-
-    def note_backend(self, pid: int) -> None:
-        """Note the process id of the session that ran a statement.
-
-        A pooler gives its clients an invented process id; if the two differ, there is a pooler.
-        """
-        self.line.backend = pid if pid == self.pgconn.backend_pid else None
-
-
-class Guest(Watched):
+class StepConnection(Connection):
     """A connection for a user's step, inside a transaction that the store ends."""
 
     def commit(self) -> None:
@@ -99,69 +199,3 @@ class Guest(Watched):
             "a step must not roll back: its writes are undone if it raises; "
             "to undo only some of them, use `with connection.transaction():`"
         )
-
-    def canceller(self) -> Callable[[], None]:
-        """Return a function that cancels the running statement, from any thread, at any time."""
-        try:
-            return self.pgconn.cancel_conn().blocking
-        except psycopg.NotSupportedError:  # libpq before version 17
-            return self.pgconn.get_cancel().cancel
-
-    def leave(self) -> None:
-        """Disconnect. What is not committed is rolled back."""
-        self.pgconn.finish()
-        self.line.close()
-
-
-def within(seconds: float, connect: Callable[[], C]) -> C:
-    """Return a new connection, or raise ConnectionTimeout after so many seconds.
-
-    It is made in a thread that is abandoned if it takes longer: libpq looks up host names with a
-    blocking call that no timeout covers.
-    """
-    made: Future[C] = Future()
-
-    def work() -> None:
-        try:
-            made.set_result(connect())
-        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
-            made.set_exception(error)
-
-    try:
-        threading.Thread(target=work, name="stepwell-connect", daemon=True).start()
-    except RuntimeError:  # the interpreter is shutting down and starts no threads
-        work()
-    try:
-        return made.result(seconds)
-    except TimeoutError:
-        made.add_done_callback(_close_late)
-        raise errors.ConnectionTimeout(f"the server did not answer for {seconds:.1f} s") from None
-
-
-def _close_late(made: Future[C]) -> None:
-    """Close a connection that was made after its caller gave up."""
-    if made.exception() is None:
-        made.result().close()
-
-
-def ask_about_sessions(dsn: str, watch: Watch) -> Callable[[Probe], Sessions | None]:
-    """Return the function a probe runs: it asks the server what its sessions are doing."""
-
-    def ask(probe: Probe) -> Sessions | None:
-        try:
-            db = Watched.open(dsn, watch)
-        except psycopg.Error as error:
-            # A server that refuses the connection, for any reason, is alive.
-            is_there = is_refused_for_good(error) or any(phrase in str(error) for phrase in CROWDED)
-            return ANSWERED if is_there else None
-        try:
-            probe.on_line(db.line)
-            return [Session(*row) for row in db.execute(SESSIONS).fetchall()]
-        except psycopg.Error as error:
-            # An error with an SQLSTATE comes from the server, so it is alive; all others come from
-            # the driver.
-            return None if db.closed or db.line.lost else ANSWERED if error.sqlstate else None
-        finally:
-            db.close()
-
-    return ask

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import time
-
 import psycopg
 from psycopg import errors
 
 from stepwell.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
 
+# The server rolled the statement back because of a concurrent one: send it again.
 UNDONE = (errors.SerializationFailure, errors.DeadlockDetected)
-"""The server rolled the statement back because of a concurrent one: send it again."""
-
+# The server has closed the connection, or is about to.
 GONE = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleInTransactionSessionTimeout)
-"""The server has closed the connection, or is about to."""
+# Errors in the data of one call: the other calls of its transaction may succeed without it.
+CALL_ERRORS = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
+DAMAGED = (errors.DataCorrupted, errors.IndexCorrupted)
 
-CROWDED = ("too many clients", "remaining connection slots", "too many connections", "no more connections")
-"""Messages of a server that has no free connection right now.
-
-libpq reports no SQLSTATE while connecting.
-"""
-
+# Messages of a server that will refuse us again, with advice. libpq reports no SQLSTATE while
+# connecting.
 REFUSED = {
     "password authentication failed": "check the user and the password in the dsn",
     "no password supplied": "add a password to the dsn, or set PGPASSWORD",
@@ -29,15 +25,6 @@ REFUSED = {
     "is not permitted to log in": "use another user, or ALTER ROLE ... LOGIN",
     '" does not exist': "create it, or correct the dsn",
 }
-"""Messages of a server that will refuse us again, with advice.
-
-libpq reports no SQLSTATE while connecting.
-"""
-
-JOB_ERRORS = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
-"""Errors in the data of one job: the other jobs of the batch may succeed without it."""
-
-DAMAGED = (errors.DataCorrupted, errors.IndexCorrupted)
 
 ADVICE: dict[type[psycopg.Error], str] = {
     errors.InsufficientPrivilege: "grant it to the user of the dsn, or choose a schema which that user owns",
@@ -54,21 +41,19 @@ ADVICE: dict[type[psycopg.Error], str] = {
 }
 
 
-class Passing(Exception):
-    """A transient error: the server went away, or could not do it right now."""
+class Transient(Exception):
+    """An error that passes: the server went away, or could not do it right now."""
 
-    def __init__(self, cause: psycopg.Error, *, sent: bool, since: float | None = None) -> None:
+    def __init__(self, cause: psycopg.Error, *, sent: bool) -> None:
         super().__init__(str(cause))
         self.cause = cause
         self.sent = sent  # a statement was sent, and its outcome is unknown
-        self.since = time.monotonic() if since is None else since  # since when the server does not answer
 
 
-def passing(error: psycopg.Error, *, broken: bool) -> Passing | None:
+def as_transient(error: BaseException, *, is_broken: bool) -> Transient | None:
     """Return the error of a statement as a transient one, None if it is permanent."""
-    if isinstance(error, UNDONE):
-        return Passing(error, sent=False)
-    return Passing(error, sent=True) if broken or isinstance(error, GONE) else None
+    is_transient = isinstance(error, psycopg.Error) and (is_broken or isinstance(error, (*UNDONE, *GONE)))
+    return Transient(error, sent=not isinstance(error, UNDONE)) if is_transient else None
 
 
 def translate(error: psycopg.Error, where: str) -> DurabilityError:
@@ -80,27 +65,18 @@ def translate(error: psycopg.Error, where: str) -> DurabilityError:
     return StoreUnavailable(f"{where} cannot be used: {message}" + (f"; {advice}" if advice else ""))
 
 
-def is_refused_for_good(error: psycopg.Error) -> bool:
-    """Return whether the server has refused the connection permanently.
-
-    With several hosts in the dsn, another host may still accept it.
-    """
+def refusal_error(error: psycopg.Error, where: str) -> StoreUnavailable | None:
+    """The error for a server that will never accept the connection; None if it may do so later."""
     message = str(error)
-    return "Multiple connection attempts" not in message and any(phrase in message for phrase in REFUSED)
+    advice = next((advice for phrase, advice in REFUSED.items() if phrase in message), None)
+    # With several hosts in the dsn, another host may still accept it.
+    if advice is None or "Multiple connection attempts" in message:
+        return None
+    return StoreUnavailable(f"{where} cannot be used: {first_line(error)}; {advice}")
 
 
-def translate_refusal(error: psycopg.Error, where: str) -> StoreUnavailable:
-    """Return the Stepwell error for a server that is running and refuses the connection."""
-    message = first_line(error)
-    advice = next(
-        (advice for phrase, advice in REFUSED.items() if phrase in message),
-        "check the database, user and password of the dsn, and what the server allows (pg_hba.conf)",
-    )
-    return StoreUnavailable(f"{where} cannot be used: {message}; {advice}")
-
-
-def away(cause: Exception, where: str, seconds: float, *, in_doubt: bool) -> StoreUnavailable:
-    """Return the error for a server that has been away too long.
+def unreachable_error(cause: Exception, where: str, seconds: float, *, in_doubt: bool) -> StoreUnavailable:
+    """The error for a server that has been away too long.
 
     `in_doubt`: a statement was sent and not answered.
     """

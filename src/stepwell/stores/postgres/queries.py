@@ -1,201 +1,216 @@
 """The queries of the PostgreSQL store.
 
-`{schema}` stands for the quoted schema, `{where}` for the conditions of a search. Values are always
-bound as parameters (`QueryValues`).
+`{schema}` stands for the quoted schema. The values of a search are always bound as parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from stepwell.storage.filters import CheckpointFilter, RequestFilter, RunFilter, fold_case, prefix_end
+from stepwell.storage.ids import run_hashes_for
+from stepwell.storage.stored_values import Entry, RequestEntry, RunEntry
+from stepwell.stores.postgres.values import escape
 
-from stepwell.storage.port import ANY_RUN, Pending, RunEntry, RunFilter, fold_case, prefix_end
-from stepwell.stores.postgres.text_encoding import Escaped, escape
-
-ENTRY = "run_id, number, checkpoint_id, workflow, status, iteration, at, frame, outputs, fleeting"
-RECORD = f"{ENTRY}, convert_to(body, 'UTF8')"
+ENTRY = """
+r.run_id, c.number, c.checkpoint_id, r.workflow, c.status, c.iteration, c.at, c.is_snapshot, c.outputs, c.latest_only
+""".strip()
+RUN = "r.run_id, r.workflow, r.status, r.number, r.checkpoint_id, r.iteration, r.at, r.began, r.tags, r.caller"
 REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
+COMMITS = "{schema}.runs AS r JOIN {schema}.commits AS c ON c.run = r.key"
 
-# ---------------------------------------------------------------------- records
+# ---------------------------------------------------------------------- of one run
 
-HEAD = f"SELECT {RECORD} FROM {{schema}}.commits WHERE run_id = $1 ORDER BY number DESC LIMIT 1"
-CHAIN = f"""
-SELECT {RECORD} FROM {{schema}}.commits
-WHERE run_id = $1 AND number <= $2 AND number >= coalesce((
-    SELECT number FROM {{schema}}.commits WHERE run_id = $1 AND number <= $2 AND frame ORDER BY number DESC LIMIT 1
-), $2)
-ORDER BY number
+READ = "SELECT * FROM {schema}.read($1, $2, $3)"
+HISTORY = f"""
+SELECT {ENTRY}, convert_to(c.body, 'UTF8') FROM {COMMITS}
+WHERE r.run_id = $1 AND c.number > $2 AND c.number <= $3 ORDER BY c.number
 """
-PART = f"SELECT {RECORD} FROM {{schema}}.commits WHERE run_id = $1 AND number > $2 AND number <= $3"
-HISTORY = f"{PART} ORDER BY number"
-HISTORY_OF_OUTPUTS = f"{PART} AND outputs ORDER BY number"
-LOCATE = f"SELECT {ENTRY} FROM {{schema}}.commits WHERE checkpoint_id = $1 ORDER BY seq DESC LIMIT 1"
-CHECKPOINTS = f"SELECT {ENTRY} FROM {{schema}}.commits WHERE {{where}} ORDER BY checkpoint_id, seq LIMIT {{limit}}"
-NEWEST = f"SELECT {ENTRY} FROM {{schema}}.commits {{where}} ORDER BY seq DESC LIMIT {{limit}}"
-PLACE = "seq < (SELECT seq FROM {schema}.commits WHERE checkpoint_id = {value} ORDER BY seq DESC LIMIT 1)"
-# ---------------------------------------------------------------------- superstep log, signals, requests, wake-up times
-
-RECALL = "SELECT key, convert_to(body, 'UTF8') FROM {schema}.memory WHERE run_id = $1 AND place = $2"
-MAIL = "SELECT key, convert_to(body, 'UTF8') FROM {schema}.mail WHERE run_id = $1 AND NOT consumed ORDER BY seq"
-MAILED = """
-SELECT asked.run_id FROM unnest($1::text[]) AS asked (run_id)
-WHERE EXISTS (SELECT FROM {schema}.mail AS m WHERE m.run_id = asked.run_id AND NOT m.consumed)
+HISTORY_OF_OUTPUTS = HISTORY.replace("ORDER BY", "AND c.outputs ORDER BY")
+NUMBERS = f"SELECT c.number FROM {COMMITS} WHERE r.run_id = $1 ORDER BY c.number"
+LOGGED = """
+SELECT convert_to(l.body, 'UTF8') FROM {schema}.runs AS r JOIN {schema}.superstep_log AS l ON l.run = r.key
+WHERE r.run_id = $1 AND l.place = $2 AND l.key = $3
 """
-PENDING = f"SELECT {REQUEST} FROM {{schema}}.requests WHERE {{where}} ORDER BY {{order}}, run_id, seq LIMIT {{limit}}"
+PENDING_SIGNALS = """
+SELECT s.key, convert_to(s.body, 'UTF8') FROM {schema}.runs AS r JOIN {schema}.signals AS s ON s.run = r.key
+WHERE r.run_id = $1 AND NOT s.consumed ORDER BY s.seq
+"""
+ONE_RUN = f"SELECT {RUN} FROM {{schema}}.runs AS r WHERE r.run_id = $1 AND r.number >= 0"
+
+# ---------------------------------------------------------------------- of all runs
+
+# An id leads to its run by the hash in it ($2) and to the record by the number in it ($3). For ids
+# that do not say their place there is an index.
+LOCATE = f"""
+SELECT {ENTRY} FROM {COMMITS} WHERE r.hash = $2 AND c.number = $3 AND c.checkpoint_id = $1
+UNION SELECT {ENTRY} FROM {COMMITS} WHERE c.foreign_id AND c.checkpoint_id = $1
+ORDER BY at DESC LIMIT 1
+"""
+LATEST_FIRST = "ORDER BY at DESC, run_id DESC, number DESC LIMIT {limit}"
+# In most runs the times rise with the numbers. Then only the last so many records of a run can be on
+# the page, and they are found by their numbers. Without a place to start from, only so many runs can
+# have records on it, those that changed last.
+CHECKPOINTS = f"""
+SELECT {ENTRY} FROM
+    (SELECT * FROM {{schema}}.runs AS r WHERE r.number >= 0 AND r.in_order AND {{of_run}}
+     ORDER BY r.at DESC, r.run_id DESC LIMIT {{runs}}) AS r
+    CROSS JOIN LATERAL (SELECT * FROM {{schema}}.commits AS c WHERE c.run = r.key AND {{of_commit}}
+     ORDER BY c.number DESC LIMIT {{limit}}) AS c
+UNION ALL SELECT {ENTRY} FROM {COMMITS} WHERE NOT r.in_order AND {{of_run}} AND {{of_commit}} {LATEST_FIRST}
+"""
+CHECKPOINTS_BY_PREFIX = f"""
+SELECT {ENTRY} FROM {COMMITS}
+WHERE r.hash >= {{first_hash}} AND r.hash < {{end_hash}} AND NOT c.foreign_id AND {{of_run}} AND {{of_commit}}
+UNION ALL SELECT {ENTRY} FROM {COMMITS} WHERE c.foreign_id AND {{of_run}} AND {{of_commit}} {LATEST_FIRST}
+"""
+CHECKPOINTS_OF_RUN = f"""
+SELECT {ENTRY} FROM {COMMITS} WHERE {{of_run}} AND {{of_commit}} ORDER BY c.number DESC LIMIT {{limit}}
+"""
+
+# Runs without and with a caller are two searches: each reads an index in order and stops at the limit.
+RUNS = "SELECT * FROM ({pages}) AS page ORDER BY began DESC, run_id DESC LIMIT {limit}"
+PAGE = f"""
+(SELECT {RUN} FROM {{source}} WHERE {{side}} AND {{where}}
+ ORDER BY {{by}}.began DESC, {{by}}.run_id DESC LIMIT {{limit}})
+"""
+HAS_TEXT = """
+(strpos(lower(r.run_id), {text}) > 0 OR strpos(lower(r.workflow), {text}) > 0 OR EXISTS (
+    SELECT FROM jsonb_each_text(r.tags) AS o
+    WHERE strpos(lower(o.key COLLATE "C"), {text}) > 0 OR strpos(lower(o.value COLLATE "C"), {text}) > 0))
+"""
+REQUESTS = f"""
+SELECT {REQUEST} FROM {{schema}}.requests AS r WHERE {{where}} ORDER BY r.{{order}}, r.run_id, r.seq LIMIT {{limit}}
+"""
 # If the last request of the page was closed meanwhile, what its run asked at the same moment comes
 # again.
-PAST = """({order}, run_id, seq) > ({at}, {run}, coalesce((
-    SELECT q.seq FROM {schema}.requests AS q WHERE q.run_id = {run} AND q.request_id = {request}), 0))
+AFTER_REQUEST = """(r.{{order}}, r.run_id, r.seq) > ({0}, {1}, coalesce((
+    SELECT q.seq FROM {{schema}}.requests AS q WHERE q.run_id = {1} AND q.request_id = {2}), 0))
 """
-WAKES = "SELECT run_id, workflow, wake FROM {schema}.runs {where} ORDER BY wake, run_id"
+WAKES = "SELECT r.run_id, r.workflow, r.wake FROM {schema}.runs AS r WHERE {where} ORDER BY r.wake, r.run_id"
 
 # ---------------------------------------------------------------------- maintenance
 
-TABLES = ("commits", "runs", "tags", "requests", "mail", "memory")
+# Runs that are listed with another number than that of their newest commit, and commits whose run
+# is not listed.
+MISLISTED = """
+SELECT r.run_id, r.number, c.run, c.number FROM {schema}.runs AS r
+FULL JOIN (SELECT run, max(number) AS number FROM {schema}.commits GROUP BY run) AS c ON c.run = r.key
+WHERE coalesce(r.number, -1) <> coalesce(c.number, -1)
+"""
 SIZE = """
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
 WHERE c.relnamespace = to_regnamespace($1) AND c.relkind = 'r'
 """
-# ---------------------------------------------------------------------- the list of runs
-
-RUN = """
-SELECT r.run_id, r.workflow, r.status, c.number, c.checkpoint_id, c.iteration, c.at, r.began,
-    (SELECT jsonb_object_agg(t.name, t.value) FROM {schema}.tags AS t WHERE t.run_id = r.run_id), r.caller
-FROM {schema}.runs AS r JOIN {schema}.commits AS c ON c.run_id = r.run_id AND c.number = r.latest
-WHERE r.run_id = $1
-"""
-
-# The page is found in an index of `runs` or `tags`; only the runs on it are joined with their
-# newest record.
-RUNS = """
-SELECT page.run_id, page.workflow, page.status, c.number, c.checkpoint_id, c.iteration, c.at, page.began,
-    (SELECT jsonb_object_agg(t.name, t.value) FROM {schema}.tags AS t WHERE t.run_id = page.run_id), page.caller
-FROM ({pages}) AS page JOIN {schema}.commits AS c ON c.run_id = page.run_id AND c.number = page.latest
-ORDER BY page.began DESC, page.run_id DESC LIMIT {limit}
-"""
-PAGE = """(
-SELECT r.run_id, r.workflow, r.status, r.latest, r.began, r.caller FROM {source}
-WHERE {conditions} ORDER BY {first}.began DESC, {first}.run_id DESC LIMIT {limit})
-"""
-TAGGED = "EXISTS (SELECT FROM {schema}.tags AS t WHERE t.run_id = r.run_id AND t.name = {name} AND t.value = {value})"
-HAS_TEXT = """
-(strpos(lower(r.run_id), {text}) > 0 OR strpos(lower(r.workflow), {text}) > 0 OR EXISTS (
-    SELECT FROM {schema}.tags AS o
-    WHERE o.run_id = r.run_id AND (strpos(lower(o.name), {text}) > 0 OR strpos(lower(o.value), {text}) > 0)))
-"""
-CHANGED = "EXISTS (SELECT FROM {schema}.commits AS n WHERE n.run_id = r.run_id AND n.number = r.latest AND {met})"
 
 
-class QueryValues:
-    """The values of a query.
-
-    Calling it binds a value and returns its placeholder (`$1`, `$2`, ...).
-    """
+class Search:
+    """A query that is built from conditions, and the values that are bound to it."""
 
     def __init__(self) -> None:
-        self.bound: list[str | int | None] = []
+        self.values: list[object] = []
 
-    def __call__(self, value: str | int | None) -> str:
-        self.bound.append(value)
-        return f"${len(self.bound)}"
+    def bind(self, value: object) -> str:
+        """Bind a value; return its placeholder (`$1`, `$2`, ...)."""
+        self.values.append(value)
+        return f"${len(self.values)}"
+
+    def limit(self, limit: int | None) -> str:
+        return f"{self.bind(limit)}::bigint"
+
+    def all_of(self, *conditions: str, **values: object) -> str:
+        """Return the conditions, and those of `CONDITIONS` with a value, as one."""
+        bound = [
+            CONDITIONS[name].replace("{}", self.bind(value)) for name, value in values.items() if value is not None
+        ]
+        return " AND ".join((*conditions, *bound)) or "true"
+
+    def starts_with(self, column: str, prefix: str) -> str:
+        # A range instead of LIKE: it needs no escaping and always uses the index.
+        end = prefix_end(escape(prefix))
+        first = f"{column} >= {self.bind(prefix)}"
+        # Bytes are bound as they are: this text is escaped already.
+        return first if end is None else f"{first} AND {column} < {self.bind(end.encode())}"
 
 
-def runs_query(
-    values: QueryValues,
-    workflow: str | None,
-    status: str | None,
-    tags: Mapping[str, str],
-    inner: bool,
-    past: RunEntry | None,
-    limit: int | None,
-    run_filter: RunFilter = ANY_RUN,
-) -> str:
-    """Return the query for a page of runs, as `Store.runs` promises."""
-    conditions, first = [], "t" if tags else "r"
-    for number, (name, value) in enumerate(tags.items()):
-        if number == 0:  # the index of the first tag leads; the other tags are checked for each run
-            conditions.append(f"t.name = {values(name)} AND t.value = {values(value)}")
-        else:
-            conditions.append(TAGGED.replace("{name}", values(name)).replace("{value}", values(value)))
-    if workflow is not None:
-        conditions.append(f"r.workflow = {values(workflow)}")
-    if status is not None:
-        conditions.append(f"r.status = {values(status)}")
-    conditions += _filter_conditions(values, run_filter, first)
+CONDITIONS = {
+    "workflow": "r.workflow = {}",
+    "status": "r.status = {}",
+    "run_id": "r.run_id = {}",
+    "since": "{by}.began >= {}",
+    "until": "{by}.began < {}",
+    "changed_since": "r.at >= {}",
+    "changed_until": "r.at < {}",
+    "asked_until": "r.at <= {}",
+    "due_until": "r.deadline IS NOT NULL AND r.deadline <= {}",
+    "wakes_until": "r.wake <= {}",
+}
+
+
+def runs_query(search: Search, criteria: RunFilter, past: RunEntry | None, limit: int | None) -> str:
+    """Return the query for a page of runs, as `Index.runs` promises."""
+    # OFFSET 0 keeps the planner from merging the subquery with the other conditions and choosing a
+    # different index.
+    by, source = "r", "{schema}.runs AS r"
+    conditions = ["r.began IS NOT NULL"]
+    if criteria.tags:
+        by, source = "t", "{schema}.tags AS t JOIN {schema}.runs AS r ON r.key = t.run"
+    if criteria.prefix:
+        has_prefix = search.starts_with("run_id", criteria.prefix)
+        source = source.replace("{schema}.runs", f"(SELECT * FROM {{schema}}.runs WHERE {has_prefix} OFFSET 0)")
+    # The index of the first tag leads; the others are checked for each run.
+    for n, (name, value) in enumerate(criteria.tags.items()):
+        tag = "t.name = {} AND t.value = {}" if n == 0 else "r.tags->>{} = {}"
+        conditions.append(tag.format(search.bind(name), search.bind(value)))
+    if criteria.text is not None:
+        conditions.append(HAS_TEXT.replace("{text}", f"{search.bind(fold_case(criteria.text))}::text"))
     # By position, not by offset: runs that start or are removed between two pages shift nothing.
     if past is not None:
-        conditions.append(f"({first}.began, {first}.run_id) < ({values(past.began)}, {values(past.run_id)})")
-    source = "{schema}.tags AS t JOIN {schema}.runs AS r ON r.run_id = t.run_id" if tags else _runs(values, run_filter)
-    # Runs without and with a caller are two searches: each reads an index in order and stops at the
-    # limit.
-    sides = [f"NOT {first}.called"] + ([f"{first}.called"] if inner else [])
-    pages = [
-        PAGE.replace("{source}", source)
-        .replace("{first}", first)
-        .replace("{conditions}", " AND ".join([side, "r.began IS NOT NULL", *conditions]))
-        for side in sides
-    ]
-    return RUNS.replace("{pages}", " UNION ALL ".join(pages)).replace("{limit}", f"{values(limit)}::bigint")
+        conditions.append(f"({{by}}.began, {{by}}.run_id) < ({search.bind(past.began)}, {search.bind(past.run_id)})")
+    where = search.all_of(
+        *conditions,
+        workflow=criteria.workflow,
+        status=criteria.status,
+        since=criteria.since,
+        until=criteria.until,
+        changed_since=criteria.changed_since,
+        changed_until=criteria.changed_until,
+    )
+    page = PAGE.replace("{source}", source).replace("{where}", where)
+    sides = ["NOT {by}.is_child", "{by}.is_child"] if criteria.children else ["NOT {by}.is_child"]
+    pages = " UNION ALL ".join(page.replace("{side}", side) for side in sides)
+    return RUNS.replace("{pages}", pages).replace("{by}", by).replace("{limit}", search.limit(limit))
 
 
-def _runs(values: QueryValues, run_filter: RunFilter) -> str:
-    """Return the table of runs or, for an id prefix, a subquery that searches the primary key.
-
-    OFFSET 0 keeps the planner from merging the subquery with the other conditions and choosing a
-    different index.
-    """
-    if not run_filter.prefix:
-        return "{schema}.runs AS r"
-    return f"(SELECT * FROM {{schema}}.runs WHERE {_starts_with('run_id', values, run_filter.prefix)} OFFSET 0) AS r"
-
-
-def _filter_conditions(values: QueryValues, run_filter: RunFilter, first: str) -> Iterator[str]:
-    if run_filter.prefix and first == "t":
-        yield _starts_with("t.run_id", values, run_filter.prefix)
-    if run_filter.text is not None:
-        yield HAS_TEXT.replace("{text}", f"{values(fold_case(run_filter.text))}::text")
-    if run_filter.since is not None:
-        yield f"{first}.began >= {values(run_filter.since)}"
-    if run_filter.until is not None:
-        yield f"{first}.began < {values(run_filter.until)}"
-    if run_filter.changed_since is not None:
-        yield CHANGED.replace("{met}", f"n.at >= {values(run_filter.changed_since)}")
-    if run_filter.changed_until is not None:
-        yield CHANGED.replace("{met}", f"n.at < {values(run_filter.changed_until)}")
+def checkpoints_query(search: Search, criteria: CheckpointFilter, before: Entry | None, limit: int | None) -> str:
+    """Return the query for a page of checkpoints, latest first, as `Index.checkpoints` promises."""
+    query, of_commit = CHECKPOINTS, []
+    if criteria.prefix:
+        first, end = run_hashes_for(criteria.prefix) or (0, 0)
+        query = CHECKPOINTS_BY_PREFIX.replace("{first_hash}", f"{first}").replace("{end_hash}", f"{end}")
+        of_commit.append(search.starts_with("c.checkpoint_id", criteria.prefix))
+    if criteria.run_id is not None:
+        query = CHECKPOINTS_OF_RUN
+    if before is not None and criteria.run_id is not None:
+        of_commit.append(f"c.number < {search.bind(before.number)}::bigint")
+    elif before is not None:
+        place = (search.bind(before.at), search.bind(before.run_id), f"{search.bind(before.number)}::bigint")
+        of_commit.append(f"(c.at, r.run_id, c.number) < ({', '.join(place)})")
+    of_run = search.all_of(workflow=criteria.workflow, run_id=criteria.run_id)
+    query = query.replace("{of_run}", of_run).replace("{of_commit}", search.all_of(*of_commit))
+    most = search.limit(limit)
+    return query.replace("{runs}", most if before is None else "NULL").replace("{limit}", most)
 
 
-def _starts_with(column: str, values: QueryValues, prefix: str) -> str:
-    # A range instead of LIKE: it needs no escaping and always uses the index.
-    past = prefix_end(escape(prefix))
-    return f"{column} >= {values(prefix)}" + ("" if past is None else f" AND {column} < {values(Escaped(past))}")
-
-
-def checkpoints_query(values: QueryValues, prefix: str, limit: int) -> str:
-    """Return the query for the checkpoints whose ids start with `prefix`."""
-    query = CHECKPOINTS.replace("{where}", _starts_with("checkpoint_id", values, prefix))
-    return query.replace("{limit}", f"{values(limit)}::bigint")
-
-
-def inbox_query(
-    values: QueryValues,
-    columns: Mapping[str, str | None],
-    asked_by: str | None,
-    due_by: str | None,
-    past: Pending | None,
-    limit: int | None,
-) -> str:
-    """Return the query for a page of open requests, as `Store.pending` promises."""
-    order = "at" if due_by is None else "deadline"
-    conditions = [f"{column} = {values(value)}" for column, value in columns.items() if value is not None]
-    if asked_by is not None:
-        conditions.append(f"at <= {values(asked_by)}")
-    if due_by is not None:
-        conditions.append(f"deadline IS NOT NULL AND deadline <= {values(due_by)}")
+def requests_query(search: Search, criteria: RequestFilter, past: RequestEntry | None, limit: int | None) -> str:
+    """Return the query for a page of open requests, as `Index.requests` promises."""
+    order, conditions = "at" if criteria.due_until is None else "deadline", []
     if past is not None:
-        at = past.at if due_by is None else past.deadline or ""
-        last = {"{at}": at, "{run}": past.run_id, "{request}": past.request_id}
-        conditions.append(PAST)
-        for name, value in last.items():
-            conditions[-1] = conditions[-1].replace(name, values(value))
-    where = " AND ".join(conditions) or "true"
-    query = PENDING.replace("{where}", where).replace("{order}", order)
-    return query.replace("{limit}", f"{values(limit)}::bigint")
+        at = past.at if criteria.due_until is None else past.deadline or ""
+        conditions.append(AFTER_REQUEST.format(search.bind(at), search.bind(past.run_id), search.bind(past.request_id)))
+    where = search.all_of(
+        *conditions,
+        workflow=criteria.workflow,
+        run_id=criteria.run_id,
+        asked_until=criteria.asked_until,
+        due_until=criteria.due_until,
+    )
+    return REQUESTS.replace("{where}", where).replace("{order}", order).replace("{limit}", search.limit(limit))

@@ -30,7 +30,7 @@ def quote_schema(schema: str) -> str:
     return '"' + schema.replace('"', '""') + '"'
 
 
-def prepare(db: Connection, schema: str, where: str, *, must_exist: bool) -> int:
+def prepare_schema(db: Connection, schema: str, where: str, *, must_exist: bool) -> int:
     """Create or upgrade the schema if necessary; return the process id of our session.
 
     Raises StoreUnavailable or NewerFormat, and changes nothing, if the schema is not ours to use. With
@@ -38,7 +38,7 @@ def prepare(db: Connection, schema: str, where: str, *, must_exist: bool) -> int
     schema would hide that.
     """
     try:
-        row = db.execute(f"SELECT format, pg_backend_pid() FROM {quote_schema(schema)}.stepwell".encode()).fetchone()
+        row = _query(db, f"SELECT format, pg_backend_pid() FROM {quote_schema(schema)}.stepwell")
     except (errors.UndefinedTable, errors.InvalidSchemaName):
         if must_exist:
             raise
@@ -46,9 +46,8 @@ def prepare(db: Connection, schema: str, where: str, *, must_exist: bool) -> int
     if row is None or row[0] < FORMAT:
         with db.transaction():
             _bring_up_to_date(db, schema, where)
-        row = db.execute(b"SELECT 0, pg_backend_pid()").fetchone() or (0, 0)
-    else:
-        _refuse_newer(row[0], where)
+        row = _query(db, "SELECT 0, pg_backend_pid()") or (0, 0)
+    _refuse_newer(row[0], where)
     return int(row[1])
 
 
@@ -57,7 +56,7 @@ def _bring_up_to_date(db: Connection, schema: str, where: str) -> None:
     # us did.
     db.execute(b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
     # One process at a time. The lock ends with the transaction.
-    db.execute(b"SELECT pg_advisory_xact_lock($1)", [_lock_of(schema)])
+    _query(db, "SELECT pg_advisory_xact_lock($1)", _lock_of(schema))
     name = quote_schema(schema)
     version = _format(db, schema, where)
     _refuse_newer(version, where)
@@ -72,13 +71,12 @@ def _bring_up_to_date(db: Connection, schema: str, where: str) -> None:
 def _replace_functions(db: Connection, schema: str) -> None:
     # Dropped and created anew, because CREATE OR REPLACE cannot change the arguments or the result
     # of a function.
-    named = b"""
-    SELECT p.oid::regprocedure::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
-    WHERE n.nspname = $1
-    """
-    for (function,) in db.execute(named, [schema]).fetchall():
+    named = b"SELECT p.oid::regprocedure::text FROM pg_proc AS p WHERE p.pronamespace = to_regnamespace($1)"
+    name = quote_schema(schema)
+    for (function,) in psycopg.RawCursor(db).execute(named, [name]).fetchall():
         db.execute(f"DROP FUNCTION {function}".encode())
-    db.execute(FUNCTIONS.replace("{schema}", quote_schema(schema)).replace("{format}", str(FORMAT)).encode())
+    db.execute(f"DROP TYPE IF EXISTS {name}.part".encode())
+    db.execute(FUNCTIONS.replace("{schema}", name).replace("{format}", str(FORMAT)).encode())
 
 
 def _format(db: Connection, schema: str, where: str) -> int:
@@ -87,17 +85,20 @@ def _format(db: Connection, schema: str, where: str) -> int:
     Raises StoreUnavailable if it is not ours to use.
     """
     name = quote_schema(schema)
-    ours = db.execute(b"SELECT to_regclass($1) IS NOT NULL", [f"{name}.stepwell"]).fetchone()
-    if ours == (True,):
-        return int((db.execute(f"SELECT format FROM {name}.stepwell".encode()).fetchone() or (0,))[0])
-    if db.execute(b"SHOW server_encoding").fetchone() != ("UTF8",):
+    if _query(db, "SELECT to_regclass($1) IS NOT NULL", f"{name}.stepwell") == (True,):
+        return int((_query(db, f"SELECT format FROM {name}.stepwell") or (0,))[0])
+    if _query(db, "SHOW server_encoding") != ("UTF8",):
         raise StoreUnavailable(f"{where}: the database encoding is not UTF8; use a database with ENCODING 'UTF8'")
-    if db.execute(b"SELECT FROM pg_namespace WHERE nspname = $1", [schema]).fetchone() is None:
+    if _query(db, "SELECT FROM pg_namespace WHERE nspname = $1", schema) is None:
         db.execute(f"CREATE SCHEMA {name}".encode())
-    tables = b"SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = $1 LIMIT 1"
-    if db.execute(tables, [schema]).fetchone() is not None:
+    if _query(db, "SELECT FROM pg_class WHERE relnamespace = to_regnamespace($1) LIMIT 1", name) is not None:
         raise StoreUnavailable(f"{where} holds tables of another program and was not changed; choose another schema")
     return 0
+
+
+def _query(db: Connection, query: str, *values: object) -> tuple[Any, ...] | None:
+    """Return the first row. A raw cursor: a schema may contain a %, which others read as a placeholder."""
+    return psycopg.RawCursor(db).execute(query.encode(), values or None).fetchone()
 
 
 def _refuse_newer(version: int, where: str) -> None:

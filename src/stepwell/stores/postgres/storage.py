@@ -17,7 +17,7 @@ class PostgresCheckpointStorage(BuiltInStorage):
     """Storage for runs in a schema of a PostgreSQL database, shared by any number of machines.
 
     `dsn` is a connection string of libpq; what it leaves out comes from the environment (`PGHOST`,
-    ...). The schema and its tables are created at the first use. `patience` is how many seconds the
+    ...). The schema and its tables are created at the first use. `timeout` is how many seconds the
     server may be away or silent before StoreUnavailable is raised. `connections` is how many are open
     at most: one writes, the others read. Steps that run in a transaction have as many of their own.
     `seal` encrypts what is stored, `retention` says how much of a run's history is kept, and `lease`
@@ -29,7 +29,7 @@ class PostgresCheckpointStorage(BuiltInStorage):
         dsn: str,
         *,
         schema: str = "stepwell",
-        patience: float = 30.0,
+        timeout: float = 30.0,
         connections: int = 5,
         seal: Seal | None = None,
         retention: Retention = Retention.FullHistory,
@@ -42,5 +42,5 @@ class PostgresCheckpointStorage(BuiltInStorage):
             raise ImportError(
                 "PostgresCheckpointStorage needs the driver psycopg; run: pip install 'stepwell[postgres]'"
             ) from missing
-        store = PostgresStore(dsn, schema=schema, patience=patience, connections=connections)
+        store = PostgresStore(dsn, schema=schema, timeout=timeout, connections=connections)
         super().__init__(store, seal=seal, retention=retention, lease=lease)

@@ -114,7 +114,7 @@ SELECT run, ?, ?, called, began, run_id FROM runs WHERE run = ?
 _NO_METADATA = RunMetadata()
 
 
-class StoredRun(NamedTuple):
+class RunRow(NamedTuple):
     """What has to be known of a run before something is added to it."""
 
     run: int
@@ -129,12 +129,12 @@ class StoredRun(NamedTuple):
     has_log: int
 
 
-def find_run(db: sqlite3.Connection, run_id: str) -> StoredRun | None:
+def find_run(db: sqlite3.Connection, run_id: str) -> RunRow | None:
     row = db.execute(SELECT_RUN, (run_id,)).fetchone()
-    return None if row is None else StoredRun._make(row)
+    return None if row is None else RunRow._make(row)
 
 
-def find_or_create_run(db: sqlite3.Connection, run_id: str) -> StoredRun:
+def find_or_create_run(db: sqlite3.Connection, run_id: str) -> RunRow:
     run = find_run(db, run_id)
     if run is None:
         db.execute("INSERT INTO runs (run_id, hash) VALUES (?, ?)", (run_id, run_hash(run_id)))
@@ -247,14 +247,14 @@ def _record(row: tuple[Any, ...]) -> Record:
     return Record(entry_in(row), row[10])
 
 
-def _columns(run: StoredRun, record: Record) -> tuple[object, ...]:
+def _columns(run: RunRow, record: Record) -> tuple[object, ...]:
     """Return the values of a record in the order of `INSERT_COMMIT` and `UPDATE_COMMIT`."""
     e = record.entry
     flags = (e.is_snapshot, e.outputs, e.latest_only, not says_its_place(e))
     return (e.checkpoint_id, e.status, e.iteration, e.at, *flags, record.body, run.run, e.number)
 
 
-def _store(db: sqlite3.Connection, run: StoredRun, record: Record, *, anyway: bool = False) -> None:
+def _store(db: sqlite3.Connection, run: RunRow, record: Record, *, anyway: bool = False) -> None:
     """Store a record in place of the one with its number; if there is none, only `anyway`."""
     columns = _columns(run, record)
     if db.execute(UPDATE_COMMIT, columns).rowcount == 0 and anyway:
@@ -262,7 +262,7 @@ def _store(db: sqlite3.Connection, run: StoredRun, record: Record, *, anyway: bo
     db.execute(NOTE_STORED, {"run": run.run, "number": record.entry.number})
 
 
-def _apply(db: sqlite3.Connection, run: StoredRun, effects: CommitEffects) -> None:
+def _apply(db: sqlite3.Connection, run: RunRow, effects: CommitEffects) -> None:
     """Apply the effects of a record, except those that only the newest record has."""
     if effects.drop_log_through is not None and run.has_log:
         db.execute("DELETE FROM superstep_log WHERE run = ? AND place <= ?", (run.run, effects.drop_log_through))
@@ -279,7 +279,7 @@ def _apply(db: sqlite3.Connection, run: StoredRun, effects: CommitEffects) -> No
         db.execute("UPDATE runs SET dropped_below = max(dropped_below, :below) WHERE run = :run", bounds)
 
 
-def _set_metadata(db: sqlite3.Connection, run: StoredRun, metadata: RunMetadata) -> None:
+def _set_metadata(db: sqlite3.Connection, run: RunRow, metadata: RunMetadata) -> None:
     tags = msgspec.json.encode(dict(metadata.tags)).decode()
     db.execute("UPDATE runs SET caller = ?, tags = ? WHERE run = ?", (metadata.caller, tags, run.run))
     db.execute("DELETE FROM tags WHERE run = ?", (run.run,))
@@ -291,7 +291,7 @@ def _open_requests(db: sqlite3.Connection, requests: Iterable[RequestEntry]) -> 
         db.execute(INSERT_REQUEST, msgspec.structs.astuple(request))
 
 
-def _clear(db: sqlite3.Connection, run_id: str, run: StoredRun) -> None:
+def _clear(db: sqlite3.Connection, run_id: str, run: RunRow) -> None:
     """Delete everything that belongs to a run, except a lease that is held."""
     for statement in CLEAR_RUN:
         db.execute(statement, (run.run,))
