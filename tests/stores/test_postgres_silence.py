@@ -61,7 +61,7 @@ MOMENTS: dict[str, Callable[[PostgresStore], Awaitable[object]]] = {
     "a large commit": lambda store: store.append(record("r", 1, body="x" * 5_000_000)),
     "commits together": lambda store: asyncio.gather(*(store.append(record(f"r{n}", 0)) for n in range(20))),
     "a read": lambda store: store.history("r"),
-    "more reads than connections": lambda store: asyncio.gather(*(store.head("r") for _ in range(20))),
+    "more reads than connections": lambda store: asyncio.gather(*(head(store, "r") for _ in range(20))),
     "a list": lambda store: store.runs(limit=10),
     "a claim": lambda store: store.acquire("r", this_process("mine"), seconds=60),
     "the renewal of a lease": renewing,
@@ -74,15 +74,15 @@ MOMENTS: dict[str, Callable[[PostgresStore], Awaitable[object]]] = {
 async def test_a_silent_line_is_given_up_when_the_patience_ends_wherever_somebody_waits(
     line: SilentLine, schema: str
 ) -> None:
-    stores = {name: PostgresStore(line.dsn, schema=schema, patience=PATIENCE, connections=3) for name in MOMENTS}
-    fresh = PostgresStore(line.dsn, schema=schema, patience=PATIENCE)  # has no connection yet
+    stores = {name: PostgresStore(line.dsn, schema=schema, timeout=PATIENCE, connections=3) for name in MOMENTS}
+    fresh = PostgresStore(line.dsn, schema=schema, timeout=PATIENCE)  # has no connection yet
     await fill(stores["a commit"], "r", 1)
     for store in stores.values():
         await store.write_log("r", 0, "k", b"1")  # the writer's connection is open
-        await store.head("r")
+        await head(store, "r")
     line.fall_silent()
     calls = [refused(call(stores[name])) for name, call in MOMENTS.items()]
-    took = await asyncio.gather(*calls, refused(fresh.head("r")))
+    took = await asyncio.gather(*calls, refused(head(fresh, "r")))
     assert {
         name: seconds for name, seconds in zip([*MOMENTS, "opening"], took, strict=True) if seconds > PROMISED
     } == {}
@@ -94,11 +94,11 @@ async def test_a_silent_line_is_given_up_when_the_patience_ends_wherever_somebod
 
 
 async def test_closing_ends_with_the_patience_of_what_is_under_way(line: SilentLine, schema: str) -> None:
-    store = PostgresStore(line.dsn, schema=schema, patience=PATIENCE)
+    store = PostgresStore(line.dsn, schema=schema, timeout=PATIENCE)
     await fill(store, "r", 1)
-    await store.head("r")
+    await head(store, "r")
     line.fall_silent()
-    writing, reading = asyncio.ensure_future(store.append(record("r", 1))), asyncio.ensure_future(store.head("r"))
+    writing, reading = asyncio.ensure_future(store.append(record("r", 1))), asyncio.ensure_future(head(store, "r"))
     await asyncio.sleep(0)
     began = time.monotonic()
     await store.close()
@@ -114,7 +114,7 @@ async def shop(line: SilentLine, schema: str, act: Callable[[Any], Awaitable[Any
     async def seller(order: str, ctx: WorkflowContext[None, str]) -> None:
         await ctx.yield_output(str(await act(ctx)))
 
-    async with PostgresCheckpointStorage(line.dsn, schema=schema, patience=PATIENCE) as storage:
+    async with PostgresCheckpointStorage(line.dsn, schema=schema, timeout=PATIENCE) as storage:
         yield WorkflowBuilder(name="shop", start_executor=seller, checkpoint_storage=storage).build()
 
 
@@ -171,7 +171,7 @@ async def test_a_statement_may_take_longer_than_the_patience_while_the_server_wo
     schema: str, pooled: bool
 ) -> None:
     with Pooler(dsn()) as pooler:
-        store = PostgresStore(pooler.dsn if pooled else dsn(), schema=schema, patience=0.3)
+        store = PostgresStore(pooler.dsn if pooled else dsn(), schema=schema, timeout=0.3)
         await fill(store, "r", 1)
         began = time.monotonic()
         with nobody_moves("r", schema):
@@ -185,7 +185,7 @@ async def test_a_statement_may_take_longer_than_the_patience_while_the_server_wo
 
 
 async def test_a_loop_that_is_busy_for_longer_than_the_patience_finds_its_answer(schema: str) -> None:
-    store = PostgresStore(dsn(), schema=schema, patience=0.3)
+    store = PostgresStore(dsn(), schema=schema, timeout=0.3)
     await fill(store, "r", 1)
     appending = asyncio.ensure_future(store.append(record("r", 1)))
     await asyncio.sleep(0)
@@ -218,7 +218,7 @@ def test_a_session_is_known_by_its_process_or_behind_a_pooler_by_the_age_of_its_
 async def test_lines_that_a_failover_left_silent_are_replaced_and_nothing_is_doubled(
     line: SilentLine, schema: str, when: str
 ) -> None:
-    store = PostgresStore(line.dsn, schema=schema, patience=6.0)
+    store = PostgresStore(line.dsn, schema=schema, timeout=6.0)
     await fill(store, "r", 1)
     fence = await store.acquire("r", this_process("mine"), seconds=60)
     line.fall_silent_at(when, writes)
@@ -245,7 +245,7 @@ async def test_a_commit_whose_answer_was_lost_in_silence_is_found_by_the_next_ru
             line.fall_silent_at("after", lambda request: writes(request) and b"running" not in request)
         await (ctx.send_message(number + 1) if number < 4 else ctx.yield_output(number))
 
-    async with PostgresCheckpointStorage(line.dsn, schema=schema, patience=PATIENCE) as storage:
+    async with PostgresCheckpointStorage(line.dsn, schema=schema, timeout=PATIENCE) as storage:
         workflow = (
             WorkflowBuilder(name="count", start_executor=count, checkpoint_storage=storage)
             .add_edge(count, count)
@@ -270,7 +270,7 @@ def server() -> Iterator[Server]:
 
 
 async def test_an_outage_that_was_too_long_takes_no_patience_from_the_next_one(server: Server, schema: str) -> None:
-    store = PostgresStore(server.dsn, schema=schema, patience=3.0)
+    store = PostgresStore(server.dsn, schema=schema, timeout=3.0)
     await fill(store, "r", 1)
     server.stop()
     began = time.monotonic()
@@ -317,12 +317,12 @@ def test_how_long_a_server_was_away_is_counted_from_the_first_who_missed_it() ->
 async def test_the_server_has_nothing_to_complain_of_when_a_process_reads_while_it_writes(
     server: Server, schema: str
 ) -> None:
-    store = PostgresStore(server.dsn, schema=schema, patience=PATIENT)
+    store = PostgresStore(server.dsn, schema=schema, timeout=PATIENT)
 
     async def drive(run_id: str) -> None:
         for number in range(15):
             await store.append(record(run_id, number))
-            await asyncio.gather(store.head(run_id), store.history(run_id), store.pending_signals(run_id))
+            await asyncio.gather(head(store, run_id), store.history(run_id), store.pending_signals(run_id))
 
     before = len(server.log())
     await asyncio.gather(*(drive(f"r{n}") for n in range(10)))
@@ -344,7 +344,7 @@ async def test_what_a_connection_needs_to_notice_a_dead_line_is_set_unless_the_d
 
 
 async def test_somebody_waits_for_a_lock_on_a_line_that_is_lost_all_the_same(line: SilentLine, schema: str) -> None:
-    store = PostgresStore(line.dsn, schema=schema, patience=6.0)
+    store = PostgresStore(line.dsn, schema=schema, timeout=6.0)
     await fill(store, "r", 1)
     with nobody_moves("r", schema):
         appending = asyncio.ensure_future(store.append(record("r", 1)))

@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 SOCKET = ".s.PGSQL.5432"
 ENDS_A_REQUEST = b"QSX"  # a plain query, the end of a parametrised one, goodbye
 STATEMENT = b"\0stepwell_"  # the name of one that was prepared, after the name of its portal
+FUNCTIONS = (b"append", b"write_log", b"finish_step", b"send", b"acquire", b"renew", b"release", b"rewrite", b"drop")
 ENDS_AN_ANSWER = b"Z"  # the server waits for the next request
 
 
@@ -206,10 +207,8 @@ class SilentLine(Between):
 
 
 def writes(request: bytes) -> bool:
-    """Whether the request has the server do jobs, and not only prepare a statement for them."""
-    first = 1 + int.from_bytes(request[1:5], "big")  # where the first message ends
-    only_prepares = request[:1] == b"P" and request[first : first + 1] == b"S"
-    return not only_prepares and (b".work(" in request or STATEMENT in request)
+    """Whether the request calls functions that write."""
+    return STATEMENT in request or any(b"." + function + b"(" in request for function in FUNCTIONS)
 
 
 class Pooler(Between):

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from typing import Any, NamedTuple, Self, TypeVar
 
 import psycopg
@@ -56,7 +55,6 @@ class Call(NamedTuple):
     formats: Sequence[int] | None = None
 
 
-@cache
 def function_call(schema: str, function: str, values: int, body: int | None = None) -> Call:
     """Return a call of a function in a schema, whose name is quoted, without its values.
 

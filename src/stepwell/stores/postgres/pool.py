@@ -20,7 +20,14 @@ from psycopg.pq import PipelineStatus
 
 from stepwell.errors import StoreUnavailable
 from stepwell.stores.postgres.connection import SHORTEST_LIMIT, Call, Connection, StepConnection
-from stepwell.stores.postgres.errors import Transient, as_transient, refusal_error, translate, unreachable_error
+from stepwell.stores.postgres.errors import (
+    POOLED,
+    Transient,
+    as_transient,
+    refusal_error,
+    translate,
+    unreachable_error,
+)
 from stepwell.stores.postgres.schema import prepare_schema, quote_schema
 from stepwell.stores.postgres.values import encode
 
@@ -110,7 +117,8 @@ class ConnectionPool:
             waited = now - max(asked, self._answered)
             # What has waited in a queue through the whole outage, or is a best effort, is tried once,
             # and not at all if somebody has just tried.
-            if failure is not None and waited >= self._timeout and (tried or now - self._failed < SHORTEST_LIMIT):
+            tried = tried or asked <= self._failed > now - SHORTEST_LIMIT
+            if failure is not None and waited >= self._timeout and tried:
                 raise unreachable_error(failure, self._where, waited, in_doubt=again) from failure
             try:
                 with self._lend(max(self._timeout - waited, SHORTEST_LIMIT)) as db:
@@ -176,6 +184,7 @@ class ConnectionPool:
         """Close a connection after an error; return the error if it is a transient one."""
         # An error without an SQLSTATE comes from the driver, or from the one who watches the connection.
         is_broken = db.broken or (isinstance(error, psycopg.OperationalError) and error.sqlstate is None)
+        self._is_pooled = self._is_pooled or isinstance(error, POOLED)
         db.close()
         with self._returned:
             self._lent.pop(db, None)
@@ -254,7 +263,7 @@ class ConnectionPool:
             db.close()
             raise
         # A pooler gives its clients an invented process id; if the two differ, there is a pooler.
-        self._is_pooled, self._was_prepared = session != db.pgconn.backend_pid, True
+        self._is_pooled, self._was_prepared = self._is_pooled or session != db.pgconn.backend_pid, True
         db.session = None if self._is_pooled else session
         return db
 

@@ -34,7 +34,7 @@ def schema() -> Iterator[str]:
 
 @pytest.fixture
 async def store(schema: str) -> AsyncIterator[PostgresStore]:
-    made = PostgresStore(dsn(), schema=schema, patience=PATIENT)
+    made = PostgresStore(dsn(), schema=schema, timeout=PATIENT)
     await fill(made, "r", 1)
     yield made
     await made.close()
@@ -79,8 +79,8 @@ async def test_what_is_alone_is_stored_as_what_is_not(
     await store.append(one, effects)
     alone = ask(f"SELECT {columns} FROM {schema}.commits WHERE run_id = 'r' AND number = 1")
     run = ask(f"SELECT latest, status, wake FROM {schema}.runs WHERE run_id = 'r'")
-    assert await store.read_log("r", 0) == ({"k": b"1"} if effects.drop_log_through is None else {})
-    await store.remove("r", 1)
+    assert await logged(store, "r", 0) == ({"k": b"1"} if effects.drop_log_through is None else {})
+    await store.rewrite("r", remove=[1], effects=NO_EFFECTS)
     await asyncio.gather(store.append(one, effects), store.append(record(odd, 1, workflow=odd)))
     assert ask(f"SELECT {columns} FROM {schema}.commits WHERE run_id = 'r' AND number = 1") == alone
     assert ask(f"SELECT latest, status, wake FROM {schema}.runs WHERE run_id = 'r'") == run
@@ -162,7 +162,7 @@ async def test_a_loop_that_looks_at_no_sockets_is_served_by_the_thread(
 
 
 def test_loops_in_several_threads_write_side_by_side(schema: str) -> None:
-    store = PostgresStore(dsn(), schema=schema, patience=PATIENT)
+    store = PostgresStore(dsn(), schema=schema, timeout=PATIENT)
     threads = [threading.Thread(target=lambda n=n: asyncio.run(fill(store, f"r{n}", 50))) for n in range(4)]
     for thread in threads:
         thread.start()
