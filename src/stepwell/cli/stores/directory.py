@@ -11,7 +11,8 @@ from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.stores.keys import load_seal
 from stepwell.cli.stores.locations import FORMS, Format, check_name, missing_store, open_once
 from stepwell.errors import DurabilityError
-from stepwell.stores.files.layout import FORMAT, MARK, Layout, read_mark
+from stepwell.stores.files import layout
+from stepwell.stores.files.layout import MARK, Layout, read_mark
 from stepwell.stores.files.store import FileCheckpointStorage
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Directory(msgspec.Struct, frozen=True):
 
     def read_format(self) -> Format | None:
         try:
-            return Format(read_mark(self.path) or 0, FORMAT)
+            return Format(read_mark(self.path) or 0, layout.FORMAT)
         except (DurabilityError, OSError):
             return None
 
