@@ -56,9 +56,9 @@ async def main(directory: Path) -> None:
         print(f"{attempt} process:", flush=True)
         child = await asyncio.create_subprocess_exec(sys.executable, __file__, "--work", str(directory))
         print(f"  exit code {await child.wait()}")
-    (log,) = directory.glob("runs/*/*.jsonl")
-    commits = [line for line in log.read_text().splitlines() if line.startswith('{"line":"commit"')]
-    print(f"one file for the run, with {len(commits)} commits in it")
+    (file,) = directory.rglob("*.jsonl")
+    commits = [line for line in file.read_text().splitlines() if line.startswith('{"line":"commit"')]
+    print(f"one file for the run, with a line for each commit: {len(commits)} of them")
 
 
 if __name__ == "__main__":

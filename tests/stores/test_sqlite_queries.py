@@ -178,7 +178,7 @@ async def test_the_latest_checkpoint_of_a_workflow_takes_one_look_at_each_run(st
 
 
 async def test_a_run_whose_times_do_not_rise_is_marked(store: SQLiteStore, path: Path) -> None:
-    async def marks() -> list[tuple[object, ...]]:
+    async def marks() -> list[str]:
         query = "SELECT run_id FROM runs WHERE unordered ORDER BY run_id"
         return await store._db.read(lambda db: [row[0] for row in db.execute(query)])
 

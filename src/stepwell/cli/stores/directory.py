@@ -12,7 +12,7 @@ from stepwell.cli.stores.keys import load_seal
 from stepwell.cli.stores.locations import FORMS, Format, check_name, missing_store, open_once
 from stepwell.errors import DurabilityError
 from stepwell.stores.files import layout
-from stepwell.stores.files.layout import MARK, Layout, read_mark
+from stepwell.stores.files.layout import MARK, StoreFolder, read_mark
 from stepwell.stores.files.store import FileCheckpointStorage
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Directory(msgspec.Struct, frozen=True):
 
     def count_records(self) -> int:
         commits = 0
-        for path in Layout(self.path).paths():
+        for path in StoreFolder(self.path).paths():
             with open(path, "rb") as lines:
                 commits += sum(line.startswith(b'{"line":"commit"') for line in lines)
         return commits
@@ -66,4 +66,4 @@ class Directory(msgspec.Struct, frozen=True):
     async def upgrade(self) -> None:
         await open_once(self.open_storage())
         # Reading does not upgrade a directory.
-        Layout(self.path.absolute()).make()
+        StoreFolder(self.path.absolute()).make()

@@ -48,7 +48,7 @@ def _place_of(hashed: int) -> str:
     return f"{digits[:2]}/~{digits[2:]}.jsonl"
 
 
-class Layout:
+class StoreFolder:
     """The folder of a store. Nothing is created before the first write."""
 
     def __init__(self, root: Path, mode: int = OWNER_ONLY) -> None:

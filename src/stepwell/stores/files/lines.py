@@ -49,14 +49,14 @@ class Line(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="line"):
     crc: int = 0
 
 
-class Header(Line, kw_only=True, tag="run"):
+class HeaderLine(Line, kw_only=True, tag="run"):
     """The first line of every file."""
 
     generation: str  # random: a file that was written anew is not taken for the one before
     run_id: str
 
 
-class Commit(Line, kw_only=True, tag="commit"):
+class CommitLine(Line, kw_only=True, tag="commit"):
     """A record and its effects. The body is that of the record."""
 
     entry: Entry
@@ -71,7 +71,7 @@ class Commit(Line, kw_only=True, tag="commit"):
     release: bool = False
 
 
-class LogEntry(Line, kw_only=True, tag="log"):
+class LogWrite(Line, kw_only=True, tag="log"):
     """An entry of the superstep log."""
 
     place: int
@@ -128,10 +128,10 @@ class State(Line, kw_only=True, tag="state"):
         """Change the state as a line says."""
         line, body = placed.line, placed.body
         match line:
-            case Commit():
+            case CommitLine():
                 self._add_record(line.entry, placed.offset)
                 self.apply_effects(line)
-            case LogEntry():
+            case LogWrite():
                 self.log.setdefault(line.place, {})[line.key] = body
             case Signal():
                 self.used_keys.add(line.key)
@@ -149,7 +149,7 @@ class State(Line, kw_only=True, tag="state"):
         self.outputs += entry.outputs
         self.odd_ids = self.odd_ids or not says_its_place(entry)
 
-    def apply_effects(self, line: Commit) -> None:
+    def apply_effects(self, line: CommitLine) -> None:
         """Apply what a commit does beside its record."""
         through, above = line.drop_log_through, line.drop_log_above
         for place in list(self.log):
@@ -189,7 +189,7 @@ class State(Line, kw_only=True, tag="state"):
 
 # Created at import, before there are threads: msgspec inspects a class when it first meets it, and
 # two threads that do so at the same time crash the interpreter.
-_decode = msgspec.json.Decoder(Header | Commit | LogEntry | Signal | Acquire | State).decode
+_decode = msgspec.json.Decoder(HeaderLine | CommitLine | LogWrite | Signal | Acquire | State).decode
 _encode = msgspec.json.Encoder().encode
 
 

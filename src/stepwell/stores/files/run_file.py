@@ -22,7 +22,7 @@ from stepwell.storage.posix import sync_folder
 from stepwell.storage.stored_values import Entry, Record
 from stepwell.stores.files import lines
 from stepwell.stores.files.layout import run_name
-from stepwell.stores.files.lines import Acquire, Body, Commit, Header, Line, LogEntry, Placed, Signal, State
+from stepwell.stores.files.lines import Acquire, Body, CommitLine, HeaderLine, Line, LogWrite, Placed, Signal, State
 
 PATIENCE = 30.0  # seconds to wait for another process that holds a lock
 _FIRST = 44  # bytes of a file that tell it from others: the header up to the generation
@@ -108,7 +108,7 @@ class RunFile:
     def _load(self, data: mmap.mmap) -> int:
         """Read the header and the last line with the whole state; return where to continue."""
         header = lines.read_line(data, 0, "")
-        if header is None or not isinstance(header.line, Header):
+        if header is None or not isinstance(header.line, HeaderLine):
             return 0
         if run_name(header.line.run_id) != f"{self.path.parent.name}/{self.path.name}":
             raise CheckpointCorrupt(f"{self.path} belongs to run {header.line.run_id!r}; move it back to its place")
@@ -137,7 +137,7 @@ class RunFile:
         self.state.apply(placed)
 
     def _note_record(self, placed: Placed) -> None:
-        if isinstance(placed.line, Commit):
+        if isinstance(placed.line, CommitLine):
             entry = placed.line.entry
             self.records[entry.number] = StoredRecord(entry, placed.offset, placed.body)
 
@@ -198,7 +198,7 @@ class RunFile:
     def put(self, line: Line, body: bytes = b"") -> None:
         """Add a line, which is written by `flush`, at the latest when the file is closed."""
         if self._next == 0:
-            header = Header(generation=secrets.token_hex(8), run_id=self.run_id)
+            header = HeaderLine(generation=secrets.token_hex(8), run_id=self.run_id)
             text, placed = lines.write_line(header, b"", 0, "")
             self._first, self._next, self._buffer = text[:_FIRST], placed.end, [text]
         if b"\n" in body:  # a body is one line; white space does not count in JSON
@@ -207,7 +207,7 @@ class RunFile:
         text, placed = lines.write_line(line, body, self._next, self.run_id)
         self._buffer += [text, body, b"\n"] if body else [text]
         self._next = placed.end
-        self._rests = self._rests or (isinstance(line, Commit) and line.release)
+        self._rests = self._rests or (isinstance(line, CommitLine) and line.release)
         self._apply(placed)
 
     def set_lease_end(self, until: float | None) -> None:
@@ -227,7 +227,7 @@ class RunFile:
             self.put(self.state)
         try:
             if not self._is_named:
-                # Whoever wrote this file may have been killed before its name was synced. That must
+                # The process that wrote this file may have been killed before its name was synced. That must
                 # be done before something is in the file that must not be lost.
                 _unlink(_part(self.path))
                 sync_folder(self.path.parent)
@@ -271,7 +271,7 @@ class RunFile:
             _unlink(fresh.path)
             fresh._fd = create(fresh.path, os.O_RDWR, os.fstat(self._fd).st_mode & 0o666)
             for record in records:
-                fresh.put(Commit(entry=record.entry), record.body)
+                fresh.put(CommitLine(entry=record.entry), record.body)
                 if fresh._next - fresh.end > _PIECE:
                     fresh._write_out()
             fresh._put_state_of(self)
@@ -293,7 +293,7 @@ class RunFile:
         state = other.state
         for place, entries in state.log.items():
             for key, body in entries.items():
-                self.put(LogEntry(place=place, key=key), other.read_body(body, f"log entry {key!r}"))
+                self.put(LogWrite(place=place, key=key), other.read_body(body, f"log entry {key!r}"))
         for key, body in state.signals.items():
             self.put(Signal(key=key), other.read_body(body, f"signal {key!r}"))
         if (lease := other.read_lease()) is not None:

@@ -31,7 +31,7 @@ from stepwell.storage.stored_values import (
     Wake,
 )
 from stepwell.stores.files import transactions
-from stepwell.stores.files.layout import Layout
+from stepwell.stores.files.layout import StoreFolder
 from stepwell.stores.files.run_file import RunFile
 from stepwell.stores.files.threads import FileThreads, Write
 
@@ -51,7 +51,7 @@ class FileStore:
     def __init__(self, path: str | os.PathLike[str], *, mode: int = OWNER_ONLY) -> None:
         self._root = Path(os.path.abspath(path))
         require_posix(f"the file store {str(self._root)!r}", "file locks")
-        self._layout = Layout(self._root, validate_mode(mode))
+        self._layout = StoreFolder(self._root, validate_mode(mode))
         self._threads: FileThreads | None = None
 
     # ---------------------------------------------------------------- records

@@ -12,7 +12,7 @@ from stepwell.storage.conflicts import check_chain, check_fence, check_follows, 
 from stepwell.storage.lease import Owner
 from stepwell.storage.rewrite_plan import plan_rewrite
 from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Entry, LogRow, OpenedRun, Record, SignalRow
-from stepwell.stores.files.lines import Acquire, Commit, LogEntry, Signal, State
+from stepwell.stores.files.lines import Acquire, CommitLine, LogWrite, Signal, State
 from stepwell.stores.files.run_file import RunFile, lease_text
 
 # -------------------------------------------------------------------- reading
@@ -104,7 +104,7 @@ def write_log(run: RunFile, place: int, key: str, body: bytes, fence: int | None
     check_fence(run.run_id, fence, run.state.fence)
     is_new = key not in run.state.log.get(place, {})
     if is_new:
-        run.put(LogEntry(place=place, key=key), body)
+        run.put(LogWrite(place=place, key=key), body)
     return is_new
 
 
@@ -142,8 +142,8 @@ def _check_not_busy(run: RunFile, owner: Owner) -> None:
         raise lease.busy_error(run.run_id)
 
 
-def _commit_line(entry: Entry, effects: CommitEffects) -> Commit:
-    return Commit(
+def _commit_line(entry: Entry, effects: CommitEffects) -> CommitLine:
+    return CommitLine(
         entry=entry,
         drop_log_through=effects.drop_log_through,
         consumed=effects.consumed,
@@ -155,7 +155,7 @@ def _commit_line(entry: Entry, effects: CommitEffects) -> Commit:
 
 
 def _store(
-    run: RunFile, line: Commit, records: Sequence[Record], effects: CommitEffects, going: Collection[int] = ()
+    run: RunFile, line: CommitLine, records: Sequence[Record], effects: CommitEffects, going: Collection[int] = ()
 ) -> None:
     """Store records, with what a commit does beside them: as a line, or by writing the file anew."""
     newest, below = run.state.newest, effects.drop_below or 0

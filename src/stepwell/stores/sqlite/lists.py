@@ -1,9 +1,8 @@
-"""Lists and searches in a SQLite file."""
+"""Lists and searches in a SQLite file: each function keeps the promises of a method of `Index`."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -38,7 +37,6 @@ _decode_tags = msgspec.json.Decoder(dict[str, str]).decode
 def list_runs(
     db: sqlite3.Connection, run_filter: RunFilter, past: RunEntry | None, limit: int | None
 ) -> list[RunEntry]:
-    """Do what `Index.runs` promises."""
     query, values = search_runs(run_filter, past)
     runs: list[RunEntry] = []
     # One query for runs without and one for runs with a caller: each reads an index in order. A
@@ -86,11 +84,11 @@ def find_run_entry(db: sqlite3.Connection, run_id: str) -> RunEntry | None:
     return None if row is None else run_entry_in(row)
 
 
-def run_entry_in(row: Sequence[Any]) -> RunEntry:
+def run_entry_in(row: tuple[Any, ...]) -> RunEntry:
     """Return the run in the columns `RUN`."""
-    *columns, caller, tags = row
+    *_, caller, tags = row
     metadata = RunMetadata(decode_stored(_decode_tags, tags.encode(), f"the tags of run {row[0]!r}"), caller)
-    return RunEntry(*columns, metadata=metadata)
+    return RunEntry(*(*row[:8], metadata))
 
 
 SELECT_WAKES = """
@@ -100,7 +98,6 @@ ORDER BY wake, run_id
 
 
 def list_wakes(db: sqlite3.Connection, before: str | None, workflow: str | None) -> list[Wake]:
-    """Do what `Index.wakes` promises."""
     values = {"before": AFTER_ALL if before is None else before, "workflow": workflow}
     return [Wake(*row) for row in db.execute(SELECT_WAKES, values)]
 
@@ -145,7 +142,6 @@ ORDER BY 7 DESC, 1 DESC, 2 DESC LIMIT :limit
 def list_checkpoints(
     db: sqlite3.Connection, checkpoint_filter: CheckpointFilter, before: Entry | None, limit: int | None
 ) -> list[Entry]:
-    """Do what `Index.checkpoints` promises."""
     query, values = search_checkpoints(checkpoint_filter, before, limit)
     return [entry_in(row) for row in db.execute(query, values)][::-1]
 
@@ -175,7 +171,6 @@ def search_checkpoints(checkpoint_filter: CheckpointFilter, before: Entry | None
 
 
 def locate(db: sqlite3.Connection, checkpoint_id: str) -> Entry | None:
-    """Do what `Index.locate` promises."""
     place, row = place_of(checkpoint_id), None
     if place is not None:
         row = db.execute(SELECT_AT_PLACE, (*place, checkpoint_id)).fetchone()
@@ -205,7 +200,6 @@ ORDER BY {{order}}, run_id, position LIMIT :limit
 def list_requests(
     db: sqlite3.Connection, request_filter: RequestFilter, past: RequestEntry | None, limit: int | None
 ) -> list[RequestEntry]:
-    """Do what `Index.requests` promises."""
     query, values = search_requests(request_filter, past, limit)
     return [RequestEntry(*row) for row in db.execute(query, values)]
 

@@ -1,6 +1,7 @@
 """The records of runs in a SQLite file, and what is written with them.
 
-Every function works inside the transaction that is open on its connection.
+The functions have the names and keep the promises of the methods of the port, inside the
+transaction that is open on their connection.
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ DELETE FROM commits WHERE run = :run AND number < :below AND NOT outputs
 
 # Also asks whether there is a superstep log: a look costs less than a DELETE that finds nothing.
 SELECT_RUN = """
-SELECT runs.run, workflow, runs.status, wake, fence, coalesce(number, -1), at,
+SELECT runs.run, workflow, runs.status, wake, owner, until, fence, coalesce(number, -1), at,
     EXISTS (SELECT 1 FROM superstep_log WHERE superstep_log.run = runs.run)
 FROM runs LEFT JOIN commits ON commits.run = runs.run
     AND number = (SELECT max(number) FROM commits AS c WHERE c.run = runs.run)
 WHERE run_id = ?
 """
-CREATE_RUN = "INSERT INTO runs (run_id, hash) VALUES (?, ?) ON CONFLICT DO NOTHING"
+CREATE_RUN = "INSERT INTO runs (run_id, hash) VALUES (?, ?)"
 START_RUN = "UPDATE runs SET workflow = ?, began = ? WHERE run = ?"
 SET_STATUS_AND_WAKE = "UPDATE runs SET status = ?, wake = ? WHERE run = ?"
 SET_WAKE = "UPDATE runs SET wake = ? WHERE run = ?"
@@ -125,33 +126,37 @@ SELECT run, ?, ?, called, began, run_id FROM runs WHERE run = ?
 _NO_METADATA = RunMetadata()
 
 
-class StoredRun(NamedTuple):
-    """What has to be known of a run before a record is added to it."""
+class RunRow(NamedTuple):
+    """What has to be known of a run before something is added to it."""
 
     run: int
     workflow: str | None  # None if there is no record
     status: str | None
     wake: str | None
+    owner: str | None
+    until: float | None
     fence: int
     latest: int  # the highest number, -1 if there is none
     at: str | None  # of the newest record
     has_log: int
 
 
-def find_run(db: sqlite3.Connection, run_id: str) -> StoredRun | None:
+def find_run(db: sqlite3.Connection, run_id: str) -> RunRow | None:
     row = db.execute(SELECT_RUN, (run_id,)).fetchone()
-    return None if row is None else StoredRun._make(row)
+    return None if row is None else RunRow._make(row)
 
 
-def create_run(db: sqlite3.Connection, run_id: str) -> bool:
-    """Create the row of a run without records; False if there is one."""
-    return db.execute(CREATE_RUN, (run_id, run_hash(run_id))).rowcount == 1
+def find_or_create_run(db: sqlite3.Connection, run_id: str) -> RunRow:
+    run = find_run(db, run_id)
+    if run is None:
+        db.execute(CREATE_RUN, (run_id, run_hash(run_id)))
+        return find_or_create_run(db, run_id)
+    return run
 
 
 def append(db: sqlite3.Connection, record: Record, effects: CommitEffects) -> None:
-    """Do what `RunLog.append` promises."""
     entry = record.entry
-    run = _find_or_create(db, entry.run_id)
+    run = find_or_create_run(db, entry.run_id)
     check_fence(entry.run_id, effects.fence, run.fence)
     check_follows(entry, run.latest)
     if run.workflow is None:
@@ -181,10 +186,9 @@ def rewrite(
     remove: Sequence[int],
     effects: CommitEffects | None,
 ) -> int:
-    """Do what `Maintenance.rewrite` promises."""
     if insert is None and find_run(db, run_id) is None:
         return 0
-    run = _find_or_create(db, run_id)
+    run = find_or_create_run(db, run_id)
     numbers = [*remove, *(record.entry.number for record in replace)]
     span = {"run": run.run, "first": min(numbers, default=0), "last": max(numbers, default=-1), "newest": run.latest}
     entries = [entry_in(row) for row in db.execute(SELECT_CONCERNED, span)]
@@ -218,7 +222,6 @@ def rewrite(
 
 
 def drop(db: sqlite3.Connection, run_id: str) -> bool:
-    """Do what `Maintenance.drop` promises."""
     run = find_run(db, run_id)
     if run is None or run.latest < 0:
         return False
@@ -228,7 +231,6 @@ def drop(db: sqlite3.Connection, run_id: str) -> bool:
 
 
 def read(db: sqlite3.Connection, run_id: str, number: int | None) -> list[Record]:
-    """Do what `RunLog.read` promises."""
     rows = db.execute(SELECT_BACKWARDS, (run_id, LAST if number is None else number))
     records: list[Record] = []
     for row in rows:  # each is read when it is asked for, so nothing before the snapshot is
@@ -243,7 +245,6 @@ def read(db: sqlite3.Connection, run_id: str, number: int | None) -> list[Record
 
 
 def history(db: sqlite3.Connection, run_id: str, after: int, upto: int | None, outputs_only: bool) -> list[Record]:
-    """Do what `RunLog.history` promises."""
     statement = SELECT_OUTPUTS if outputs_only else SELECT_HISTORY
     return [_record(row) for row in db.execute(statement, (run_id, after, LAST if upto is None else upto))]
 
@@ -257,14 +258,14 @@ def _record(row: tuple[Any, ...]) -> Record:
     return Record(entry_in(row), row[10])
 
 
-def _columns(run: StoredRun, record: Record) -> tuple[object, ...]:
+def _columns(run: RunRow, record: Record) -> tuple[object, ...]:
     """Return the values of a record in the order of `INSERT_COMMIT` and `UPDATE_COMMIT`."""
     e = record.entry
     flags = (e.is_snapshot, e.outputs, e.latest_only, not says_its_place(e))
     return (e.checkpoint_id, e.status, e.iteration, e.at, *flags, record.body, run.run, e.number)
 
 
-def _store(db: sqlite3.Connection, run: StoredRun, record: Record, *, anyway: bool = False) -> None:
+def _store(db: sqlite3.Connection, run: RunRow, record: Record, *, anyway: bool = False) -> None:
     """Store a record in place of the one with its number; if there is none, only `anyway`."""
     columns = _columns(run, record)
     if db.execute(UPDATE_COMMIT, columns).rowcount == 0 and anyway:
@@ -272,16 +273,7 @@ def _store(db: sqlite3.Connection, run: StoredRun, record: Record, *, anyway: bo
     db.execute(NOTE_STORED, {"run": run.run, "number": record.entry.number})
 
 
-def _find_or_create(db: sqlite3.Connection, run_id: str) -> StoredRun:
-    run = find_run(db, run_id)
-    if run is None:
-        create_run(db, run_id)
-        run = find_run(db, run_id)
-        assert run is not None
-    return run
-
-
-def _apply(db: sqlite3.Connection, run: StoredRun, effects: CommitEffects) -> None:
+def _apply(db: sqlite3.Connection, run: RunRow, effects: CommitEffects) -> None:
     """Apply the effects of a record, except those that only the newest record has."""
     if effects.drop_log_through is not None and run.has_log:
         db.execute(DELETE_LOG_THROUGH, (run.run, effects.drop_log_through))
@@ -298,7 +290,7 @@ def _apply(db: sqlite3.Connection, run: StoredRun, effects: CommitEffects) -> No
         db.execute(SET_DROPPED_BELOW, bounds)
 
 
-def _set_metadata(db: sqlite3.Connection, run: StoredRun, metadata: RunMetadata) -> None:
+def _set_metadata(db: sqlite3.Connection, run: RunRow, metadata: RunMetadata) -> None:
     tags = msgspec.json.encode(dict(metadata.tags)).decode()
     db.execute(SET_METADATA, (metadata.caller, tags, run.run))
     db.execute(DELETE_TAGS, (run.run,))
@@ -310,7 +302,7 @@ def _open_requests(db: sqlite3.Connection, requests: Iterable[RequestEntry]) -> 
         db.execute(INSERT_REQUEST, msgspec.structs.astuple(request))
 
 
-def _clear(db: sqlite3.Connection, run_id: str, run: StoredRun) -> None:
+def _clear(db: sqlite3.Connection, run_id: str, run: RunRow) -> None:
     """Delete everything that belongs to a run, except a lease that is held."""
     for statement in CLEAR_RUN:
         db.execute(statement, (run.run,))

@@ -26,10 +26,7 @@ SELECT count(*), checkpoint_id, min(number) FROM commits WHERE run NOT IN (SELEC
 
 
 def survey(db: sqlite3.Connection) -> Survey:
-    """Do what `Maintenance.survey` promises.
-
-    Runs are read one by one: a single query would fail as a whole at the first damaged row.
-    """
+    # Runs are read one by one: a single query would fail as a whole at the first damaged row.
     runs: list[RunEntry] = []
     damaged: list[DamagedRun] = []
     flaws = list(_page_flaws(db))
@@ -54,7 +51,6 @@ def survey(db: sqlite3.Connection) -> Survey:
 
 
 def numbers(db: sqlite3.Connection, run_id: str) -> list[int]:
-    """Return the numbers of the records of a run."""
     return [number for (number,) in db.execute(SELECT_NUMBERS, (run_id,))]
 
 
@@ -77,10 +73,7 @@ def _page_flaws(db: sqlite3.Connection) -> Iterator[str]:
 
 
 def compact(db: sqlite3.Connection) -> int:
-    """Rewrite the file without its free pages; return by how many bytes it shrank.
-
-    Must be called outside any transaction.
-    """
+    """Rewrite the file without its free pages, outside any transaction."""
     path = _path(db)
     before = _size(path)
     patiently(lambda: db.execute("VACUUM"))

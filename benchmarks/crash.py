@@ -11,8 +11,7 @@ from pathlib import Path
 
 from job import Job
 
-CRASHES = {"crash": 0, "crash-soon": 20, "crash-late": 1000}
-"""Milliseconds from the return of the ninth handler to the kill."""
+CRASHES = ("crash", "crash-late")
 HANDLERS = 10
 LAST = HANDLERS - 1
 PIPE = "STEPWELL_BENCH_RETURNED"
@@ -38,7 +37,10 @@ def called_in(folder: Path) -> Path:
 
 
 def measure(job: Job, part: list[str]) -> None:
-    """Run the subject twice, each time in its own process. `part` is the command line of such a process."""
+    """Run the subject twice, each time in its own process. `part` is the command line of such a process.
+
+    The first is killed `late_ms` after the ninth handler is about to return.
+    """
     called_in(job.folder).touch()
     with _signs() as (read, write):
         environment = os.environ | {PIPE: str(write)}
