@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from stepwell.stores.postgres.patience import Patience
+from stepwell.stores.postgres.silence import ANSWERED, Session, is_at_work
 
 from stepwell import PostgresCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
 from stepwell.errors import StoreUnavailable
 from stepwell.storage.lease import this_process
 from stepwell.storage.port import CommitEffects
-from stepwell.stores.postgres.patience import Patience
-from stepwell.stores.postgres.silence import ANSWERED, Session, is_at_work
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.store_rules.samples import fill, numbers, record
 from tests.support.postgres_locks import come_to_wait, nobody_moves
@@ -333,7 +333,6 @@ async def test_the_server_has_nothing_to_complain_of_when_a_process_reads_while_
 
 async def test_what_a_connection_needs_to_notice_a_dead_line_is_set_unless_the_dsn_says_otherwise(schema: str) -> None:
     from psycopg.conninfo import conninfo_to_dict
-
     from stepwell.stores.postgres.link import DEFAULT_OPTIONS, Link
 
     names = {"connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count"}
