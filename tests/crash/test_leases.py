@@ -129,7 +129,7 @@ def test_a_lease_is_written_as_a_time_that_other_machines_understand(tmp_path: P
     storage = FileCheckpointStorage(tmp_path / "runs")
     run(storage._store.acquire("r", this_process("mine"), seconds=60))
     (log,) = tmp_path.rglob("*.jsonl")
-    _, lease, until = log.read_text().splitlines()
+    _, lease, until = log.read_text().split("\n")[:3]
     assert json.loads(lease)["owner"]["pid"] == os.getpid()
     assert json.loads(until) == pytest.approx(time.time() + 60, abs=5)
     run(storage.close())
