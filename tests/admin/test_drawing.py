@@ -16,7 +16,7 @@ from stepwell.admin.report.stored_graph import Arrow, shape_of
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import HandlerFailed
 from stepwell.graph.edges import Direct, Edge, FanIn, FanOut, Select, Switch
-from stepwell.storage.archive import StoreArchive
+from stepwell.storage.store_archive import StoreArchive
 from tests.support.golden_workflow import GIVEN, build
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -26,7 +26,7 @@ from stepwell.admin.transfer.exporter import export_run
 from stepwell.admin.transfer.importer import import_run
 from stepwell.admin.transfer.run_copy import PARTLY_HERE
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.filters import EVERY_RUN
+from stepwell.storage.filters import ANY_RUN, EVERY_RUN, RunFilter
 from stepwell.storage.stored_values import NO_EFFECTS, Record, RunEntry, Wake
 from stepwell.stores.memory.store import MemoryStore
 from tests.support.golden_later import build_nested, build_sleeping
@@ -227,8 +227,8 @@ class Moving(MemoryStore):
         self._where = where
         self.then: Callable[[], Awaitable[object]] | None = None
 
-    async def runs(self, **asked: Any) -> list[RunEntry]:
-        found = await super().runs(**asked)
+    async def runs(self, run_filter: RunFilter = ANY_RUN, **asked: Any) -> list[RunEntry]:
+        found = await super().runs(run_filter, **asked)
         await self._move("runs")
         return found
 

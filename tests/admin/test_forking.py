@@ -13,8 +13,8 @@ from stepwell.admin.lookup import NotFound, find_run
 from stepwell.admin.state_edits import EditRefused
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.model.checkpoint import RunHeader
-from stepwell.storage.archive import StoreArchive
 from stepwell.storage.lease import this_process
+from stepwell.storage.store_archive import StoreArchive
 from stepwell.testing.faults.crash import Crash, CrashingStore
 from tests.support.nesting import Asker, Ok, alone, asks, deep, ids
 from tests.support.operating_runs import Order, asking, counting

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -26,6 +25,7 @@ from stepwell.admin.retention.pruner import delete_runs, prune
 from stepwell.storage.filters import EVERY_RUN
 from stepwell.storage.integrity import VerifiedStore
 from stepwell.storage.lease import this_process
+from stepwell.storage.stored_values import Record
 from stepwell.testing.faults.crash import Crash, CrashingStore
 from tests.support.nesting import Asker, Ok, alone, asks, deep, ids
 from tests.support.operating_runs import Order, asking, counting
@@ -289,11 +289,9 @@ async def test_a_damaged_run_is_left_alone_and_can_be_deleted(tmp_path: Path) ->
     storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
     for name in ("broken", "whole"):
         await counting(storage, upto=9).run(1, run_id=name)
-    await storage.close()
-    db = sqlite3.connect(tmp_path / "runs.db")
-    db.execute("UPDATE commits SET body = replace(body, 'count', 'cuont') WHERE run_id = 'broken'")
-    db.commit()
-    db.close()
+    store = cast(VerifiedStore, storage._store).inner
+    records = await store.history("broken")
+    await store.rewrite("broken", replace=[Record(r.entry, r.body.replace(b"count", b"cuont")) for r in records])
     report = await prune(storage, Keep(last=0))
     assert report.runs == ("whole",)
     assert "it cannot be read: " in report.stays["broken"]

@@ -12,9 +12,10 @@ from stepwell.admin.diffs.checkpoints import NotForked, diff, diff_from_parent
 from stepwell.admin.lookup import NotFound, find_checkpoint
 from stepwell.admin.requests import load_requests
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.storage.archive import StoreArchive
+from stepwell.model.signal import ReceivedJson
 from stepwell.storage.filters import EVERY_RUN
-from stepwell.storage.signals import plain_key, write_plain_response
+from stepwell.storage.signals import plain_key, write_signal
+from stepwell.storage.store_archive import StoreArchive
 from tests.support.nesting import Asker, alone, around
 from tests.support.operating_runs import Order, asking, counting
 
@@ -43,8 +44,8 @@ async def test_mail_for_a_run_as_it_was_before_it_was_moved_back_is_no_answer() 
     at = await StoreArchive(storage._store, DEFAULT_CODEC).head("refund")
     assert at is not None
     for epoch, answered in ((at.header.epoch + 1, False), (at.header.epoch, True)):
-        key = plain_key(epoch, at.requests["refund-1"], "one")
-        await storage._store.send("refund", key, write_plain_response("refund-1", b"true"))
+        key = plain_key(epoch, "refund-1", at.requests["refund-1"].at, "one")
+        await storage._store.send("refund", key, write_signal(ReceivedJson("refund-1", b"true")))
         assert [one.answered for one in await open_requests(storage, "refund")] == [answered]
 
 

@@ -85,10 +85,10 @@ class Blocking:
 
 
 def is_remembered(database: Path) -> bool:
-    """Whether an outcome is in the memory of the superstep; whoever writes it there may need a while."""
+    """Whether an outcome is in the superstep log; whoever writes it there may need a while."""
     until = time.monotonic() + PATIENCE
     with closing(sqlite3.connect(database)) as db:
-        while not (found := db.execute("SELECT 1 FROM memory WHERE key NOT LIKE '%/%'").fetchall()):
+        while not (found := db.execute("SELECT 1 FROM superstep_log WHERE key NOT LIKE '%/%'").fetchall()):
             if time.monotonic() > until:
                 break
             time.sleep(0.005)

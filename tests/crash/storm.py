@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.storage.archive import StoreArchive
+from stepwell.storage.store_archive import StoreArchive
 from stepwell.testing.store_rules.samples import logged
 from tests.support.postgres_server import Server
 

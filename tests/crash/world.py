@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.stored_values import Record
 from stepwell.testing.store_rules.samples import logged
 

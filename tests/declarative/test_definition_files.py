@@ -156,10 +156,13 @@ def test_what_follows_from_another_problem_is_not_said_besides() -> None:
     )
 
 
-def test_a_newer_format_is_refused_and_nothing_else_is_said() -> None:
-    newer = GOOD.replace("format: 1", "format: 2").replace("nodes:", "knots:")
+@pytest.mark.parametrize("format", ["2", "2.0"])
+def test_a_newer_format_is_refused_and_nothing_else_is_said(format: str) -> None:
+    newer = GOOD.replace("format: 1", f"format: {format}").replace("nodes:", "knots:")
     (problem,) = problems(newer)
-    assert problem.startswith("line 1: the definition has format 2, but this version of Stepwell reads formats up to 1")
+    assert problem.startswith(
+        f"line 1: the definition has format {format}, but this version of Stepwell reads formats up"
+    )
 
 
 @pytest.mark.parametrize("format", ["0", "'1'", "true", "null", "1.5", "[1]"])
@@ -185,7 +188,8 @@ def test_a_file_may_say_where_its_schema_is() -> None:
         ("{kind: all_of, conditions: {kind: exists, field: a}}", "non-empty list of conditions"),
         ("{kind: not, condition: a}", "must be a mapping"),
         ("{kind: callable, function: os.system}", "unknown kind 'callable'"),
-        ("{kind: [a]}", "unknown kind"),
+        ("{kind: [a]}", "has the unknown kind ['a']: there are equals"),
+        ("{kind: *a, field: b, value: 1}", "*a is an alias"),
         ("a > 1", "must be a mapping"),
         ("__import__('os').system('true')", "must be a mapping"),
     ],

@@ -23,9 +23,10 @@ from stepwell import (
     executor,
 )
 from stepwell.engine import watchers as watching
+from stepwell.model.signal import ReceivedCancel
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.lease import Owner
-from stepwell.storage.signals import cancel_key, write_cancel
+from stepwell.storage.signals import cancel_key, write_signal
 from stepwell.stores.memory.store import MemoryStore
 from tests.support.held import PLACES, Script, asking, counting, in_background, sleeping, storage_at
 from tests.support.hurried import hurried
@@ -52,7 +53,7 @@ async def letters(storage: Any, run_id: str) -> list[str]:
 
 async def wish(storage: Any, run_id: str, number: int, *, epoch: int = 0) -> None:
     """Leave the wish to stop, as a program does that dies right after."""
-    assert await storage._store.send(run_id, cancel_key(epoch, number), write_cancel(number))
+    assert await storage._store.send(run_id, cancel_key(epoch, number), write_signal(ReceivedCancel(number)))
 
 
 # ---------------------------------------------------------------------------------- where it is driven

@@ -249,7 +249,7 @@ async def test_the_name_of_a_fork_can_be_given_and_asked_for_again() -> None:
     chain.failing.clear()
     await chain.build().run(checkpoint_id=second.checkpoint_id, run_id="fork")
     assert chain.calls == {"s1": 1, "s2": 2, "s3": 3}
-    with pytest.raises(RunError, match="'fork' is stored already, and it was not begun from"):
+    with pytest.raises(RunError, match="'fork' is stored already, and it was not forked from"):
         await chain.build().run(checkpoint_id=first.checkpoint_id, run_id="fork")
     with pytest.raises(RunError, match="is not the head of run 'r'"):
         await chain.build().run(checkpoint_id=first.checkpoint_id, run_id="r")
@@ -497,6 +497,8 @@ async def test_a_stream_left_in_the_middle_of_a_commit_is_left_after_it() -> Non
     """The task is cancelled while the store writes: the commit is finished, and the handler is not run again."""
 
     class Slow(MemoryStore):
+        completes_writes = False
+
         async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
             writing.set()
             await asyncio.sleep(0.01)

@@ -330,7 +330,7 @@ class Asker(Saver):
 
 
 @pytest.mark.parametrize(
-    ("saver", "saves"), [(Saver(), 0), (Saver(retry=RetryPolicy(max_attempts=2)), 4), (Asker(), 4)]
+    ("saver", "saves"), [(Saver(), 0), (Saver(retry=RetryPolicy(max_attempts=2)), 4), (Asker(), 0)]
 )
 async def test_a_run_that_is_not_stored_saves_an_executor_only_if_it_may_have_to_restore_it(
     saver: Saver, saves: int

@@ -21,9 +21,10 @@ from stepwell import (
 )
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.engine import failures as failing
+from stepwell.model.signal import ReceivedCancel, ReceivedInput
 from stepwell.storage import lease as ownership
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.signals import cancel_key, input_key, write_cancel, write_input
+from stepwell.storage.signals import cancel_key, input_key, write_signal
 from tests.support import golden_migrated
 from tests.support.golden_later import build_counting, build_nested, build_sleeping
 from tests.support.golden_migrated import Loan, build_second
@@ -57,9 +58,9 @@ async def fill_later(storage: BuiltInStorage) -> None:
     await moved.result()
     await counting.run(1, run_id="sent to")
     value = DEFAULT_CODEC.pack(10, "$.message")
-    await storage._store.send("sent to", input_key(0, "golden"), write_input(value))
+    await storage._store.send("sent to", input_key(0, "golden"), write_signal(ReceivedInput(value)))
     await build_asking(storage).run("gold", run_id="stopped")
-    await storage._store.send("stopped", cancel_key(0, 1), write_cancel(1))
+    await storage._store.send("stopped", cancel_key(0, 1), write_signal(ReceivedCancel(1)))
 
 
 async def fill_migrated(storage: BuiltInStorage) -> None:

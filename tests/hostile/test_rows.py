@@ -97,16 +97,20 @@ async def test_what_was_not_touched_is_read(path: Path) -> None:
 
 def changes() -> Iterator[tuple[str, str, str]]:
     for table, columns in {
-        "commits": "run_id number checkpoint_id workflow status iteration at frame outputs body fleeting",
-        "memory": "place key body",
-        "mail": "seq key consumed body",
+        "runs": "hash workflow status began caller tags wake owner until fence dropped_below unordered",
+        "commits": "number checkpoint_id status iteration at snapshot outputs latest_only foreign_id body",
+        "superstep_log": "place key body",
+        "signals": "key position body",
         "requests": "request_id workflow executor request_type response_type schema at deadline",
-        "wakes": "workflow at",
-        "leases": "host machine pid started drive until fence",
-        "runs": "workflow status number checkpoint_id iteration at began caller called tags swept mixed",
         "tags": "name value called began",
     }.items():
         yield from ((table, column, f"{table}.{column}") for column in columns.split())
+
+
+def of(run_id: str, table: str = "commits") -> str:
+    """Which rows of a table belong to a run."""
+    has_id = table in ("runs", "requests")
+    return f"run_id = '{run_id}'" if has_id else f"run = (SELECT run FROM runs WHERE run_id = '{run_id}')"
 
 
 @pytest.mark.parametrize(("table", "column"), [one[:2] for one in changes()], ids=[one[2] for one in changes()])
@@ -115,7 +119,7 @@ async def test_a_row_that_says_something_else_is_read_or_refused(path: Path, tab
     values = VALUES[dict(kind)[column]]
     some = (values[hash_of(table, column) % (len(values) - 1)], values[0])  # not the last, which is large
     for value in dict.fromkeys(values if column in ("body", "tags", "schema", "fence") else some):
-        await after(path, f"UPDATE OR IGNORE {table} SET {column} = {value} WHERE run_id = '{RUN}'")
+        await after(path, f"UPDATE OR IGNORE {table} SET {column} = {value} WHERE {of(RUN, table)}")
 
 
 def hash_of(*words: str) -> int:
@@ -126,28 +130,29 @@ def hash_of(*words: str) -> int:
 async def test_every_column_is_tried(path: Path) -> None:
     tried = {(table, column) for table, column, _ in changes()}
     there = {(table, name) for table, columns in tables(path).items() for name, _ in columns}
-    assert there - tried - {(table, "run_id") for table in tables(path)} == {("commits", "seq"), ("requests", "seq")}
+    keys = {(table, column) for table in tables(path) for column in ("run", "run_id")}
+    assert there - tried - keys == {("commits", "position"), ("requests", "position")}
 
 
-@pytest.mark.parametrize("table", ["commits", "memory", "mail", "requests", "wakes", "leases", "runs", "tags"])
+@pytest.mark.parametrize("table", ["commits", "superstep_log", "signals", "requests", "runs", "tags"])
 async def test_rows_that_are_gone_are_missed_or_not_needed(path: Path, table: str) -> None:
-    await after(path, f"DELETE FROM {table} WHERE run_id = '{RUN}'")
+    await after(path, f"DELETE FROM {table} WHERE {of(RUN, table)}")
     if table == "commits":
-        assert await after(path, f"DELETE FROM commits WHERE run_id = '{RUN}' AND number = 0") != 7
+        assert await after(path, f"DELETE FROM commits WHERE {of(RUN)} AND number = 0") != 7
 
 
 @pytest.mark.parametrize("name", CORPUS)
 async def test_a_body_made_to_attack_is_refused_by_name(path: Path, name: str) -> None:
     text = CORPUS[name].decode("utf-8", "surrogateescape").encode("utf-8", "surrogateescape")
-    done = await after(path, f"UPDATE commits SET body = CAST(? AS TEXT) WHERE run_id = '{RUN}' AND number = 1", text)
+    done = await after(path, f"UPDATE commits SET body = CAST(? AS TEXT) WHERE {of(RUN)} AND number = 1", text)
     assert done is not None
     assert done < 5
 
 
 async def test_bodies_that_changed_places_are_refused(path: Path) -> None:
     for mine, theirs in (((RUN, 1), ("other", 1)), ((RUN, 0), ("other", 0)), ((RUN, 0), (RUN, 1))):
-        body = "SELECT body FROM commits WHERE run_id = '{}' AND number = {}".format(*theirs)
-        where = "run_id = '{}' AND number = {}".format(*mine)
+        body = f"SELECT body FROM commits WHERE {of(theirs[0])} AND number = {theirs[1]}"
+        where = f"{of(mine[0])} AND number = {mine[1]}"
         done = await after(path, f"UPDATE commits SET body = ({body}) WHERE {where}")
         assert done is not None
         assert done < 6, (mine, theirs)
@@ -191,4 +196,4 @@ async def test_a_table_that_lost_its_own_rules_is_read_or_refused(path: Path) ->
     db.commit()
     db.close()
     for value in ("NULL", "X'00ff'"):
-        assert (await after(path, f"UPDATE commits SET body = {value} WHERE run_id = '{RUN}'") or 0) < 5
+        assert (await after(path, f"UPDATE commits SET body = {value} WHERE {of(RUN)}") or 0) < 5

@@ -8,12 +8,13 @@ import pytest
 
 from stepwell import Executor, RunError, WorkflowContext, WorkflowRunState, handler, response_handler
 from stepwell.graph.graph import Graph
-from stepwell.kernel import ReceivedResponse, apply, events, fork, intake, merge, request_events
+from stepwell.kernel import CommitDecision, apply, events, fork, intake, merge, request_events
 from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.commit import Stamp
 from stepwell.model.message import Delivery, Outcome, Plan, RoutedMessage
 from stepwell.model.payload import pack_copy
 from stepwell.model.request import Request
+from stepwell.model.signal import ReceivedResponse
 
 AT = Stamp("id", "2026-01-01T00:00:00+00:00")
 HEADER = RunHeader("r", "w", {}, "")
@@ -41,9 +42,14 @@ def waiting(*ids: str, **more: Any) -> Checkpoint:
     return Checkpoint(HEADER, stamp=AT, previous_id=None, status=status, requests=requests, **given)
 
 
+def deliveries_after(decision: CommitDecision) -> tuple[Delivery, ...]:
+    assert decision.next is not None
+    return decision.next.deliveries
+
+
 def test_an_answer_goes_to_whoever_asked_with_the_question_and_closes_it() -> None:
     merged = intake(GRAPH, waiting("q", "p"), [ReceivedResponse("q", pack_copy(True, "$"))], AT)
-    (delivery,) = merged.next.deliveries
+    (delivery,) = deliveries_after(merged)
     assert (delivery.id, delivery.executor, delivery.payload.open()) == ("5.0", "asker", True)
     assert delivery.reply is not None
     assert (delivery.reply.request_id, delivery.reply.question.open()) == ("q", "q?")
@@ -56,20 +62,20 @@ def test_an_answer_goes_to_whoever_asked_with_the_question_and_closes_it() -> No
 
 def test_an_answer_to_a_question_that_went_away_changes_nothing_but_is_taken_from_the_mail() -> None:
     merged = intake(GRAPH, waiting("p"), [ReceivedResponse("gone", pack_copy(True, "$"))], AT)
-    assert merged.next.deliveries == ()
+    assert deliveries_after(merged) == ()
     assert merged.commit.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 
 
 def test_two_answers_to_one_question_are_one() -> None:
     answers = [ReceivedResponse("q", pack_copy(True, "$")), ReceivedResponse("q", pack_copy(False, "$"))]
     merged = intake(GRAPH, waiting("q"), answers, AT)
-    assert [delivery.payload.open() for delivery in merged.next.deliveries] == [True]
+    assert [delivery.payload.open() for delivery in deliveries_after(merged)] == [True]
 
 
 def test_an_answer_goes_beside_what_is_already_on_its_way() -> None:
     before = waiting("q", messages=(RoutedMessage("4.0.0", "asker", pack_copy(1, "$"), takers=("asker",)),))
     merged = intake(GRAPH, before, [ReceivedResponse("q", pack_copy(True, "$"))], AT)
-    assert [(d.payload.open(), d.sources) for d in merged.next.deliveries] == [(1, ("asker",)), (True, ())]
+    assert [(d.payload.open(), d.sources) for d in deliveries_after(merged)] == [(1, ("asker",)), (True, ())]
 
 
 def test_a_question_asked_in_a_superstep_is_told_and_stays_open() -> None:

@@ -110,7 +110,7 @@ ENGINE = (
 MAIL = (
     Bug(
         "mail is not consumed",
-        "storage/archive.py",
+        "storage/store_archive.py",
         "            drop_log_through,\n            consumed,\n",
         "            drop_log_through,\n            (),\n",
         ("engine/test_requests.py", HANDLES),
@@ -118,8 +118,8 @@ MAIL = (
     Bug(
         "the second answer wins",
         "stores/memory/store.py",
-        "            if key in signals.used:\n                return False\n",
-        "            signals.used.discard(key)\n",
+        "            if key in run.used_keys:\n                return False\n",
+        "            run.used_keys.discard(key)\n",
         (RULES,),
     ),
     Bug(
@@ -214,21 +214,21 @@ RUNS = (
     ),
     Bug(
         "a run that keeps only its latest keeps all",
-        "storage/archive.py",
-        "        return self._chain.unneeded_below(after.number, self.needed)\n",
-        "        return None\n",
+        "storage/store_archive.py",
+        "self._chain.unneeded_below(after.number, self.needed) if snapshot and latest_only else None",
+        "None",
         ("engine/test_retention.py",),
     ),
     Bug(
         "what is superseded stays when a run rests",
-        "storage/archive.py",
+        "storage/store_archive.py",
         "        rests = latest_only and is_at_rest(after)",
         "        rests = False",
         ("engine/test_latest_only.py",),
     ),
     Bug(
         "a record with outputs keeps the state, too",
-        "storage/archive.py",
+        "storage/store_archive.py",
         "            reduced=self._chain.outputs_below(below),\n",
         "",
         ("engine/test_latest_only.py",),
@@ -249,7 +249,7 @@ RUNS = (
     ),
     Bug(
         "the numbers of claims are not looked at",
-        "storage/archive.py",
+        "storage/store_archive.py",
         "            fence=self._fences.get(after.run_id),\n",
         "            fence=None,\n",
         ("engine/test_fences.py",),
@@ -260,15 +260,52 @@ STORES = (
     Bug(
         "in memory, a commit is taken wherever the run is",
         "stores/memory/store.py",
-        "            if entry.number != latest + 1:\n",
+        "            check_follows(entry, run.latest)\n",
+        "",
+        (RULES,),
+    ),
+    Bug(
+        "in memory, the last commit of a drive does not end its lease",
+        "stores/memory/store.py",
+        "            if effects.release and run.fence == effects.fence:\n",
         "            if False:\n",
         (RULES,),
     ),
     Bug(
+        "in memory, a look at leases extends them",
+        "stores/memory/store.py",
+        "if seconds is not None and run.lease is not None and run.fence == fences[run_id]:\n"
+        "                    run.lease = Lease(run.lease.owner, run.lease.owner.clock() + seconds)\n",
+        "if run.lease is not None and run.fence == fences[run_id]:\n"
+        "                    run.lease = Lease(run.lease.owner, run.lease.owner.clock() + (seconds or 600))\n",
+        (RULES,),
+    ),
+    Bug(
+        "a rewrite removes what others are based on",
+        "storage/rewrite_plan.py",
+        "        if after is not None and not after.is_snapshot and number + 1 not in going | changed:\n",
+        "        if False:\n",
+        (RULES,),
+    ),
+    Bug(
+        "the newest record is removed without a word about what is open then",
+        "storage/rewrite_plan.py",
+        "    if newest in going and effects is None:\n",
+        "    if False:\n",
+        (RULES,),
+    ),
+    Bug(
+        "a page of checkpoints is lost with the one it starts from",
+        "storage/filters.py",
+        "            ordered = ordered[: bisect_left(ordered, self._sort_key(before), key=self._sort_key)]\n",
+        "            ordered = ordered[: ordered.index(before)] if before in ordered else []\n",
+        (RULES,),
+    ),
+    Bug(
         "in SQLite, a commit is taken wherever the run is",
-        "stores/sqlite/store.py",
-        "            if entry.number != run.latest + 1:\n",
-        "            if False:\n",
+        "stores/sqlite/records.py",
+        "    check_follows(entry, run.latest)\n",
+        "",
         (RULES,),
     ),
     Bug(
@@ -295,7 +332,7 @@ STORES = (
     Bug(
         "sums are not looked at",
         "storage/checksums.py",
-        "    if text != add_checksum(plain, place):\n",
+        "    if text != add_checksum(plain, address):\n",
         "    if False:\n",
         ("storage/test_guard.py",),
     ),
@@ -309,8 +346,8 @@ STORES = (
     Bug(
         "a change is stored against the wrong end",
         "storage/deltas.py",
-        "    tail = _common_suffix(before, after, min(len(before), len(after)) - start)\n",
-        "    tail = _common_suffix(before, after, min(len(before), len(after)))\n",
+        "    tail = _count_common(before, after, min(len(before), len(after)) - start, from_end=True)\n",
+        "    tail = _count_common(before, after, min(len(before), len(after)), from_end=True)\n",
         ("storage/test_edits.py",),
     ),
     Bug(
@@ -323,7 +360,7 @@ STORES = (
     Bug(
         "the order of keys in a large list is not compared",
         "model/payload.py",
-        "            and all(map(is_, keys, self._parts[1]))  # the order of keys is part of a value\n",
+        "            and all(map(is_, _keys(items), keys))  # the order of keys is part of a value\n",
         "",
         ("properties/test_large_value_properties.py",),
     ),
@@ -360,7 +397,7 @@ CHANGES = (
     ),
     Bug(
         "a migrated run keeps the version it had",
-        "storage/archive.py",
+        "storage/store_archive.py",
         "        snapshot = commit.number == 0 or new_header or rests or self._chain.wants_snapshot(after)\n",
         "        snapshot = commit.number == 0 or rests or self._chain.wants_snapshot(after)\n",
         ("engine/test_code_changes.py",),
@@ -474,6 +511,20 @@ EDGES = (
         ("codec/test_codec_cycles.py",),
     ),
     Bug(
+        "a field of a response that nobody asked for is overlooked",
+        "cli/forms/validation.py",
+        '{"additionalProperties": False} if closed(schema) else {}',
+        "{}",
+        ("surfaces/cli/test_responding.py",),
+    ),
+    Bug(
+        "a duplicate key of a definition is overlooked",
+        "declarative/files/source_lines.py",
+        "if isinstance(key, str) and key not in mapping:",
+        "if isinstance(key, str):",
+        ("declarative/test_hostile_files.py",),
+    ),
+    Bug(
         "the line of bad UTF-8 is not counted from the first byte",
         "declarative/files/source_lines.py",
         'error.object.count(b"\\n", 0, error.start)',
@@ -490,7 +541,7 @@ EDGES = (
     Bug(
         "connections of a store that nobody closed stay open",
         "stores/sqlite/access.py",
-        "    for_reading.retire()\n",
+        "        self._for_reading.close()\n",
         "",
         ("stores/test_left_open.py",),
     ),

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from stepwell.codec import encoded
 from stepwell.codec.codec import Codec
 from stepwell.graph.graph import Graph
 from stepwell.kernel import apply, begin, merge, restore
@@ -21,11 +22,10 @@ from stepwell.model.message import Delivery, Outcome, Plan
 from stepwell.model.state import StateView
 from stepwell.storage import deltas as edits
 from stepwell.storage import snapshot_chain as chain
-from stepwell.storage.archive import StoreArchive
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.json_text import json_of
-from stepwell.storage.wire import format as wire
+from stepwell.storage.store_archive import StoreArchive
 from stepwell.stores.memory.store import MemoryStore
 from tests.properties.edits import EXECUTORS, Edit, Step, first_steps, steps
 
@@ -36,7 +36,7 @@ GRAPH = Graph("a", {}, ())
 
 @dataclass(frozen=True)
 class Terms:
-    """When a frame is written, and from which size on a value is stored as what changed in it."""
+    """When a snapshot is written, and from which size on a value is packed and stored as what changed in it."""
 
     every: int
     waste: float
@@ -50,7 +50,7 @@ class Terms:
             (chain, "_WASTE", self.waste),
             (chain, "_RECORD", self.record),
             (edits, "WORTH_IT", self.worth_it),
-            (wire, "WORTH_IT", self.worth_it),
+            (encoded, "LARGE", self.worth_it),
         ):
             stack.enter_context(patch.object(place, name, value))
         return stack

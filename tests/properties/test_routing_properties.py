@@ -18,7 +18,7 @@ from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.commit import Stamp
 from stepwell.model.message import Outcome, Plan, RoutedMessage, Sent
 from stepwell.model.payload import pack_copy
-from stepwell.storage.archive import StoreArchive
+from stepwell.storage.store_archive import StoreArchive
 from stepwell.stores.memory.store import MemoryStore
 from tests.properties.webs import NAMES, Model, Sending, Way, Web, webs
 
@@ -61,6 +61,7 @@ class Journey:
         merged = merge(self.graph, self.at, made, outcomes, routes, pack_copy, stamp(self.at.number + 1))
         before, self.at = self.at, apply(self.header, self.at, merged.commit)
         self.warnings += merged.commit.warnings
+        assert merged.next is not None
         assert seen(merged.next) == seen(self.plan()), "what follows a commit is what is planned from its checkpoint"
         await self.archive.commit(merged.commit, self.at, before=before)
 

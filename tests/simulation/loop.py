@@ -181,8 +181,7 @@ class _Renewer(claims._Renewer):
 
     def look(self) -> None:
         going = [claim for claim in self._in_order if not claim.archive.where.inner.is_gone]
-        claims._look_for_signals(going)
-        claims._renew(going)
+        claims._renew(going, going)
 
 
 class WorldClock(FakeClock):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -26,7 +26,8 @@ from stepwell import (
     response_handler,
 )
 from stepwell.storage.checksums import add_checksum, verify_checksum
-from stepwell.storage.stored_values import SignalRow
+from stepwell.storage.integrity import VerifiedStore
+from stepwell.storage.stored_values import Record, SignalRow
 from stepwell.testing.store_rules.samples import logged
 
 KEYS = {"spring": bytes(range(16)), "summer": bytes(range(32))}
@@ -76,12 +77,9 @@ async def test_records_that_changed_places_are_named(tmp_path: Path, name: str) 
     storage = SQLiteCheckpointStorage(tmp_path / "runs.db", seal=seal)
     for run_id in ("a", "b"):
         await build(storage).run(run_id, run_id=run_id)
-    await storage.close()
-    database = sqlite3.connect(tmp_path / "runs.db")
-    (theirs,) = database.execute("SELECT body FROM commits WHERE run_id = 'b' AND number = 1").fetchone()
-    database.execute("UPDATE commits SET body = ? WHERE run_id = 'a' AND number = 1", (theirs,))
-    database.commit()
-    database.close()
+    store = cast(VerifiedStore, storage._store).inner
+    (mine,), (theirs,) = [await store.history(run_id, after=0, upto=1) for run_id in ("a", "b")]
+    await store.rewrite("a", replace=[Record(mine.entry, theirs.body)])
     with pytest.raises(CheckpointCorrupt, match="of run 'a'"):
         await build(storage).run(run_id="a")
     assert (await build(storage).run(run_id="b", responses={"may I": True})).get_outputs() == ["the secret of b: True"]

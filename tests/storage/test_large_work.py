@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stepwell import InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
-from stepwell.storage import archive, integrity
+from stepwell.storage import integrity, store_archive
 from stepwell.storage.checksums import add_checksum
 from stepwell.storage.large_work import LARGE_WORK
 from stepwell.storage.record import build_record
@@ -29,7 +29,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bool]]:
 
         return call
 
-    monkeypatch.setattr(archive, "build_record", noting("built", build_record))
+    monkeypatch.setattr(store_archive, "build_record", noting("built", build_record))
     monkeypatch.setattr(integrity, "add_checksum", noting("summed", add_checksum))
     return seen
 
@@ -68,7 +68,7 @@ async def test_a_commit_that_is_cancelled_while_it_is_built_is_stored(monkeypatc
             assert go_on.wait(10)
         return build_record(*args, **kwargs)
 
-    monkeypatch.setattr(archive, "build_record", slow)
+    monkeypatch.setattr(store_archive, "build_record", slow)
     storage, calls = InMemoryCheckpointStorage(), list[int]()
     task = asyncio.create_task(run(LARGE_WORK, calls, storage))
     await building.wait()

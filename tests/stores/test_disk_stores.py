@@ -14,7 +14,7 @@ import pytest
 from stepwell.storage.port import Store
 from stepwell.stores.files.store import FileStore
 from stepwell.stores.sqlite.store import SQLiteStore
-from stepwell.testing.store_rules.samples import names
+from stepwell.testing.store_rules.samples import names, signals_of
 
 pytestmark = pytest.mark.process
 
@@ -89,7 +89,7 @@ def test_of_processes_that_post_the_same_keys_at_once_one_is_told_it_was_first(k
     async def left() -> list[tuple[str, bytes]]:
         store = STORES[kind](tmp_path)
         try:
-            return await store.pending_signals("r")
+            return await signals_of(store, "r")
         finally:
             await store.close()
 

@@ -119,10 +119,11 @@ async def test_what_a_collected_store_still_reads_is_read_and_closed(
 ) -> None:
     store = SQLiteStore(tmp_path / "runs.db")
     await fill(store, "r", 3)
-    readings = [store._db._start_reading(lambda db: db.execute("SELECT 3").fetchone()) for _ in range(50)]
+    readings = [asyncio.ensure_future(store._db.read(lambda db: db.execute("SELECT 3").fetchone())) for _ in range(50)]
+    await asyncio.sleep(0)  # each has begun
     del store
     gc.collect()
-    assert [await asyncio.wrap_future(one) for one in readings] == [(3,)] * 50
+    assert await asyncio.gather(*readings) == [(3,)] * 50
     await wait_until_closed(lambda: all(map(is_closed, on_sqlite)))
 
 

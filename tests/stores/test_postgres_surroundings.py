@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from stepwell.storage.lease import this_process
 from stepwell.storage.stored_values import NO_EFFECTS
 from stepwell.stores.postgres import errors as postgres_errors
 from stepwell.stores.postgres.connection import Connection
-from stepwell.stores.postgres.pool import ConnectionPool
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.stores.postgres.tables import FORMAT
 from stepwell.testing.store_rules.samples import ODD_IDS, fill, head, numbers, record, signals_of

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from click.testing import Result
 from psycopg.conninfo import conninfo_to_dict
 
+from stepwell.storage.stored_values import Record
 from tests.support.operating_runs import Order, asking, counting
-from tests.support.postgres_server import ask, dsn
+from tests.support.postgres_server import dsn
 
 Say = Callable[..., Result]
 
@@ -60,16 +59,17 @@ def schema_of(place: Place) -> str:
     return place.address.rpartition("schema=")[2]
 
 
-def damage(place: Place, folder: Path, number: int) -> None:
-    """This record of `count-1` is not what was written any more."""
-    change = f"SET body = replace(body, 'count', 'cuont') WHERE run_id = 'count-1' AND number = {number}"
-    if place.address == "runs":
-        (record,) = (folder / "runs" / "counting" / "count-1").glob(f"{number:06}-*.json")
-        record.write_text(record.read_text().replace('"sum": "', '"sum": "0', 1))
-    elif place.address.startswith("sqlite"):
-        db = sqlite3.connect(folder / "runs.db")
-        db.execute(f"UPDATE commits {change}")
-        db.commit()
-        db.close()
-    else:
-        ask(f'UPDATE "{schema_of(place)}".commits {change} RETURNING 1')
+def damage(place: Place, run_id: str, number: int | None = None) -> None:
+    """This record of a run, or each of its records, is not what was written any more."""
+
+    async def change() -> None:
+        store = place.storage._store.inner
+        first, last = (-1, None) if number is None else (number - 1, number)
+        records = await store.history(run_id, after=first, upto=last)
+        # Every body says what kind of commit it is.
+        damaged = [Record(record.entry, record.body.replace(b'"kind":"', b'"kind":"x')) for record in records]
+        assert damaged != records
+        await store.rewrite(run_id, replace=damaged)
+        await place.storage.close()
+
+    asyncio.run(change())

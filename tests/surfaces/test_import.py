@@ -13,7 +13,7 @@ import stepwell
 
 pytestmark = pytest.mark.process
 
-OPTIONAL = ("opentelemetry", "pydantic", "psycopg", "click", "rich")
+OPTIONAL = ("opentelemetry", "pydantic", "psycopg", "click", "rich", "jsonschema_rs")
 EVERYTHING = "from stepwell import *"
 SLOW = ("asyncio", "dataclasses", "inspect", "logging", "msgspec", "pathlib", "sqlite3")
 SAY_WHAT_IS_LOADED = "\nimport sys; print(*{name.partition('.')[0] for name in sys.modules})"

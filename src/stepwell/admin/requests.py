@@ -8,16 +8,15 @@ from typing import Any
 
 import msgspec
 
-from stepwell.admin.lookup import NotFound, entry_of, find_run
+from stepwell.admin.diffs.documents import plain_value
+from stepwell.admin.lookup import NotFound, find_run, load_checkpoint
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine.responses import check_no_caller
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedJson, ReceivedResponse
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.checked_reads import decode_stored
-from stepwell.storage.json_text import json_of
 from stepwell.storage.pending_requests import PendingRequest
 from stepwell.storage.signals import find_signalled, is_of_epoch
 from stepwell.storage.store_archive import StoreArchive
@@ -42,6 +41,7 @@ class OpenRequest:
     asked_at: str
     deadline: str | None
     answered: bool  # an answer has been sent, and the next drive of the run will apply it
+    _epoch: int = field(repr=False, compare=False)  # of the run, which a response is sent with
 
 
 async def open_requests(storage: BuiltInStorage, run: str) -> list[OpenRequest]:
@@ -52,14 +52,29 @@ async def open_requests(storage: BuiltInStorage, run: str) -> list[OpenRequest]:
     Raises NotFound or Ambiguous for the run, and RunError for the run of a sub-workflow: its caller
     asks its questions.
     """
-    info = await find_run(storage, run)
+    head = await load_head(storage, run)
     archive = StoreArchive(storage._store, DEFAULT_CODEC)
-    head = await archive.head(info.run_id)
+    # An answer of an earlier epoch was given before the run was moved back, and will not be
+    # applied.
+    answered = {
+        signal.request_id
+        for key, signal in (await archive.pending_signals(head.run_id) if head.requests else {}).items()
+        if isinstance(signal, ReceivedResponse | ReceivedJson) and is_of_epoch(key, head.header.epoch)
+    }
+    return [_make_question(head, request, answered=request.id in answered) for request in head.requests.values()]
+
+
+async def load_head(storage: BuiltInStorage, run: str) -> Checkpoint:
+    """Return the newest checkpoint of a run that asks its own questions. Raises as `open_requests` does."""
+    info = await find_run(storage, run)
+    head = await StoreArchive(storage._store, DEFAULT_CODEC).head(info.run_id)
     if head is None:
         raise NotFound(f"run {info.run_id!r} was deleted meanwhile")
-    check_no_caller(head)
-    answered = await _find_answers(archive, head) if head.requests else set()
-    return [_make_question(head.run_id, request, answered=request.id in answered) for request in head.requests.values()]
+    if head.header.caller is not None:
+        from stepwell.engine.responses import check_no_caller  # lazy: 5 ms, and few runs have a caller
+
+        check_no_caller(head)
+    return head
 
 
 async def load_requests(storage: BuiltInStorage, place: CheckpointInfo) -> list[OpenRequest]:
@@ -67,9 +82,8 @@ async def load_requests(storage: BuiltInStorage, place: CheckpointInfo) -> list[
 
     None counts as answered, as a fork could answer them all.
     """
-    entry = await entry_of(storage._store, place)
-    checkpoint, _ = await StoreArchive(storage._store, DEFAULT_CODEC).at(entry)
-    return [_make_question(checkpoint.run_id, request, answered=False) for request in checkpoint.requests.values()]
+    checkpoint, _ = await load_checkpoint(storage._store, place)
+    return [_make_question(checkpoint, request, answered=False) for request in checkpoint.requests.values()]
 
 
 async def find_pending_answers(storage: BuiltInStorage, requests: Sequence[PendingRequest]) -> set[tuple[str, str]]:
@@ -85,27 +99,18 @@ async def find_pending_answers(storage: BuiltInStorage, requests: Sequence[Pendi
     return {(question.run_id, question.request_id) for question in questions if question.answered}
 
 
-async def _find_answers(archive: StoreArchive, head: Checkpoint) -> set[str]:
-    # An answer of an earlier epoch was given before the run was moved back, and will not be
-    # applied.
-    return {
-        signal.request_id
-        for key, signal in (await archive.pending_signals(head.run_id)).items()
-        if isinstance(signal, ReceivedResponse | ReceivedJson) and is_of_epoch(key, head.header.epoch)
-    }
-
-
-def _make_question(run_id: str, request: Request, *, answered: bool) -> OpenRequest:
-    what = f"the schema of the question {request.id!r} of run {run_id!r}"
+def _make_question(checkpoint: Checkpoint, request: Request, *, answered: bool) -> OpenRequest:
+    what = f"the schema of the question {request.id!r} of run {checkpoint.run_id!r}"
     return OpenRequest(
-        run_id,
+        checkpoint.run_id,
         request.id,
         executor=request.executor,
-        data=msgspec.json.decode(json_of(request.payload)),
+        data=plain_value(request.payload),
         request_type=request.request_type,
         response_type=request.response_type,
         response_schema=decode_stored(_read_schema, request.schema.encode(), what),
         asked_at=request.at,
         deadline=request.deadline,
         answered=answered,
+        _epoch=checkpoint.header.epoch,
     )

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
-from stepwell.admin.lookup import NotFound, find_run
+from stepwell.admin.requests import OpenRequest, load_head
 from stepwell.admin.state_edits import check_plain
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine.responses import check_no_caller, has_passed
 from stepwell.errors import RequestExpired, UnknownRequest
 from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedJson
+from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.signals import plain_key
@@ -32,13 +33,20 @@ async def respond(storage: BuiltInStorage, run: str, request_id: str, value: Any
     Raises NotFound or Ambiguous for the run, UnknownRequest or RequestExpired for the request,
     RunError for the run of a sub-workflow, and EditRefused for a value that is not JSON.
     """
-    info = await find_run(storage, run)
-    archive = StoreArchive(storage._store, DEFAULT_CODEC)
-    head = await archive.head(info.run_id)
-    if head is None:
-        raise NotFound(f"run {info.run_id!r} was deleted meanwhile")
-    check_no_caller(head)
-    await send_answers(archive, head.header, encode_answers(head, {request_id: value}))
+    head = await load_head(storage, run)
+    answers = encode_answers(head, {request_id: value})
+    await send_answers(StoreArchive(storage._store, DEFAULT_CODEC), head.header, answers)
+
+
+async def send_response(storage: BuiltInStorage, question: OpenRequest, value: Any) -> None:
+    """Send an answer to a request as it was read; the run is not read again.
+
+    If the request was closed since, the answer is never applied. Raises RequestExpired, and
+    EditRefused for a value that is not JSON.
+    """
+    answer = _encode_answer(question.run_id, question.request_id, question.deadline, value)
+    key = plain_key(question._epoch, question.request_id, question.asked_at, new_run_id())
+    await StoreArchive(storage._store, DEFAULT_CODEC).send(question.run_id, key, answer)
 
 
 def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list[tuple[Request, ReceivedJson]]:
@@ -46,35 +54,31 @@ def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list
 
     Raises as `respond` does, before anything is changed.
     """
-    return [(_find_request(checkpoint, id), _encode_answer(id, value)) for id, value in responses.items()]
+    answers = []
+    for id, value in responses.items():
+        request = checkpoint.requests.get(id)
+        if request is None:
+            open_ids = ", ".join(map(repr, checkpoint.requests)) or "none"
+            raise UnknownRequest(
+                f"run {checkpoint.run_id!r} has no open request {id!r} at commit {checkpoint.number}; "
+                f"open requests: {open_ids}",
+                run_id=checkpoint.run_id,
+                request_id=id,
+            )
+        answers.append((request, _encode_answer(checkpoint.run_id, id, request.deadline, value)))
+    return answers
 
 
 async def send_answers(archive: StoreArchive, header: RunHeader, answers: list[tuple[Request, ReceivedJson]]) -> None:
     for request, answer in answers:
         # Each answer has its own key. With one key per request, an answer of the wrong type would
         # be the first signal and would keep every later answer out.
-        await archive.send(header.run_id, plain_key(header.epoch, request, new_run_id()), answer)
+        await archive.send(header.run_id, plain_key(header.epoch, request.id, request.at, new_run_id()), answer)
 
 
-def _find_request(checkpoint: Checkpoint, id: str) -> Request:
-    request = checkpoint.requests.get(id)
-    if request is None:
-        open_ids = ", ".join(map(repr, checkpoint.requests)) or "none"
-        raise UnknownRequest(
-            f"run {checkpoint.run_id!r} has no open request {id!r} at commit {checkpoint.number}; "
-            f"open requests: {open_ids}",
-            run_id=checkpoint.run_id,
-            request_id=id,
-        )
-    if has_passed(request.deadline):
-        raise RequestExpired(
-            f"request {id!r} has expired: its deadline was {request.deadline}",
-            run_id=checkpoint.run_id,
-            request_id=id,
-        )
-    return request
-
-
-def _encode_answer(id: str, value: Any) -> ReceivedJson:
-    check_plain(value, f"the answer to {id!r}")
-    return ReceivedJson(id, msgspec.json.encode(value))
+def _encode_answer(run_id: str, request_id: str, deadline: str | None, value: Any) -> ReceivedJson:
+    if deadline is not None and clock.until(deadline) <= timedelta(0):
+        problem = f"request {request_id!r} has expired: its deadline was {deadline}"
+        raise RequestExpired(problem, run_id=run_id, request_id=request_id)
+    check_plain(value, f"the answer to {request_id!r}")
+    return ReceivedJson(request_id, msgspec.json.encode(value))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from stepwell.agents.messages import AgentExecutorResponse, AgentResponse, Message, conversation_key
-from stepwell.engine.handler_context import HandlerContext
+from stepwell.engine.internal_context import internal
 from stepwell.graph.context import WorkflowContext
 
 AgentContext = WorkflowContext[AgentExecutorResponse, AgentResponse]
@@ -24,8 +24,7 @@ def conversation_of(executor_id: str, ctx: WorkflowContext[Any, Any]) -> list[Me
 
 def length_of(executor_id: str, ctx: WorkflowContext[Any, Any]) -> int:
     """Count the messages of an agent's conversation without decoding them."""
-    assert isinstance(ctx, HandlerContext)
-    return ctx.state_length(conversation_key(executor_id))
+    return internal(ctx).state_length(conversation_key(executor_id))
 
 
 def hear(executor_id: str, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> None:
@@ -62,7 +61,6 @@ def _append(executor_id: str, messages: Sequence[Message], ctx: WorkflowContext[
 async def send_on(response: AgentExecutorResponse, ctx: AgentContext) -> None:
     """Yield an agent's answer as an output, and send it to the executors after the agent, if any."""
     await ctx.yield_output(response.agent_response)
-    assert isinstance(ctx, HandlerContext)
     # An agent at the end of a graph has no edge, and sending without one would fail the run.
-    if any(response.executor_id in edge.sources for edge in ctx.scope.graph.edges):
+    if any(response.executor_id in edge.sources for edge in internal(ctx).scope.graph.edges):
         await ctx.send_message(response)

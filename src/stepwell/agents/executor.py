@@ -43,8 +43,7 @@ from stepwell.agents.requests import (
 )
 from stepwell.agents.turn import Turn, give_way
 from stepwell.agents.turn_input import AgentRules, Past, TurnInput, tool_names
-from stepwell.engine.handler_context import HandlerContext
-from stepwell.graph.context import WorkflowContext
+from stepwell.engine.internal_context import internal
 from stepwell.graph.executor import Executor
 from stepwell.graph.handler import handler, response_handler
 from stepwell.graph.retry import RetryPolicy
@@ -213,7 +212,7 @@ class AgentExecutor(Executor):
             ctx.set_state(self._key("turn"), replace(waiting, again=True))
             return
         usage = ctx.get_state(usage_key(self.id), Usage())
-        await self._take(OpenTurn(_handler_context(ctx).delivery.id, length_of(self.id, ctx), usage, {}), ctx)
+        await self._take(OpenTurn(internal(ctx).delivery.id, length_of(self.id, ctx), usage, {}), ctx)
 
     def _is_turn_approval(self, ctx: _Context) -> bool:
         """Say whether the turn requested this approval, not the agent's library, which checks it itself."""
@@ -251,7 +250,7 @@ class AgentExecutor(Executor):
             # A follow-up turn in the same handler call has a "+" more in its id (see _finish).
             prefix="+" * open_turn.id.count("+"),
         )
-        turn = Turn(_handler_context(ctx), turn_input, self.rules, self._past(open_turn, progress, ctx))
+        turn = Turn(internal(ctx), turn_input, self.rules, self._past(open_turn, progress, ctx))
         answer: Answer | None = None
         try:
             await give_way()
@@ -298,9 +297,7 @@ class AgentExecutor(Executor):
 
     def _others(self, what: str, ctx: _Context) -> list[Any]:
         """Return what the other agents of the run keep under that name."""
-        keys = [
-            key for key in _handler_context(ctx).state_keys() if key.startswith("agents/") and key.endswith(f"/{what}")
-        ]
+        keys = [key for key in internal(ctx).state_keys() if key.startswith("agents/") and key.endswith(f"/{what}")]
         return [ctx.get_state(key) for key in keys if key != self._key(what)]
 
     async def _wait(self, open_turn: OpenTurn, turn: Turn, ctx: _Context) -> None:
@@ -346,11 +343,6 @@ class AgentExecutor(Executor):
     def _key(self, what: str) -> str:
         # These names are part of stored runs: "stand" holds the AgentProgress, "turn" the OpenTurn.
         return f"agents/{self.id}/{what}"
-
-
-def _handler_context(ctx: WorkflowContext[Any, Any]) -> HandlerContext:
-    assert isinstance(ctx, HandlerContext)
-    return ctx
 
 
 def _is_being_stopped() -> bool:

@@ -32,7 +32,7 @@ from stepwell.agents.requests import (
 from stepwell.agents.tool_call_context import _CURRENT, CurrentToolCall
 from stepwell.agents.turn_input import AgentRules, Past, TurnInput
 from stepwell.agents.turn_places import TurnPlaces
-from stepwell.engine.handler_context import HandlerContext
+from stepwell.engine.internal_context import InternalContext
 from stepwell.errors import RunError
 from stepwell.model.event import WorkflowEvent
 from stepwell.storage.ids import idempotency_key
@@ -69,7 +69,7 @@ async def give_way() -> None:
 class Turn:
     """One turn of an agent: its input, and the calls it makes."""
 
-    def __init__(self, ctx: HandlerContext, turn_input: TurnInput, rules: AgentRules, past: Past) -> None:
+    def __init__(self, ctx: InternalContext, turn_input: TurnInput, rules: AgentRules, past: Past) -> None:
         self._ctx, self._input, self._rules, self._past = ctx, turn_input, rules, past
         self._places = TurnPlaces(ctx.steps)
         self._requests: dict[str, TurnRequest] = {}

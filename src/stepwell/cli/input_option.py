@@ -1,10 +1,8 @@
-"""Parse `--input` (text, a file or stdin) into the message that the start executor accepts."""
+"""Parse `--input` into the message that the start executor accepts."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +10,9 @@ import msgspec
 
 import stepwell
 from stepwell.cli.failures import USAGE, CommandFailed
+from stepwell.cli.input_text import GIVE_INPUT
 from stepwell.errors import CodecError
 from stepwell.graph.type_matching import describe, flatten
-from stepwell.model.valid_text import is_text
 from stepwell.storage.response_types import NotOfType, answer_as
 
 if TYPE_CHECKING:
@@ -22,31 +20,6 @@ if TYPE_CHECKING:
     from stepwell.declarative.instance import AgentWorkflowInstance
     from stepwell.storage.built_in_storage import BuiltInStorage
     from stepwell.workflows.workflow import Workflow
-
-_GIVE = "--input TEXT, --input @FILE, or --input @- for stdin"
-
-
-def read_input(argument: str) -> str:
-    """Return the argument itself, or what `@FILE` or `@-` (stdin) holds.
-
-    `@@` stands for a leading @.
-    """
-    if not is_text(argument):
-        raise CommandFailed("the input is not valid UTF-8", _GIVE, USAGE)
-    if not argument.startswith("@"):
-        return argument
-    if argument.startswith("@@"):
-        return argument[1:]
-    name = argument[1:]
-    try:
-        body = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise CommandFailed(f"cannot read the input from {name!r}: {reason}", _GIVE, USAGE) from None
-    try:
-        return body.decode("utf-8-sig")  # editors on Windows put a byte order mark first
-    except UnicodeDecodeError as error:
-        raise CommandFailed(f"the input in {name!r} is not valid UTF-8: {error}", code=USAGE) from None
 
 
 async def make_message(
@@ -77,7 +50,7 @@ def parse_message(text: str | None, types: Sequence[object], codec: Codec) -> An
     if text is None:
         if any(member in (NoneType, Any, object) for member in members):
             return None
-        raise CommandFailed(f"the workflow needs an input of type {wanted}", _GIVE, USAGE)
+        raise CommandFailed(f"the workflow needs an input of type {wanted}", GIVE_INPUT, USAGE)
     others = [member for member in members if member is not str]
     if not others:
         return text

@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import NoReturn
 
-MISSING = "stepwell: the command line needs click and rich\nhint: pip install 'stepwell[cli]'"
+MISSING = "stepwell: the command line needs click, jsonschema-rs and rich\nhint: pip install 'stepwell[cli]'"
 INTERRUPTED = 130  # a copy of the one in `failures`, which imports click
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 from stepwell.cli.failures import USAGE, CommandFailed
@@ -24,6 +23,8 @@ def find_project_setting(name: str) -> tuple[str, Path] | None:
 
 
 def _read_setting(project: Path, name: str) -> str | None:
+    import tomllib  # lazy: 1 ms, and few stores are used inside a project
+
     try:
         value: object = tomllib.loads(project.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -125,12 +125,7 @@ class Codec:
 
     def encode(self, value: object, what: str = "$") -> bytes:
         """Return the bytes of a value. Raises CodecError, with a path that starts at `what`."""
-        try:
-            return dump(self._close(value, 0))
-        except Refused as refused:
-            raise self._codec_error(refused, value, what) from refused.__cause__
-        except RecursionError:
-            raise self._codec_error(Refused(STACK_EXHAUSTED), value, what) from None
+        return self._write(value, what, dump)
 
     def decode(self, body: bytes, what: str = "$", *, is_checked: bool = False) -> Any:
         """Return the value of stored bytes. Raises CodecError, and nothing else.
@@ -183,14 +178,17 @@ class Codec:
 
     def digest(self, value: object, what: str = "$") -> str:
         """Return a fingerprint that is the same for equal values, in any order of dicts and sets."""
+        return hashlib.sha256(self._write(value, what, dump_canonical)).hexdigest()
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def _write(self, value: object, what: str, write: Callable[[Any], bytes]) -> bytes:
         try:
-            return hashlib.sha256(dump_canonical(self._close(value, 0))).hexdigest()
+            return write(self._close(value, 0))
         except Refused as refused:
             raise self._codec_error(refused, value, what) from refused.__cause__
         except RecursionError:
             raise self._codec_error(Refused(STACK_EXHAUSTED), value, what) from None
-
-    # --- writing ------------------------------------------------------------------------------------------------------
 
     def _close(self, value: Any, depth: int) -> Any:
         """Return the JSON tree of a value.

@@ -106,9 +106,6 @@ class Chunk(Encoded):
     def json(self) -> bytes:
         return b"[%b]" % self.text
 
-    def is_same(self, items: list[Any]) -> bool:
-        return self._template is not None and self._template.is_same(items)
-
 
 def is_large(payload: Payload | None) -> bool:
     """Return whether the next version of a value is worth a comparison with this one."""
@@ -139,8 +136,9 @@ def _pack_list(items: list[Any], before: Payload | None, codec: PayloadCodec, de
     for chunk in before.chunks if isinstance(before, ChunkedList) else ():
         if not isinstance(chunk, Chunk) or at + chunk.count > len(items):
             break
-        section = items[at : at + chunk.count]
-        chunks.append(chunk if chunk.is_same(section) else Chunk(section, codec, depth))
+        section, template = items[at : at + chunk.count], chunk._template
+        is_same = template is not None and template.is_same(section)
+        chunks.append(chunk if is_same else Chunk(section, codec, depth))
         at += chunk.count
     count = _FIRST_COUNT
     # What was appended joins the last chunk until that is large

@@ -57,7 +57,7 @@ _TABLE = {
     "storage.checkpoint": "WorkflowCheckpoint WorkflowMessage",
     "storage.due_runs": "DueRun",
     "storage.pending_requests": "PendingRequest",
-    "storage.port": "ListedRequest=Pending ListedRun=RunEntry RunMetadata",
+    "storage.stored_values": "ListedRequest=RequestEntry ListedRun=RunEntry RunMetadata",
     "storage.run_list": "RunInfo",
     "graph.subworkflow": "SubWorkflowRequest SubWorkflowRequestMessage SubWorkflowResponseMessage",
     "graph.retry": "RetryPolicy",

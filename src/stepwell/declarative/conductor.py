@@ -17,7 +17,7 @@ from stepwell.declarative.errors import LoopLimit, WorkflowTimeout
 from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow, NodeDone, NodesDecided, RunNode
 from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.schedule import Decision, Layer, NodeState, Scheduler, TooManyLoops, find_final_nodes
-from stepwell.engine.handler_context import HandlerContext
+from stepwell.engine.internal_context import internal
 from stepwell.errors import GraphChanged
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.executor import Executor
@@ -52,8 +52,7 @@ class RunValues(Mapping[str, Any]):
     """A view of the values of a run by key. Each is decoded only when it is read."""
 
     def __init__(self, ctx: WorkflowContext[Any, Any]) -> None:
-        assert isinstance(ctx, HandlerContext)
-        self._ctx = ctx
+        self._ctx = internal(ctx)
 
     def __getitem__(self, key: str) -> Any:
         if _VALUES + key not in self._ctx.state_keys():
@@ -178,12 +177,11 @@ class Conductor(Executor):
         self, decision: Decision, scheduler: Scheduler, ctx: WorkflowContext[Any, Any]
     ) -> tuple[int, tuple[Layer, ...]]:
         """Return the number of the layer that starts in this superstep, and those that ended."""
-        assert isinstance(ctx, HandlerContext)
         begun: WorkflowBegun = ctx.get_state("begun")
         # A delivery id is "place.index". The conductor may be called several times in one
         # superstep; what those calls start together is one layer, so the place tells whether to
         # open a new one.
-        place, now, states = ctx.delivery.id.partition(".")[0], begun, scheduler.states
+        place, now, states = internal(ctx).delivery.id.partition(".")[0], begun, scheduler.states
         if decision.start:
             if place != begun.place:
                 now = replace(now, layer=now.layer + 1, place=place, layers=(*now.layers, Layer(now.layer + 1, ())))

@@ -32,7 +32,7 @@ from stepwell.declarative.node_input import build_prompt
 from stepwell.declarative.node_output import parse_outputs
 from stepwell.declarative.schedule import NodeState, compute_progress, find_sources
 from stepwell.declarative.transcripts import Threads
-from stepwell.engine.handler_context import HandlerContext
+from stepwell.engine.internal_context import internal
 from stepwell.errors import DurabilityError, HandlerTimeout
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.handler import handler, response_handler
@@ -170,8 +170,8 @@ class NodeExecutor(AgentExecutor):
         name = f"failed {number}"
         failure: dict[str, Any] | None = None
         # A step that has a result returns it without calling the function.
-        if _handler_context(ctx).steps.has_result(name):
-            failure = await _handler_context(ctx).named_step(name, _never_called)
+        if internal(ctx).steps.has_result(name):
+            failure = await internal(ctx).named_step(name, _never_called)
         return failure
 
     async def _record_failure(self, number: int, error: Exception, ctx: AgentContext, *, final: bool = False) -> None:
@@ -181,7 +181,7 @@ class NodeExecutor(AgentExecutor):
         async def record() -> dict[str, Any]:
             return {"why": str(error), "answer": answer, "final": final}
 
-        await _handler_context(ctx).named_step(f"failed {number}", record)
+        await internal(ctx).named_step(f"failed {number}", record)
 
     def _ask_again(self, open_turn: OpenTurn, answer: str, why: str, ctx: AgentContext) -> OpenTurn:
         """Open another turn that tells the agent what was wrong with its answer."""
@@ -379,8 +379,3 @@ def _delay(retry: Retries | None, number: int) -> float:
         case "jittered":
             wait = retry.initial_delay * 2 ** (number - 1) * random.uniform(0.5, 1.5)
     return min(wait, retry.max_delay)
-
-
-def _handler_context(ctx: WorkflowContext[Any, Any]) -> HandlerContext:
-    assert isinstance(ctx, HandlerContext)
-    return ctx

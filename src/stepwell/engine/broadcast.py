@@ -11,7 +11,7 @@ from typing import Any
 
 from stepwell import kernel
 from stepwell.engine.failures import details_of
-from stepwell.engine.open_run import OpenedRun
+from stepwell.engine.open_run import FoundRun
 from stepwell.engine.watchers import EmittedEvents, Key, is_watched, key_of, publish
 from stepwell.errors import DurabilityError
 from stepwell.model.checkpoint import Checkpoint
@@ -81,7 +81,7 @@ class Broadcast:
         return [self.emit(type, at, details=details, state=WorkflowRunState.FAILED) for type in ("failed", "status")]
 
     async def emit_opening(
-        self, run: OpenedRun, at: Checkpoint, first: Commit | None, plan: Plan, answered: AbstractSet[str]
+        self, run: FoundRun, at: Checkpoint, first: Commit | None, plan: Plan, answered: AbstractSet[str]
     ) -> list[WorkflowEvent]:
         """Return the events before the first superstep: where the run is, its outputs so far and its open requests.
 
@@ -107,7 +107,7 @@ class Broadcast:
             events.append(self.emit("status", at, commit=at.number, replayed=True))
         return events
 
-    async def _replay_outputs(self, run: OpenedRun, at: Checkpoint) -> list[WorkflowEvent]:
+    async def _replay_outputs(self, run: FoundRun, at: Checkpoint) -> list[WorkflowEvent]:
         if run.first is CommitKind.INPUT:
             return []
         commits = await self._archive.output_commits(at)

@@ -25,7 +25,7 @@ from stepwell.engine.drive_options import DriveOptions, ExecutorSource
 from stepwell.engine.drive_scope import DriveScope, PrivateValues
 from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.failures import details_of
-from stepwell.engine.open_run import OpenedRun, make_first_commit, new_stamp, open_run, plan_first
+from stepwell.engine.open_run import FoundRun, make_first_commit, new_stamp, open_run, plan_first
 from stepwell.engine.responses import (
     check_no_caller,
     check_responses,
@@ -41,7 +41,7 @@ from stepwell.engine.superstep_log import is_far
 from stepwell.engine.telemetry import Observer, create_observer
 from stepwell.errors import DurabilityError, RunBusy
 from stepwell.graph.executor import Executor
-from stepwell.kernel import Decision
+from stepwell.kernel import CommitDecision
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
@@ -68,6 +68,7 @@ class Drive:
         self._archive: Archive = durability.archive_at(options.durability, options.archive)
         self._lease: lease_renewal.HeldLease | None = None
         self._lease_is_over = False  # a commit has ended it
+        self._key: watchers.Key | None = None  # under which those who watch the run find this drive
         self._broadcast = Broadcast(options.archive, options.streaming)
         # Signals that were read and not applied yet; None: they have to be read again.
         self._signals: Mapping[str, Signal] | None = None
@@ -197,7 +198,7 @@ class Drive:
 
     # ---------------------------------------------------------------- opening
 
-    async def _open(self) -> tuple[OpenedRun, DriveScope, Checkpoint, Commit | None]:
+    async def _open(self) -> tuple[FoundRun, DriveScope, Checkpoint, Commit | None]:
         options = self._options
         run = await open_run(self._definition, options.position, self._archive, self._acquire)
         if options.responses and options.caller is None and run.is_continued and run.at is not None:
@@ -210,7 +211,12 @@ class Drive:
         self.executors, self.run_id, self.at = self._executor_source.acquire(), run.run_id, run.at
         self._broadcast.set_run(run.run_id)
         executors = RunExecutors(
-            run.run_id, self.executors, self._archive.pack, are_live=self._executor_source.are_live
+            run.run_id,
+            self.executors,
+            self._archive.pack,
+            are_live=self._executor_source.are_live,
+            # A run that is not stored continues with its live executors, unless its caller repeats a failed call.
+            may_be_restored=self._archive.is_durable or options.caller is not None,
         )
         answers: Mapping[str, Payload] = {}
         # Checked before a fork is created for them.
@@ -227,6 +233,8 @@ class Drive:
 
     async def _acquire(self, run_id: str) -> StoredRun:
         """Acquire a run and read it. The lease of a run that was acquired before is released."""
+        if self._key is not None and self._key != watchers.key_of(self._archive, run_id):
+            await self._leave_run()
         await self._release_lease()
         owner = this_process(new_run_id())
         if not self._archive.is_durable:
@@ -236,10 +244,11 @@ class Drive:
             self._archive, run_id, owner, on_signal=self._on_signal, may_take_over=self._options.may_take_over
         )
         self._lease_is_over = False
-        watchers.register_drive(watchers.key_of(self._archive, run_id), self)
+        self._key = watchers.key_of(self._archive, run_id)
+        watchers.register_drive(self._key, self)
         return stored
 
-    def _observe(self, run: OpenedRun) -> None:
+    def _observe(self, run: FoundRun) -> None:
         name, before = self._definition.name, run.at
         began = None if before is None else before.header.trace
         self._observer = create_observer(name, run.run_id, began, resumed=before is not None)
@@ -262,7 +271,7 @@ class Drive:
         )
 
     async def _emit_opening(
-        self, run: OpenedRun, at: Checkpoint, first: Commit | None, plan: Plan
+        self, run: FoundRun, at: Checkpoint, first: Commit | None, plan: Plan
     ) -> list[WorkflowEvent]:
         answered = set[str]()
         if at.requests:
@@ -282,13 +291,13 @@ class Drive:
     def _judge(self, at: Checkpoint, signals: Mapping[str, Signal]) -> JudgedSignals:
         return judge_signals(self._definition.graph, at, signals, self._archive.pack)
 
-    async def _decide_cancel(self, at: Checkpoint) -> Decision | None:
+    async def _decide_cancel(self, at: Checkpoint) -> CommitDecision | None:
         """Decide to cancel the run if somebody asked for it: through this drive, or by a signal."""
         cancels = await self._find_cancels(at, self._signals)
         is_over = at.status in (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
         if not cancels and (not self._cancelled or is_over):
             return None
-        return Decision(kernel.cancel(at, _next_stamp(at)), None, consumed=cancels)
+        return CommitDecision(kernel.cancel(at, _next_stamp(at)), None, consumed=cancels)
 
     async def _find_cancels(self, at: Checkpoint, signals: Mapping[str, Signal] | None) -> tuple[str, ...]:
         """Return the keys of the signals that cancel the run now; None: read them first."""
@@ -298,8 +307,11 @@ class Drive:
         self._stale_cancels = cancels.stale
         return cancels.valid
 
-    async def _decide_intake(self, at: Checkpoint, plan: Plan) -> Decision | None:
+    async def _decide_intake(self, at: Checkpoint, plan: Plan) -> CommitDecision | None:
         """Decide on the signals that arrived since the last commit, and on requests that got no response in time."""
+        # The run rests, and somebody asked to cancel it: what was sent since is left for a resume.
+        if self._lease_is_over and self._cancelled:
+            return None
         # Those of the opening, if there were any; what is sent meanwhile is read after the next commit.
         signals, self._signals = self._signals or await self._archive.pending_signals(at.run_id), None
         judged = self._judge(at, signals)
@@ -314,9 +326,9 @@ class Drive:
 
     async def _judge_intake(
         self, at: Checkpoint, plan: Plan, signals: Mapping[str, Signal], judged: JudgedSignals
-    ) -> Decision | None:
+    ) -> CommitDecision | None:
         if cancels := await self._find_cancels(at, signals):
-            return Decision(kernel.cancel(at, _next_stamp(at)), None, consumed=cancels)
+            return CommitDecision(kernel.cancel(at, _next_stamp(at)), None, consumed=cancels)
         expired = None if plan.deliveries else expiry_error(at, find_overdue(at))
         # A resumed run that was cancelled while it waited: a commit says that it waits again.
         resumed = at.status is WorkflowRunState.CANCELLED and not plan.deliveries and expired is None
@@ -331,7 +343,7 @@ class Drive:
         # A failure is stored once and raised each time.
         if at.status is WorkflowRunState.FAILED:
             raise expired
-        return Decision(kernel.fail(at, (details_of(None, expired),), _next_stamp(at)), plan, expired)
+        return CommitDecision(kernel.fail(at, (details_of(None, expired),), _next_stamp(at)), plan, expired)
 
     async def _is_acquired_again(self, at: Checkpoint) -> bool:
         """Acquire a run that was released when it came to rest; False if another process was first and moves it."""
@@ -407,7 +419,7 @@ class Drive:
 
     # ---------------------------------------------------------------- committing
 
-    async def _commit_superstep(self, superstep: Superstep, decision: Decision, at: Checkpoint) -> Checkpoint:
+    async def _commit_superstep(self, superstep: Superstep, decision: CommitDecision, at: Checkpoint) -> Checkpoint:
         """Commit what the superstep came to: if that fails, the superstep has failed."""
         superstep.hand_over()
         if decision.commit.kind is CommitKind.CANCELLED:
@@ -418,7 +430,7 @@ class Drive:
             superstep.observer.end(decision.error)
         return after
 
-    async def _commit(self, decision: Decision, at: Checkpoint) -> Checkpoint:
+    async def _commit(self, decision: CommitDecision, at: Checkpoint) -> Checkpoint:
         commit = decision.commit
         after = kernel.apply(at.header, at, commit)
         began = perf_counter()
@@ -455,13 +467,18 @@ class Drive:
     async def _release_lease(self) -> None:
         if self._lease is not None:
             lease, self._lease = self._lease, None
-            key = watchers.key_of(lease.archive, lease.run_id)
-            try:
-                await lease_renewal.release(lease, is_over=self._lease_is_over)
-            finally:
-                # Not before: a drive that waits for this one to disappear may acquire the run next.
+            await lease_renewal.release(lease, is_over=self._lease_is_over)
+
+    async def _leave_run(self) -> None:
+        """Release the lease, and let those who wait for this drive to disappear look at the run again."""
+        try:
+            await self._release_lease()
+        finally:
+            # Not before: a drive that waits for this one may acquire the run next.
+            key, self._key = self._key, None
+            if key is not None:
                 watchers.unregister_drive(key, self)
-            watchers.publish(key, watchers.LOOK_AGAIN)
+                watchers.publish(key, watchers.LOOK_AGAIN)
 
     async def _end(self) -> None:
         # Commits that wait to be stored need the lease, so it is released last.
@@ -473,7 +490,7 @@ class Drive:
 
     async def _clean_up(self) -> None:
         try:
-            await self._release_lease()
+            await self._leave_run()
         finally:
             if self._release is not None:
                 lease_renewal.finish_release(self._release)

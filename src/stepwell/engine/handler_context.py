@@ -15,11 +15,12 @@ from stepwell.engine.awaitables import DONE, ReadyValue
 from stepwell.engine.branches import Branch
 from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.handler_steps import HandlerSteps
+from stepwell.engine.internal_context import InternalContext
 from stepwell.engine.responses import check_answerable, deadline_text, default_for
 from stepwell.engine.steps import Step, check_step, check_transaction
 from stepwell.engine.superstep_log import NOT_WORTH_LOGGING, Parked, SuperstepLog
 from stepwell.engine.time_limits import TimeLimit
-from stepwell.graph.context import NO_DEFAULT, WorkflowContext
+from stepwell.graph.context import NO_DEFAULT
 from stepwell.graph.retry import RetryPolicy, limits
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
@@ -42,7 +43,7 @@ from stepwell.storage.ids import request_id as derived_request_id
 from stepwell.storage.response_types import schema_of, type_words
 
 
-class HandlerContext(WorkflowContext[Any, Any]):
+class HandlerContext(InternalContext):
     """The context of one delivery."""
 
     __slots__ = (
@@ -97,11 +98,14 @@ class HandlerContext(WorkflowContext[Any, Any]):
 
     @property
     def steps(self) -> HandlerSteps:
-        """The steps of this call."""
         # Created when needed: most handlers have none.
         if self._steps is None:
             self._steps = HandlerSteps(self.scope, self.delivery, self._log, self.branch, self._emit_retry)
         return self._steps
+
+    @property
+    def _internal(self) -> InternalContext:
+        return self
 
     @property
     def run_id(self) -> str:
@@ -183,21 +187,17 @@ class HandlerContext(WorkflowContext[Any, Any]):
         return self.scope.pack(default_for(default, response_type), "$.default")
 
     def ask(self, request: Request) -> None:
-        """Ask a request of a sub-workflow run."""
         self._requests.append(request)
 
     @property
     def at(self) -> Checkpoint:
-        """The checkpoint at which the superstep started."""
         return self._at
 
     @property
     def children(self) -> Mapping[str, Child]:
-        """The sub-workflow runs that wait for responses, as of the last commit."""
         return self._at.children
 
     def keep_child(self, key: str, child: Child | None) -> None:
-        """Record in the outcome where a sub-workflow run was left; None if it no longer waits."""
         self._children[key] = child
 
     def sleep(self, duration: float | timedelta) -> Awaitable[None]:
@@ -286,7 +286,6 @@ class HandlerContext(WorkflowContext[Any, Any]):
             return self._block(self._await_or_park(self.steps.do(step, key)))
 
     async def named_step(self, name: str, function: Callable[[], Awaitable[Any]], call: str | None = None) -> Any:
-        """Execute a step identified by its name alone; `call` describes the call, compared when it is recalled."""
         self._check_open("named_step")
         return await self._await_or_park(self.steps.do_by_name(name, function, call))
 
@@ -319,13 +318,11 @@ class HandlerContext(WorkflowContext[Any, Any]):
         return DONE
 
     def emit_update(self, data: Any) -> None:
-        """Emit an `update` event. If this attempt fails, it is withdrawn."""
         self._check_open("emit_update")
         self.has_updates = True
         self._emit_for_attempt("update", data)
 
     def emit_withdrawal(self, data: Any) -> None:
-        """Withdraw a part of what this attempt emitted: the data says which."""
         self._emit_for_attempt("withdrawn", data)
 
     def _emit_for_attempt(self, type: str, data: Any) -> None:
@@ -334,11 +331,9 @@ class HandlerContext(WorkflowContext[Any, Any]):
         self.scope.emit(WorkflowEvent(type, data, state=state, delivery=self.delivery.id, **attributes))
 
     def state_keys(self) -> list[str]:
-        """Return the keys of the state as this handler sees it."""
         return self._state.keys()
 
     def state_length(self, key: str) -> int:
-        """Return the length of a list in the state, 0 if there is none; cheaper than reading it."""
         return self._state.length(key)
 
     def get_state(self, key: str, default: Any = None) -> Any:
@@ -401,7 +396,6 @@ class HandlerContext(WorkflowContext[Any, Any]):
         raise RuntimeError(f"{call} had failed or was given up; it has no effect any more")
 
     def keep_alive(self) -> None:
-        """Record a sign of life of the handler."""
         if self._limit is not None:
             self._limit.keep_alive()
 

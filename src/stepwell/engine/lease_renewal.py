@@ -145,12 +145,12 @@ async def open_run(
     _LOOPS_BY_DRIVE[owner.drive] = asyncio.get_running_loop()
     try:
         run = await finish(_open(lease, may_take_over))
-    except asyncio.CancelledError:
-        # It may have been granted before the cancellation arrived.
-        await release(lease)
+    except RunBusy:
+        del _LOOPS_BY_DRIVE[owner.drive]
         raise
     except BaseException:
-        del _LOOPS_BY_DRIVE[owner.drive]
+        # It may have been granted before the cancellation arrived, or before a damaged record was read.
+        await release(lease)
         raise
     lease = replace(lease, fence=run.fence)
     _RENEWER.add(lease)

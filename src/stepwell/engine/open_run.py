@@ -79,7 +79,7 @@ class Stopped(Exception):
     """The run failed or was cancelled, and must not be resumed automatically. Never reaches users."""
 
 
-class OpenedRun(msgspec.Struct, frozen=True):
+class FoundRun(msgspec.Struct, frozen=True):
     """A run that was found: where it continues, and what its first commit is to be."""
 
     header: RunHeader
@@ -112,7 +112,7 @@ def new_stamp(run_id: str, epoch: int, number: int) -> Stamp:
 
 async def open_run(
     definition: WorkflowDefinition, position: Position, archive: Archive, acquire: AcquireRun
-) -> OpenedRun:
+) -> FoundRun:
     """Find out what a position means. The run is read after its lease is acquired, so that it cannot move."""
     match position:
         case StartRun(run_id=run_id):
@@ -148,7 +148,7 @@ def _missing_error(archive: Archive, run_id: str) -> CheckpointMissing:
     )
 
 
-def _start(definition: WorkflowDefinition, position: StartRun, archive: Archive) -> OpenedRun:
+def _start(definition: WorkflowDefinition, position: StartRun, archive: Archive) -> FoundRun:
     message, run_id = position.message, position.run_id
     start = definition.graph.executors[definition.graph.start]
     # A run that is not stored is never compared with another call of it.
@@ -161,10 +161,10 @@ def _start(definition: WorkflowDefinition, position: StartRun, archive: Archive)
         )
     tags, version = position.tags or {}, definition.version
     header = RunHeader(run_id, definition.name, definition.signature, digest, tags=tags, version=version)
-    return OpenedRun(header, first=CommitKind.INPUT, message=message)
+    return FoundRun(header, first=CommitKind.INPUT, message=message)
 
 
-def _continue(definition: WorkflowDefinition, head: Checkpoint, stored: StoredRun) -> OpenedRun:
+def _continue(definition: WorkflowDefinition, head: Checkpoint, stored: StoredRun) -> FoundRun:
     """Return a stored run as this code resumes it. Raises GraphChanged if it cannot.
 
     A completed run needs no executor, so as long as it has no signals its outputs can be replayed
@@ -173,9 +173,9 @@ def _continue(definition: WorkflowDefinition, head: Checkpoint, stored: StoredRu
     changed = is_changed(definition, head)
     if changed and head.status is WorkflowRunState.IDLE and not stored.signals:
         check_same_workflow(definition, head)
-        return OpenedRun(head.header, head, replay_only=True)
+        return FoundRun(head.header, head, replay_only=True)
     compatible = make_compatible(definition, head, stored.log, stored.signals if changed else {})
-    return OpenedRun(
+    return FoundRun(
         compatible.at.header,
         compatible.at,
         CommitKind.MIGRATED if changed else None,
@@ -188,7 +188,7 @@ def _continue(definition: WorkflowDefinition, head: Checkpoint, stored: StoredRu
 
 def _move_back(
     definition: WorkflowDefinition, stored: StoredRun, run_id: str, id: str, source: Checkpoint | None
-) -> OpenedRun:
+) -> FoundRun:
     if stored.head is None:
         raise CheckpointMissing(f"no run {run_id!r} is stored, so it cannot be moved back")
     if source is None or source.run_id != run_id:
@@ -196,14 +196,14 @@ def _move_back(
     compatible = make_compatible(definition, source, EMPTY_LOG, afresh=True)
     at, header = compatible.at, stored.head.header
     moved = replace(header, epoch=header.epoch + 1, signature=at.header.signature, version=at.header.version)
-    return OpenedRun(
+    return FoundRun(
         moved, at, CommitKind.RESTORED, head=stored.head, signals=stored.signals, changes=compatible.changes
     )
 
 
 async def _open_checkpoint(
     definition: WorkflowDefinition, position: FromCheckpoint, archive: Archive, acquire: AcquireRun
-) -> OpenedRun:
+) -> FoundRun:
     id, new_id = position.checkpoint_id, position.run_id
     source = await archive.find(id)
     if source is None:
@@ -234,7 +234,7 @@ async def _open_checkpoint(
     compatible = make_compatible(definition, source, EMPTY_LOG, afresh=True)
     tags = compatible.at.header.tags if position.tags is None else position.tags
     header = replace(create_fork_header(compatible.at, run_id), workflow=definition.name, tags=tags)
-    return OpenedRun(header, compatible.at, CommitKind.FORKED, changes=compatible.changes)
+    return FoundRun(header, compatible.at, CommitKind.FORKED, changes=compatible.changes)
 
 
 def _no_checkpoint_error(archive: Archive, id: str) -> CheckpointMissing:
@@ -252,7 +252,7 @@ def _is_unmoved(source: Checkpoint, head: Checkpoint | None) -> bool:
 
 
 async def make_first_commit(
-    definition: WorkflowDefinition, run: OpenedRun, archive: Archive, executors: RunExecutors
+    definition: WorkflowDefinition, run: FoundRun, archive: Archive, executors: RunExecutors
 ) -> tuple[Checkpoint, Commit | None]:
     """Return where the drive starts, and the first commit of a new, forked, restored or migrated run, stored."""
     at, header = run.at, run.header

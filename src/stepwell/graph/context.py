@@ -50,6 +50,11 @@ class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
             return GenericAlias(cls, params)
 
     @property
+    def _internal(self) -> Any:
+        """The side of the context that the engine's own executors use."""
+        raise TypeError(f"{type(self).__name__} was not made by the engine: agents and sub-workflows cannot use it")
+
+    @property
     @abstractmethod
     def run_id(self) -> str:
         """The id of the run."""

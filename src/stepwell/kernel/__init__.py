@@ -69,13 +69,13 @@ from stepwell.kernel.commit_events import events, output_events, request_events
 from stepwell.kernel.compatibility import find_incompatibilities, find_rejected_signals
 from stepwell.kernel.intake import intake
 from stepwell.kernel.lifecycle import begin, cancel, fail, fork, is_at_rest, park, restore
-from stepwell.kernel.merge import Decision, inner_id, merge
+from stepwell.kernel.merge import CommitDecision, inner_id, merge
 from stepwell.kernel.migrate import Migrator, migrate
 from stepwell.kernel.plan import plan, status_of, waiting_joins
 from stepwell.kernel.route import route
 
 __all__ = [
-    "Decision",
+    "CommitDecision",
     "Migrator",
     "apply",
     "begin",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepwell.graph.graph import Graph
-from stepwell.kernel.merge import Decision
+from stepwell.kernel.merge import CommitDecision
 from stepwell.kernel.plan import plan, status_of
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind, Stamp
@@ -15,7 +15,7 @@ from stepwell.model.signal import ReceivedInput, ReceivedResponse
 
 def intake(
     graph: Graph, before: Checkpoint, arrived: Sequence[ReceivedResponse | ReceivedInput], stamp: Stamp
-) -> Decision:
+) -> CommitDecision:
     """Return the commit that applies these signals, and the plan that follows from it.
 
     A response to a request that is not open is ignored: it was refused when it was sent, or the
@@ -50,4 +50,4 @@ def intake(
         messages=tuple(messages),
         closed=tuple(closed),
     )
-    return Decision(commit, following)
+    return CommitDecision(commit, following)

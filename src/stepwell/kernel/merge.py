@@ -22,7 +22,7 @@ Routes = Mapping[str, Sequence[Routed]]
 """For each delivery, who receives each message it sent."""
 
 
-class Decision(msgspec.Struct, frozen=True):
+class CommitDecision(msgspec.Struct, frozen=True):
     """What happens next in a run: a commit to be stored, and the plan of the superstep after it."""
 
     commit: Commit
@@ -39,7 +39,7 @@ def merge(
     routes: Routes,
     pack: Pack,
     stamp: Stamp,
-) -> Decision:
+) -> CommitDecision:
     """Return the commit of a superstep, and the plan of the next.
 
     Raises StateConflict, RoutingFailed or the RunError of a reducer; nothing has changed then.
@@ -74,7 +74,7 @@ def merge(
         done=done,
         warnings=tuple(warnings),
     )
-    return Decision(commit, following)
+    return CommitDecision(commit, following)
 
 
 def _make_ids_distinct(before: Checkpoint, ordered: list[Outcome]) -> list[Outcome]:

@@ -115,7 +115,8 @@ class Template:
     def __init__(self, items: list[Any], are_dicts: bool) -> None:
         self._are_dicts = are_dicts
         self._items: list[Any] = list(map(dict.copy, items)) if are_dicts else items.copy()
-        self._parts: _Parts | None = None
+        # The lengths of the dicts, all of their keys, and all of their values.
+        self._parts: tuple[list[int], list[str], list[Any]] | None = None
 
     def copy(self) -> list[Any]:
         return list(map(dict.copy, self._items)) if self._are_dicts else self._items.copy()
@@ -124,34 +125,31 @@ class Template:
         """Return whether a list holds the very same values: `True` and `1.0` equal `1`, but are stored differently."""
         if not self._are_dicts:
             return len(items) == len(self._items) and all(map(is_, items, self._items))
-        if set(map(type, items)) != {dict}:
-            return False
         if self._parts is None:
-            self._parts = _parts_of(self._items)
-        lengths, keys, values = _parts_of(items)
+            self._parts = list(map(len, self._items)), list(_keys(self._items)), list(_values(self._items))
+        lengths, keys, values = self._parts
         return (
-            lengths == self._parts[0]
-            and all(map(is_, keys, self._parts[1]))  # the order of keys is part of a value
-            and all(map(is_, values, self._parts[2]))
+            set(map(type, items)) == {dict}
+            and list(map(len, items)) == lengths
+            and all(map(is_, _keys(items), keys))  # the order of keys is part of a value
+            and all(map(is_, _values(items), values))
         )
 
 
-_Parts = tuple[list[int], list[str], list[Any]]
+def _keys(dicts: list[dict[Any, Any]]) -> Iterable[Any]:
+    return chain.from_iterable(dicts)
 
 
-def _parts_of(dicts: list[dict[str, Any]]) -> _Parts:
-    """Return the lengths of dicts, all of their keys, and all of their values."""
-    return list(map(len, dicts)), list(chain.from_iterable(dicts)), list(chain.from_iterable(map(dict.values, dicts)))
+def _values(dicts: list[dict[Any, Any]]) -> Iterable[Any]:
+    return chain.from_iterable(map(dict.values, dicts))
 
 
 def template_of(items: list[Any]) -> Template | None:
     """Return a template of a list; None if its items are of other kinds."""
     if _are_plain(items) or all(map(_is_immutable, items)):
         return Template(items, are_dicts=False)
-    if set(map(type, items)) == {dict}:
-        _, keys, values = _parts_of(items)
-        if {str}.issuperset(map(type, keys)) and _are_plain(values):
-            return Template(items, are_dicts=True)
+    if set(map(type, items)) == {dict} and {str}.issuperset(map(type, _keys(items))) and _are_plain(_values(items)):
+        return Template(items, are_dicts=True)
     return None
 
 

@@ -98,27 +98,17 @@ class StateView:
 
     def _find(self, key: str) -> Payload | None:
         before, write = self._writes.get(key), self._pending.get(key)
-        match before if write is None else _combine(before, write):
-            case Assigned(value=value):
-                return value
-            case Deleted():
-                return None
-            case Appended(items=items):
-                return grow(self._committed.get(key), items)
-        return self._committed.get(key)
+        return _resolve(before if write is None else _combine(before, write), self._committed.get(key))
 
 
 def apply_write(state: dict[str, Payload], key: str, write: Write | Edited) -> None:
     """Apply one committed write to a state, in place."""
-    match write:
-        case Edited(edit=edit):
-            state[key] = edit.apply_to(state.get(key))
-        case Assigned(value=value):
-            state[key] = value
-        case Deleted():
-            state.pop(key, None)
-        case Appended(items=items):
-            state[key] = grow(state.get(key), items)
+    before = state.get(key)
+    after = write.edit.apply_to(before) if isinstance(write, Edited) else _resolve(write, before)
+    if after is None:
+        state.pop(key, None)
+    else:
+        state[key] = after
 
 
 def fold_writes(
@@ -189,7 +179,7 @@ def _combine(before: Write | None, write: Write) -> Write:
 
 
 def _resolve(write: Write | None, committed: Payload | None) -> Payload | None:
-    """Return the value after a write, for a reducer to combine the next one with."""
+    """Return the value after a write; None if there is none."""
     match write:
         case Assigned(value=value):
             return value

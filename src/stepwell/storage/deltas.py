@@ -12,8 +12,8 @@ from stepwell.storage.json_text import json_of, pieces_of
 
 # Bytes. A smaller value is written whole: it costs little, and people can read the record.
 WORTH_IT = 1024
-# Bytes compared at once: equal blocks are found at the speed of memory, and only the one that
-# differs is searched.
+# Bytes compared at once: equal blocks are found at the speed of memory, and only in the one that
+# differs is the place computed.
 _BLOCK = 1 << 16
 
 
@@ -46,64 +46,38 @@ def splice_of(before: Payload, after: Payload) -> Splice | None:
 def _compare(before: bytes, after: bytes) -> Splice:
     # Both ends are moved to character boundaries: the changed part is stored as text, and half a
     # UTF-8 character is not text.
-    start = _character_start(after, _common_prefix(before, after))
-    tail = _common_suffix(before, after, min(len(before), len(after)) - start)
+    start = _count_common(before, after, min(len(before), len(after)))
+    while start and start < len(after) and _is_continuation(after[start]):
+        start -= 1
+    tail = _count_common(before, after, min(len(before), len(after)) - start, from_end=True)
     while tail and _is_continuation(after[len(after) - tail]):
         tail -= 1
     return Splice(start, tail, after[start : len(after) - tail])
+
+
+def _is_continuation(byte: int) -> bool:
+    """Return whether a byte is inside of a UTF-8 character, not its first."""
+    return byte & 0b11000000 == 0b10000000
+
+
+def _count_common(before: bytes, after: bytes, most: int, *, from_end: bool = False) -> int:
+    """Return how many of the first or last `most` bytes are equal."""
+    for done in range(0, most, _BLOCK):
+        upto = min(done + _BLOCK, most)
+        old, new = (
+            text[len(text) - upto : len(text) - done] if from_end else text[done:upto] for text in (before, after)
+        )
+        if old != new:
+            # As numbers in which the first byte, or the last one, counts most: their bits differ where the bytes do.
+            numbers = [int.from_bytes(part, "little" if from_end else "big") for part in (old, new)]
+            return upto - ((numbers[0] ^ numbers[1]).bit_length() + 7) // 8
+    return most
 
 
 def _count_equal(old: list[bytes], new: list[bytes]) -> int:
     """Return how many pieces at the start are equal."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((n for n, (a, b) in pairs if a is not b and a != b), min(len(old), len(new)))
-
-
-def _character_start(text: bytes, at: int) -> int:
-    """Return the start of the UTF-8 character that contains the byte at an index."""
-    while at and at < len(text) and _is_continuation(text[at]):
-        at -= 1
-    return at
-
-
-def _is_continuation(byte: int) -> bool:
-    return byte & 0b11000000 == 0b10000000
-
-
-def _common_prefix(before: bytes, after: bytes) -> int:
-    """Return how many bytes at the start are equal."""
-    most, at = min(len(before), len(after)), 0
-    while at < most and before[at : at + _BLOCK] == after[at : at + _BLOCK]:
-        at += _BLOCK
-    # A binary search in the block that differs.
-    low, high = min(at, most), min(at + _BLOCK, most)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if before[at:middle] == after[at:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _common_suffix(before: bytes, after: bytes, most: int) -> int:
-    """Return how many of the last `most` bytes are equal."""
-    at = 0
-    while at < most and _last(before, at, at + _BLOCK) == _last(after, at, at + _BLOCK):
-        at += _BLOCK
-    low, high = min(at, most), min(at + _BLOCK, most)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _last(before, at, middle) == _last(after, at, middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _last(text: bytes, after: int, upto: int) -> bytes:
-    """Return the last `upto` bytes without the last `after` of them."""
-    return text[max(0, len(text) - upto) : len(text) - after]
 
 
 class Spliced(Encoded):

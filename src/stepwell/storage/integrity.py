@@ -69,13 +69,16 @@ class VerifiedStore:
     def is_sealed(self) -> bool:
         return self._cipher is not None
 
+    # Looked up in the class itself, not inherited: a subclass that overrides a method may write in
+    # another way, and must make these promises itself.
+
     @property
     def completes_writes(self) -> bool:
-        return self.inner.completes_writes
+        return vars(type(self.inner)).get("completes_writes") is True
 
     @property
     def keeps_order(self) -> bool:
-        return self.inner.keeps_order
+        return vars(type(self.inner)).get("keeps_order") is True
 
     # ---------------------------------------------------------------- records
 

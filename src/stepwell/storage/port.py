@@ -71,7 +71,7 @@ class RunLog(Protocol):
         """Return the records of a run past `after`, up to and including `upto`, oldest first."""
 
 
-class SuperstepLog(Protocol):
+class SuperstepLogs(Protocol):
     """What has been completed inside supersteps that are not committed yet."""
 
     async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
@@ -227,7 +227,7 @@ class Maintenance(Protocol):
         """Finish the work in progress and close files and connections. May be called twice."""
 
 
-class Store(RunLog, SuperstepLog, Signals, Leases, Index, Maintenance, Protocol):
+class Store(RunLog, SuperstepLogs, Signals, Leases, Index, Maintenance, Protocol):
     """A back end: all six protocols, on one object."""
 
     @property

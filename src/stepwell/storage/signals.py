@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
 import msgspec
@@ -60,9 +59,9 @@ def answer_key(epoch: int, request: Request) -> str:
     return f"answer/{epoch}/{request.at}/{request.id}"
 
 
-def plain_key(epoch: int, request: Request, unique: str) -> str:
+def plain_key(epoch: int, request_id: str, asked_at: str, unique: str) -> str:
     """Return a key of its own for each plain response: if one is rejected, another may follow."""
-    return f"plain/{epoch}/{unique}/{request.at}/{request.id}"
+    return f"plain/{epoch}/{unique}/{asked_at}/{request_id}"
 
 
 def input_key(epoch: int, unique: str) -> str:
@@ -81,8 +80,10 @@ def is_of_epoch(key: str, epoch: int) -> bool:
 
 async def find_signalled(store: Store, run_ids: Iterable[str]) -> set[str]:
     """Return those of the runs that have pending signals."""
+    from asyncio import to_thread  # lazy: 15 ms, and most programs that read signals do not need it
+
     fences = dict.fromkeys(run_ids, 0)  # nothing is renewed, so the fences do not matter
-    return set((await asyncio.to_thread(store.renew, fences, seconds=None)).signalled) if fences else set()
+    return set((await to_thread(store.renew, fences, seconds=None)).signalled) if fences else set()
 
 
 def write_signal(signal: Signal) -> bytes:

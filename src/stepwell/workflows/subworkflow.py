@@ -23,7 +23,7 @@ from stepwell import kernel
 from stepwell.engine.drive import Drive
 from stepwell.engine.drive_options import ExecutorSource
 from stepwell.engine.edge_conditions import choose_route
-from stepwell.engine.handler_context import HandlerContext
+from stepwell.engine.internal_context import InternalContext
 from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun
 from stepwell.engine.superstep_log import Parked
 from stepwell.errors import CheckpointMissing, HandlerFailed, InputMismatch, RoutingFailed, RunError, UnknownRequest
@@ -127,7 +127,7 @@ class WorkflowExecutor(Nesting):
     def _handler_table(self) -> HandlerTable:
         return self._table
 
-    async def call(self, message: Any, ctx: HandlerContext) -> None:
+    async def call(self, message: Any, ctx: InternalContext) -> None:
         """Run the workflow with a message, until it is completed or waits."""
         # Commits of the child must not be stored before those that led to it.
         await finish(ctx.scope.archive.flush())
@@ -153,7 +153,7 @@ class WorkflowExecutor(Nesting):
         self._keep_child(ctx, key, drive, at)
         await self._pass_on(ctx, key, outputs, at.requests.values(), at)
 
-    def _digest(self, ctx: HandlerContext) -> str | None:
+    def _digest(self, ctx: InternalContext) -> str | None:
         """Return a digest of the stored message. Decoding it first might change it: classes get new fields."""
         if not ctx.scope.archive.is_durable:
             return None
@@ -162,7 +162,7 @@ class WorkflowExecutor(Nesting):
         plain = [json.loads(json_of(part)) for part in parts]
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
-    async def handle_response(self, question: Any, response: Any, ctx: HandlerContext) -> None:
+    async def handle_response(self, question: Any, response: Any, ctx: InternalContext) -> None:
         """Apply a response from outside."""
         reply = ctx.delivery.reply
         assert reply is not None
@@ -175,7 +175,7 @@ class WorkflowExecutor(Nesting):
                 request_id=request_id,
             )
 
-    async def handle_sibling_answer(self, message: SubWorkflowResponseMessage, ctx: HandlerContext) -> None:
+    async def handle_sibling_answer(self, message: SubWorkflowResponseMessage, ctx: InternalContext) -> None:
         """Apply a response of an executor beside this one."""
         request = message.source_event
         first = self._first_answers(ctx).get((request.child, request.request_id))
@@ -184,7 +184,7 @@ class WorkflowExecutor(Nesting):
             text = f"the response of {by} to {request.request_id!r} is not used: {self.id!r} no longer waits for it"
             await ctx.add_event(WorkflowEvent("warning", text))
 
-    def _first_answers(self, ctx: HandlerContext) -> Mapping[tuple[str, str], str]:
+    def _first_answers(self, ctx: InternalContext) -> Mapping[tuple[str, str], str]:
         """Return which of several responses to one request counts: the first in the plan, in every repetition."""
         at = ctx.at
         here = (at.run_id, at.header.epoch, at.number)
@@ -197,7 +197,7 @@ class WorkflowExecutor(Nesting):
             self._answers = _Answers(here, first)
         return self._answers.first
 
-    async def _answer(self, ctx: HandlerContext, key: str, request_id: str, value: Any) -> bool:
+    async def _answer(self, ctx: InternalContext, key: str, request_id: str, value: Any) -> bool:
         """Resume a run with a response; False if it does not wait for it (any more)."""
         # Concurrent responses resume a run one by one.
         async with self._turns.setdefault(key, asyncio.Lock()):
@@ -232,7 +232,7 @@ class WorkflowExecutor(Nesting):
         await self._pass_on(ctx, key, effects.outputs, open_requests, at)
         return True
 
-    def _position(self, ctx: HandlerContext, child: Child) -> Position:
+    def _position(self, ctx: InternalContext, child: Child) -> Position:
         """Return where to resume a run; a fork of the calling run resumes a fork of it."""
         if child.caller == Child.caller_of(ctx.run_id, ctx.scope.epoch):
             return ResumeRun(child.run_id)
@@ -240,7 +240,7 @@ class WorkflowExecutor(Nesting):
 
     def _drive(
         self,
-        ctx: HandlerContext,
+        ctx: InternalContext,
         position: Position,
         responses: Mapping[str, Any],
         archive: Archive,
@@ -262,13 +262,13 @@ class WorkflowExecutor(Nesting):
 
         source = ExecutorSource(pool.acquire, release)
         if suspended is not None:
-            source = ExecutorSource(lambda: suspended.executors, release, are_live=True)
+            source = ExecutorSource(lambda: suspended.executors, release)
         return Drive(self.workflow._definition, options, source)
 
-    def _archive(self, ctx: HandlerContext, needed: int | None = None) -> Archive:
+    def _archive(self, ctx: InternalContext, needed: int | None = None) -> Archive:
         return ctx.scope.options.archive_for(self.workflow.name, self.workflow._definition.codec, needed)
 
-    async def _events(self, ctx: HandlerContext, drive: Drive) -> Any:
+    async def _events(self, ctx: InternalContext, drive: Drive) -> Any:
         """Yield the events of the sub-workflow run, and emit them in the calling run with a longer path."""
         # Raised outside the `except`: inside, the error would become the context of its own cause.
         failed: RunError | None = None
@@ -283,7 +283,7 @@ class WorkflowExecutor(Nesting):
         if failed is not None:
             raise self._translate_error(ctx, failed)
 
-    def _translate_error(self, ctx: HandlerContext, error: RunError) -> BaseException:
+    def _translate_error(self, ctx: InternalContext, error: RunError) -> BaseException:
         """Return an error of the sub-workflow run as one of the calling run, which is the one to resume."""
         inside = f"in run {error.run_id!r} inside {self.id!r}"
         error.run_id = ctx.run_id
@@ -295,7 +295,7 @@ class WorkflowExecutor(Nesting):
         error.add_note(inside)
         return error
 
-    def _emit(self, ctx: HandlerContext, event: WorkflowEvent) -> None:
+    def _emit(self, ctx: InternalContext, event: WorkflowEvent) -> None:
         if event.type == "warning" and self._is_storage_warning(ctx, event.data):
             return
         # A copy: the drive that emitted it may hand the same object to other watchers.
@@ -305,11 +305,11 @@ class WorkflowExecutor(Nesting):
         ctx.keep_alive()
         ctx.scope.emit(outer_event)
 
-    def _is_storage_warning(self, ctx: HandlerContext, warning: object) -> bool:
+    def _is_storage_warning(self, ctx: InternalContext, warning: object) -> bool:
         """Return whether a warning is about the storage, of which the calling run has warned already."""
         return warning is not None and warning == ctx.scope.archive.shortcomings
 
-    def _resting_checkpoint(self, ctx: HandlerContext, drive: Drive) -> Checkpoint:
+    def _resting_checkpoint(self, ctx: InternalContext, drive: Drive) -> Checkpoint:
         """Return where the sub-workflow run has come to rest. Raises Parked if it sleeps."""
         at = drive.at
         assert at is not None
@@ -323,7 +323,7 @@ class WorkflowExecutor(Nesting):
             raise Parked(at.wake)
         return at
 
-    def _keep_child(self, ctx: HandlerContext, key: str, drive: Drive, at: Checkpoint) -> None:
+    def _keep_child(self, ctx: InternalContext, key: str, drive: Drive, at: Checkpoint) -> None:
         self._suspended.pop(key, None)
         if at.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
             caller = Child.caller_of(ctx.run_id, ctx.scope.epoch)
@@ -334,7 +334,7 @@ class WorkflowExecutor(Nesting):
             ctx.keep_child(key, None)
 
     async def _pass_on(
-        self, ctx: HandlerContext, key: str, outputs: Iterable[Any], requests: Iterable[Request], at: Checkpoint
+        self, ctx: InternalContext, key: str, outputs: Iterable[Any], requests: Iterable[Request], at: Checkpoint
     ) -> None:
         """Forward outputs and requests of the sub-workflow run, which is at rest."""
         for output in outputs:
@@ -351,7 +351,7 @@ class WorkflowExecutor(Nesting):
             for answerer in answerers:
                 ctx.send_message(question, target_id=answerer)
 
-    async def _answerers(self, ctx: HandlerContext, question: SubWorkflowRequestMessage) -> list[str]:
+    async def _answerers(self, ctx: InternalContext, question: SubWorkflowRequestMessage) -> list[str]:
         """Return the executors beside this one that accept requests of a sub-workflow and get this one by an edge."""
         graph = ctx.scope.graph
         beside = {target for edge in graph.outgoing.get(self.id, ()) for target in edge.targets}
@@ -360,7 +360,7 @@ class WorkflowExecutor(Nesting):
         routed = await choose_route(graph, ctx.run_id, self.id, question, None)
         return [id for id in routed.takers if SubWorkflowRequestMessage in graph.executors[id].input_types]
 
-    def _check_routable(self, ctx: HandlerContext, output: Any) -> None:
+    def _check_routable(self, ctx: InternalContext, output: Any) -> None:
         graph = ctx.scope.graph
         if graph.on_unroutable == "fail" and not graph.outgoing.get(self.id):
             raise RoutingFailed(

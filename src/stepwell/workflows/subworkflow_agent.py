@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from stepwell.agents import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message, Usage, messages_of
 from stepwell.agents.conversation import conversation_of, forget, hear, length_of, say, send_on
 from stepwell.agents.messages import total, usage_key
-from stepwell.engine.handler_context import HandlerContext
+from stepwell.engine.internal_context import InternalContext
 from stepwell.errors import DefinitionError
 from stepwell.graph.handler import HandlerSpec
 from stepwell.graph.subworkflow import SubWorkflowRequestMessage, SubWorkflowResponseMessage
@@ -48,7 +48,7 @@ class WorkflowAgentExecutor(WorkflowExecutor):
         ]
         self._table = InnerTable(specs, agent.workflow.executors)
 
-    async def handle_messages(self, message: Any, ctx: HandlerContext) -> None:
+    async def handle_messages(self, message: Any, ctx: InternalContext) -> None:
         """Add messages to the conversation, and answer it with a run of the workflow if a response is wanted."""
         if isinstance(message, AgentExecutorRequest) and message.afresh:
             forget(self.id, ctx)
@@ -57,7 +57,7 @@ class WorkflowAgentExecutor(WorkflowExecutor):
             await self.call(self.agent._as_input(conversation_of(self.id, ctx)), ctx)
 
     async def _pass_on(
-        self, ctx: HandlerContext, key: str, outputs: Iterable[Any], requests: Iterable[Request], at: Checkpoint
+        self, ctx: InternalContext, key: str, outputs: Iterable[Any], requests: Iterable[Request], at: Checkpoint
     ) -> None:
         """Collect what the run yields; when it no longer waits, that is the answer."""
         # In the state of the calling run: a conversation that waits outlives its superstep.
@@ -83,7 +83,7 @@ def _usage_in(at: Checkpoint) -> Usage | None:
     return total(usages) if usages else None
 
 
-def _messages(message: Any, ctx: HandlerContext) -> list[Message]:
+def _messages(message: Any, ctx: InternalContext) -> list[Message]:
     match message:
         case AgentExecutorRequest():
             return list(message.messages)

@@ -21,8 +21,8 @@ from stepwell.agents.requests import (
     ToolOutcomeResponse,
 )
 from stepwell.cli.forms.agent_forms import schema_for, select_visible
-from stepwell.cli.forms.json_schema import problems
 from stepwell.cli.forms.schema_form import build_form
+from stepwell.cli.forms.validation import problems
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.declarative.messages import NodeApprovalRequest, NodeApprovalResponse
 from stepwell.orchestrations.handoff.agents import HandoffAgentUserRequest

@@ -106,7 +106,10 @@ def test_without_the_extra_one_sentence_says_what_to_install() -> None:
     program = "import sys; sys.modules['click'] = None\nfrom stepwell.cli.main import main\nmain()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
-    assert done.stderr == "stepwell: the command line needs click and rich\nhint: pip install 'stepwell[cli]'\n"
+    assert (
+        done.stderr
+        == "stepwell: the command line needs click, jsonschema-rs and rich\nhint: pip install 'stepwell[cli]'\n"
+    )
 
 
 def test_the_script_is_installed() -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from stepwell.cli.failures import CommandFailed
-from stepwell.cli.input_option import parse_any_message, parse_message, read_input
+from stepwell.cli.input_option import parse_any_message, parse_message
+from stepwell.cli.input_text import read_input
 from stepwell.codec.codec import Codec
 
 

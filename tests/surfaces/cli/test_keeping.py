@@ -75,7 +75,7 @@ def test_what_a_fork_was_begun_from_is_not_deleted_alone(sqlite: Place, say: Say
 
 def test_a_damaged_run_is_left_alone_and_can_be_deleted(place: Place, say: Say, tmp_path: Path) -> None:
     place.fill()
-    damage(place, tmp_path, 0)
+    damage(place, "count-1", 0)
     done = say("--store", place.address, "prune", "--keep-last", "0", "--yes", "--json")
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)

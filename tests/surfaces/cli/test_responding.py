@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +27,9 @@ from stepwell import (
 from stepwell.admin import open_requests, respond
 from stepwell.agents import Calls, ScriptedAgent
 from stepwell.agents.messages import Message
+from stepwell.storage import store_archive
 from stepwell.storage.filters import EVERY_RUN
+from stepwell.storage.record import fold
 from tests.support.command_line import Place, Say, ran
 from tests.support.nesting import Asker, alone, around
 from tests.support.operating_runs import Order, asking
@@ -100,6 +104,43 @@ def test_an_answer_in_json_reaches_the_program(place: Place, say: Say, tmp_path:
     assert outputs(place, judging, "judge-1") == [
         "tea: Verdict(kind='bad', why=None, lines=[Line(item='tea', pieces=1), Line(item='cup', pieces=2)], weight=1.0)"
     ]
+
+
+def test_an_answer_in_json_folds_the_run_once(place: Place, say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(place, judging, ["tea"], "judge-1")
+    begun(place, judging, ["milk"], "judge-2")
+    folds: list[int] = []
+
+    def counted(chain: Any, codec: Any) -> Any:
+        folds.append(len(chain))
+        return fold(chain, codec)
+
+    monkeypatch.setattr(store_archive, "fold", counted)
+    for given in (["judge-1"], ["judge-2", "milk"]):
+        folds.clear()
+        done = say("--store", place.address, "respond", *given, "--json", json.dumps(VERDICT))
+        assert (done.exit_code, len(folds)) == (0, 1), done.stderr
+    assert len(outputs(place, judging, "judge-1")) == 1
+
+
+@pytest.mark.process
+def test_an_answer_in_json_to_sqlite_loads_neither_asyncio_nor_forms(here: Place) -> None:
+    begun(here, judging, ["tea"], "judge-1")
+    command = [
+        "-X",
+        "importtime",
+        "-m",
+        "stepwell.cli",
+        "--store",
+        here.address,
+        "respond",
+        "--json",
+        json.dumps(VERDICT),
+    ]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60, check=True)
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "jsonschema_rs" in loaded
+    assert loaded & {"asyncio", "rich", "stepwell.cli.forms.schema_form", "stepwell.cli.stores.history"} == set()
 
 
 @pytest.mark.parametrize(

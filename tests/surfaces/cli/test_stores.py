@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from stepwell import FileCheckpointStorage, Seal, SQLiteCheckpointStorage
-from tests.support.command_line import Place, Say, postgres_address
+from stepwell.storage.stored_values import Record
+from tests.support.command_line import Place, Say, damage, postgres_address
 from tests.support.operating_runs import counting
 from tests.support.postgres_server import ask, fresh_database, fresh_schema
 
@@ -127,22 +128,23 @@ def test_a_store_of_a_newer_stepwell_is_refused(sqlite: Place, say: Say, tmp_pat
 
 
 def test_a_record_of_a_newer_format_is_said_to_be_so(sqlite: Place, say: Say, tmp_path: Path) -> None:
-    files = FileCheckpointStorage(tmp_path / "runs")
-    Place("runs", files).fill()
-    for record in (tmp_path / "runs").rglob("0*-*.json"):
-        record.write_text(record.read_text().replace('"format": ', '"format": 9', 1))
+    async def change() -> None:
+        store = sqlite.storage._store
+        records = await store.history("count-1")
+        newer = [Record(each.entry, each.body.replace(b'"format":', b'"format":9', 1)) for each in records]
+        await store.rewrite("count-1", replace=newer)
+        await sqlite.storage.close()
+
+    asyncio.run(change())
     for asked in (["show", "count-1"], ["events", "count-1"]):
-        told = say("--store", "runs", *asked)
+        told = say("--store", sqlite.address, *asked)
         assert told.exit_code == 5
         assert told.stderr.startswith("stepwell: ")
         assert "Traceback" not in told.stderr
 
 
 def test_a_damaged_record_is_said_to_be_so_and_others_are_shown(sqlite: Place, say: Say, tmp_path: Path) -> None:
-    db = sqlite3.connect(tmp_path / "runs.db")
-    db.execute("UPDATE commits SET body = replace(body, 'tea', 'gin') WHERE run_id = 'refund-7'")
-    db.commit()
-    db.close()
+    damage(sqlite, "refund-7")
     told = say("--store", sqlite.address, "show", "refund-7")
     assert (told.exit_code, told.stdout) == (1, "")
     assert "refund-7" in told.stderr

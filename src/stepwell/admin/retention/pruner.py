@@ -13,8 +13,7 @@ from stepwell.admin.retention.inventory import (
     entries_of,
     find_new_forks,
     gather_in_batches,
-    load_all_facts,
-    load_facts_for,
+    load_facts,
 )
 from stepwell.admin.retention.policy import (
     Keep,
@@ -27,17 +26,15 @@ from stepwell.admin.retention.policy import (
     plan_removal,
 )
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine import lease_renewal
 from stepwell.errors import CommitConflict, DurabilityError, RunBusy, StoreUnavailable
 from stepwell.model.event import CheckpointInfo
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.integrity import VerifiedStore
-from stepwell.storage.lease import this_process
+from stepwell.storage.lease import LEASE, this_process
 from stepwell.storage.port import Store
 from stepwell.storage.record import build_record, fold
-from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.stored_values import Entry, Record
 
 _PAGE = 500  # records in memory at a time
@@ -86,7 +83,7 @@ async def prune(
     parent, and what is removed.
     """
     store, now = storage._store, clock.now()
-    runs = await load_all_facts(store, only, lambda run: policy.of(run.status) is not None)
+    runs = await load_facts(store, only, lambda run: policy.of(run.status) is not None)
     removal = plan_removal(policy, runs, now, named, only)
     deleted = set(removal.runs)
     fork_points = find_fork_points(runs, deleted)
@@ -106,7 +103,7 @@ async def delete_runs(storage: BuiltInStorage, run_ids: Collection[str], *, dry_
     is skipped, and so is the parent of a fork, unless the fork is deleted as well. The call may be
     interrupted anywhere: the store stays consistent.
     """
-    runs = await load_facts_for(storage._store, run_ids)
+    runs = await load_facts(storage._store, run_ids)
     removal = plan_deletion(run_ids, runs)
     pruning = _Pruning(storage._store, runs, dry_run, discard_signals=True)
     await pruning.drop(removal.waves)
@@ -175,9 +172,10 @@ class _Pruning:
 
     async def _try_drop(self, run_id: str) -> str | None:
         """Delete a run; return why that was not possible, or None."""
-        archive = StoreArchive(self._store, DEFAULT_CODEC)
+        owner = this_process(new_run_id())
         try:
-            lease, _ = await lease_renewal.open_run(archive, run_id, this_process(new_run_id()), _ignore_signals)
+            # Acquired, and not opened: a run that is damaged can be deleted, too.
+            await self._store.acquire(run_id, owner, seconds=LEASE)
         except RunBusy as busy:
             return f"it is being driven by {busy.owner}"
         try:
@@ -191,7 +189,7 @@ class _Pruning:
             await self._store.drop(run_id)
             return None
         finally:
-            await lease_renewal.release(lease)
+            await self._store.release(run_id, owner)
 
     async def _thin_out(self, facts: RunFacts, choose: Callable[[RunFacts], Sequence[int]]) -> None:
         """Remove checkpoints of a run, many in one transaction."""
@@ -291,7 +289,3 @@ async def _size(store: Store, run_id: str, first: int = 0, last: int | None = No
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
-def _ignore_signals() -> None:
-    """Do nothing: a run that is about to be deleted applies no signals."""

@@ -31,7 +31,7 @@ def command(run: str | None, request: str | None, argument: str | None) -> None:
     that drives the run applies it; if there is none, `stepwell resume` does. Exits with 3 if the
     request is not open or already has a response.
     """
-    from stepwell.cli.forms.responses import respond  # lazy: 100 ms
+    from stepwell.cli.forms.responses import respond  # lazy: 40 ms
 
     question = respond(run, request, argument)
     print_lines([f"responded to {printable(question.request_id)} of {printable(question.run_id)}"])

@@ -8,6 +8,7 @@ import click
 
 from stepwell.cli.code_loader import get_workflow
 from stepwell.cli.failures import USAGE, CommandFailed
+from stepwell.cli.input_text import read_input
 from stepwell.cli.settings import common_options, durability_option, follow_option, json_option, tag_option
 from stepwell.storage.ids import new_run_id
 
@@ -48,7 +49,7 @@ def command(
     Exits with 0 if the run is completed, 1 if it failed, 4 if it waits or sleeps.
     """
     from stepwell.cli.drive import drive  # lazy: 40 ms
-    from stepwell.cli.input_option import make_message, read_input  # lazy: 25 ms
+    from stepwell.cli.input_option import make_message  # lazy: 25 ms
 
     text = None if argument is None else read_input(argument)
 

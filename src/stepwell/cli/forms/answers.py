@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from stepwell import admin
 from stepwell.admin.requests import load_requests
 from stepwell.admin.state_edits import check_plain
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed, refusals
-from stepwell.cli.forms.json_schema import problems
+from stepwell.cli.forms.validation import UnusableSchema, problems
 from stepwell.cli.hints import command_line
+from stepwell.cli.views.output import print_note
 
 if TYPE_CHECKING:
     from stepwell.admin import OpenRequest
     from stepwell.storage.built_in_storage import BuiltInStorage
 
+PASS_JSON = "pass the response with --json VALUE, --json @FILE or --json -"
+CHOICES = 20  # requests to choose from
 SHORTEST = 4  # characters of a shortened id
 _SHOWN = 5  # problems of one response
 
@@ -38,7 +40,11 @@ def check_answer(question: OpenRequest, value: Any) -> None:
     # NaN, huge integers and deep nesting pass a schema, but cannot be stored.
     with refusals():
         check_plain(value, f"the response to {question.request_id!r}")
-    flaws = list(islice(problems(question.response_schema, value), _SHOWN))
+    try:
+        flaws = problems(question.response_schema, value)[:_SHOWN]
+    except UnusableSchema as error:
+        print_note(f"the response is not checked before it is sent: {error}")
+        return
     if flaws:
         problem = f"this is not a valid response to {question.request_id!r}, which expects {question.response_type}"
         raise CommandFailed("\n".join([problem, *flaws]), "`stepwell requests --json` prints the schema", USAGE)

@@ -1,51 +1,59 @@
-"""Respond to a request from the command line: find it, ask for the response, check it, send it."""
+"""Respond to a request from the command line: find it, check the response, send it."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from stepwell.admin.lookup import NotFound, find_run
 from stepwell.admin.requests import OpenRequest, open_requests
-from stepwell.admin.responses import respond as send_response
-from stepwell.cli.failures import INTERRUPTED, NOT_FOUND, USAGE, CommandFailed, refusals
-from stepwell.cli.forms.agent_forms import schema_for, select_visible
-from stepwell.cli.forms.answers import check_answer, check_unanswered, has_prefix, match_requests, read_json
-from stepwell.cli.forms.prompts import fill_in, is_interactive
-from stepwell.cli.forms.schema_form import Unfillable, ask_choice, ask_yes_or_no, build_form
+from stepwell.admin.responses import send_response
+from stepwell.cli.failures import NOT_FOUND, CommandFailed, refusals
+from stepwell.cli.forms.answers import (
+    CHOICES,
+    PASS_JSON,
+    check_answer,
+    check_unanswered,
+    has_prefix,
+    match_requests,
+    read_json,
+)
 from stepwell.cli.hints import command_line
-from stepwell.cli.input_option import read_input
-from stepwell.cli.settings import Settings
-from stepwell.cli.stores.history import read_commits
+from stepwell.cli.input_text import read_input
 from stepwell.cli.stores.session import run_on_store
-from stepwell.cli.views.output import print_note
-from stepwell.cli.views.text import format_deadline, format_span, tree
 from stepwell.model.status_words import status_word
-from stepwell.storage import clock
-from stepwell.storage.checked_reads import read_moment
 
 if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage
 
-_PASS_JSON = "pass the response with --json VALUE, --json @FILE or --json -"
 _PAGE = 500  # requests read at a time
-_CHOICES = 20  # requests to choose from
 _LOOK_BACK = 500  # commits searched for what closed a request
 
 
 def respond(run: str | None, request: str | None, argument: str | None) -> OpenRequest:
     """Find the request, and send the argument, or what a person enters in a form."""
-    # In three visits to the store: no event loop may be running, and no store open, while a person
-    # thinks.
     value = None if argument is None else read_json(_read_argument(argument), "the response")
-    question = _choose(run_on_store(lambda storage: _find_requests(storage, run, request)))
+
+    async def find(storage: BuiltInStorage) -> tuple[list[OpenRequest], bool]:
+        """Return the requests that may be meant, and whether the response to the only one is sent."""
+        questions = await _find_requests(storage, run, request)
+        # A request that has its response already is not what a person means, if there is another.
+        waiting = [question for question in questions if not question.answered] or questions
+        if argument is None or len(waiting) > 1:
+            return waiting, False
+        await _send(storage, waiting[0], value)
+        return waiting, True
+
+    questions, sent = run_on_store(find, waits_for_nothing_else=True)
+    if sent:
+        return questions[0]
+    from stepwell.cli.forms.dialogue import ask_for_response, choose  # lazy: 10 ms, and a script is never asked
+
+    # No store is open while a person thinks.
+    question = choose(questions)
     check_unanswered(question)
-    if argument is None:
-        value = _fill_in(question)
-    check_answer(question, value)
-    run_on_store(lambda storage: _send(storage, question, value))
+    answer = ask_for_response(question) if argument is None else value
+    run_on_store(lambda storage: _send_if_unchanged(storage, question, answer), waits_for_nothing_else=True)
     return question
 
 
@@ -53,7 +61,7 @@ def _read_argument(argument: str) -> str:
     try:
         return read_input("@-" if argument == "-" else argument)
     except CommandFailed as error:
-        raise CommandFailed(str(error), _PASS_JSON, error.code) from error
+        raise CommandFailed(str(error), PASS_JSON, error.code) from error
 
 
 async def _find_requests(storage: BuiltInStorage, run: str | None, request: str | None) -> list[OpenRequest]:
@@ -95,8 +103,8 @@ async def _find_asking_runs(storage: BuiltInStorage, prefix: str) -> AsyncIterat
     """Yield the runs of some requests with this prefix, and of all with exactly this id."""
     # A complete id must be found even if many others share its prefix, so with a prefix all pages
     # are read.
-    last, room = None, _CHOICES
-    while page := await storage.pending_requests(after=last, limit=_PAGE if prefix else _CHOICES):
+    last, room = None, CHOICES
+    while page := await storage.pending_requests(after=last, limit=_PAGE if prefix else CHOICES):
         for request in page:
             if request.request_id == prefix or (room and (not prefix or has_prefix(request.request_id, prefix))):
                 room = max(0, room - 1)
@@ -110,11 +118,13 @@ async def _explain_gone(
     storage: BuiltInStorage, run_id: str, request: str, questions: list[OpenRequest]
 ) -> CommandFailed:
     """Return the error for a request that is not open; it names the commit that closed it."""
+    from stepwell.cli.stores.history import read_commits  # lazy: 10 ms, and only this error reads the history
+
     # A closed request is in no list any more; only the commit that closed it still names it.
     there = ", ".join(repr(question.request_id) for question in questions) or "none"
     problem = f"run {run_id!r} has no open request {request!r}; open requests: {there}"
-    head = await storage._store.head(run_id)
-    last = -1 if head is None else head.entry.number
+    run = await storage._store.run(run_id)
+    last = -1 if run is None else run.number
     for commit in reversed(await read_commits(storage, run_id, last - _LOOK_BACK, None)):
         if request in commit.closed:
             how = "answered" if commit.kind.value == "intake" else "withdrawn"
@@ -123,67 +133,19 @@ async def _explain_gone(
     return CommandFailed(problem, command_line("requests"), NOT_FOUND)
 
 
-def _choose(questions: list[OpenRequest]) -> OpenRequest:
-    """Return the request that is meant; if several match, ask. Raises CommandFailed."""
-    # A request that has its response already is not what a person means, if there is another.
-    waiting = [question for question in questions if not question.answered] or questions
-    if len(waiting) == 1:
-        return waiting[0]
-    labels = [f"{question.request_id} of {question.run_id}" for question in waiting]
-    if not is_interactive():
-        listing = "\n".join(labels[:_CHOICES])
-        raise CommandFailed(f"several requests match:\n{listing}", "name the run and the request", USAGE)
-    return waiting[fill_in(ask_choice("request", labels[:_CHOICES]))]
-
-
-def _fill_in(question: OpenRequest) -> Any:
-    """Return what a person enters in the form of the request and confirms. Raises CommandFailed."""
-    if not is_interactive():
-        problem = f"{question.request_id!r} expects {question.response_type}, and nobody can be asked for it"
-        raise CommandFailed(problem, _PASS_JSON, USAGE)
-    _introduce(question)
-    try:
-        value = fill_in(build_form(schema_for(question.data, question.response_type, question.response_schema)))
-        print_note("response")
-        for line in tree(value, full=True):
-            print_note(f"  {line}")
-        # Typing is error-prone: the whole response is shown once more before it becomes final.
-        if _settings().yes or fill_in(ask_yes_or_no("send", enter=True)):
-            return value
-    except Unfillable as error:
-        raise CommandFailed(
-            f"there is no form for this response: {error}", "pass it with --json VALUE", USAGE
-        ) from None
-    except click.Abort:
-        pass
-    raise CommandFailed("nothing was sent", code=INTERRUPTED)
-
-
-def _introduce(question: OpenRequest) -> None:
-    what = f"request {question.request_id!r}"
-    asked_at, now = read_moment(question.asked_at, what), clock.now()
-    print_note(
-        f"{question.run_id}: request {question.request_id} from {question.executor}, {format_span(now - asked_at)} ago"
-    )
-    for line in tree(select_visible(question.data, question.response_type), full=True):
-        print_note(f"  {line}")
-    if question.deadline is not None:
-        print_note(f"deadline: {format_deadline(read_moment(question.deadline, what), now)}")
-
-
 async def _send(storage: BuiltInStorage, question: OpenRequest, value: Any) -> None:
+    check_unanswered(question)
+    check_answer(question, value)
+    with refusals():
+        await send_response(storage, question, value)
+
+
+async def _send_if_unchanged(storage: BuiltInStorage, question: OpenRequest, value: Any) -> None:
     """Send the response, if the request is still the one that the person saw."""
     with refusals():
         questions = await open_requests(storage, question.run_id)
-        # The time tells a new request apart that has the same id, asked after a restore for
-        # example.
-        for current in questions:
-            if current.request_id == question.request_id and current.asked_at == question.asked_at:
-                check_unanswered(current)
-                await send_response(storage, question.run_id, question.request_id, value)
-                return
+    for current in questions:
+        # The time tells a new request apart that has the same id, asked after a restore for example.
+        if current.request_id == question.request_id and current.asked_at == question.asked_at:
+            return await _send(storage, current, value)
     raise await _explain_gone(storage, question.run_id, question.request_id, questions)
-
-
-def _settings() -> Settings:
-    return click.get_current_context().ensure_object(Settings)

@@ -7,8 +7,8 @@ It repeats a prompt until the text is accepted, so the value always matches the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -16,6 +16,7 @@ from stepwell.admin.diffs.json_diff import Path
 from stepwell.cli.forms.json_schema import (
     KINDS,
     bounds_of,
+    brief,
     choices_of,
     closed,
     fields_of,
@@ -24,15 +25,14 @@ from stepwell.cli.forms.json_schema import (
     members_of,
     named,
     needed_in,
-    problems,
+    part_at,
     resolved,
-    same,
     wanted_text,
 )
+from stepwell.cli.forms.validation import UnusableSchema, problems
 from stepwell.cli.forms.value_parsers import PARSERS, InvalidInput, make_labels, parse_bool, parse_choice
 
 DEEPEST = 32  # levels: a recursive schema would never end
-_SHOWN = 60  # characters of a default
 T = TypeVar("T")
 
 
@@ -76,21 +76,25 @@ class Enter:
 def build_form(schema: Any) -> Form[Any]:
     """Build the form of a schema.
 
-    Raises Unfillable if it nests too deeply, or if no answer can match it.
+    Raises Unfillable if it nests too deeply, if it makes no sense, or if no answer can match it.
     """
     filler = _Filler(schema)
+    try:
+        problems(schema, None)
+    except UnusableSchema as error:
+        raise Unfillable(str(error)) from None
     while True:
         questions_before = filler.questions
         value = yield from filler.fill(schema, (), None)
         # Each field was checked by itself. This finds what only shows in the whole: dependent
         # fields, unions.
-        flaw = next(problems(schema, value), None)
-        if flaw is None:
+        flaws = problems(schema, value)
+        if not flaws:
             return value
         # Without a prompt in this round, the next one would end the same way, forever.
         if filler.questions == questions_before:
-            raise Unfillable(f"no input can match the schema: {flaw}")
-        filler.complaint = flaw
+            raise Unfillable(f"no input can match the schema: {flaws[0]}")
+        filler.complaint = flaws[0]
 
 
 def ask_yes_or_no(question: str, *, enter: bool) -> Form[bool]:
@@ -107,6 +111,7 @@ def ask_choice(question: str, labels: Sequence[str]) -> Form[int]:
 class _Filler:
     def __init__(self, root: Any) -> None:
         self._root = root
+        self._definitions = {key: part_at(root, [key]) for key in ("$defs", "definitions") if part_at(root, [key])}
         self.questions = 0  # prompts so far
         self.complaint = ""  # a problem to show with the next prompt
 
@@ -166,9 +171,10 @@ class _Filler:
             # First the type, then the limits: a message about limits would confuse somebody who
             # typed a word.
             value = PARSERS[kind](text)
-            flaw = next(problems(self._root, value, schema), None)
-            if flaw is not None:
-                raise InvalidInput(flaw)
+            # What only makes sense in the whole schema is checked at the end.
+            with suppress(UnusableSchema):
+                if flaws := problems({**self._definitions, **schema}, value):
+                    raise InvalidInput(flaws[0])
             return value
 
         return (yield from self.ask(Prompt(path, _describe_wanted(schema, kind), about=_about(schema)), parse, enter))
@@ -240,8 +246,8 @@ class _Filler:
             item = yield from self.fill(first[at] if at < len(first) else rest, (*path, at), enter)
             if item is END:
                 break
-            if schema.get("uniqueItems") is True and any(same(item, other) for other in items):
-                self.complaint = f"{_brief(item)} is already in the list"
+            if schema.get("uniqueItems") is True and problems({"uniqueItems": True}, [*items, item]):
+                self.complaint = f"{brief(item)} is already in the list"
                 # Constant items cannot differ: without this check the loop would never end.
                 if self.questions == questions_before:
                     raise Unfillable("the items of the list must differ, and only one value is possible")
@@ -290,7 +296,7 @@ def _enter_for_field(schema: Mapping[str, Any], needed: bool) -> Enter | None:
     default = schema["default"]
     # A field that is not required is left out rather than filled in: the program may have another
     # default by now.
-    return Enter(_brief(default), default if needed else LEFT_OUT)
+    return Enter(brief(default), default if needed else LEFT_OUT)
 
 
 def _annotations(union: Mapping[str, Any]) -> dict[str, Any]:
@@ -329,8 +335,3 @@ def _size(schema: Mapping[str, Any], keyword: str, otherwise: Any) -> Any:
 def _distinct(labels: list[str]) -> list[str]:
     # Unions of classes with the same name: a number tells them apart.
     return [label if labels.count(label) == 1 else f"{label} ({at})" for at, label in enumerate(labels, 1)]
-
-
-def _brief(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

@@ -5,11 +5,12 @@ One table (`FIELDS`) drives the reader, the writer and the JSON schema, so they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, get_args
 
 from stepwell.declarative.definition import (
+    FORMAT,
     Approval,
     Backoff,
     Conversation,
@@ -25,44 +26,14 @@ from stepwell.model.checkpoint import Retention
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """A string."""
+class SimpleShape:
+    """A value without records and conditions inside."""
 
-    non_empty: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """A list of names."""
-
-    single: bool = False  # a single name may be written without the list, and at least one is needed
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A number within bounds."""
-
-    above: float | None = None  # exclusive
-    at_least: float | None = None  # inclusive
-    integer: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """A boolean."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One of several strings; `convert` makes the value of the record from it."""
-
-    options: tuple[str, ...]
-    convert: Callable[[str], Any] = str
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """A mapping of arbitrary JSON data."""
+    words: str  # what it must be, for people
+    schema: Mapping[str, Any]  # the same as a JSON schema
+    accepts: Callable[[Any], bool]
+    convert: Callable[[Any], Any] = lambda value: value  # makes the value of the record from it
+    blank: Any = None  # stands for a required value that could not be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +55,7 @@ class RecordListShape:
     of: type
 
 
-Shape = Text | Texts | Number | Flag | Choice | Data | ConditionShape | RecordShape | RecordListShape
+Shape = SimpleShape | ConditionShape | RecordShape | RecordListShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,61 +73,104 @@ class FieldSpec:
         return self.key or self.attribute
 
 
-SECONDS = Number(above=0)
-NAME = Text(non_empty=True)
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_name, value))
+
+
+def _is_number(value: Any) -> bool:
+    # In Python True is an int; in JSON it is not a number.
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+TEXT = SimpleShape("a string", {"type": "string"}, lambda value: isinstance(value, str))
+NAME = SimpleShape("a non-empty string", {"type": "string", "minLength": 1}, _is_name, blank="")
+NAMES = SimpleShape("a list of names", {"type": "array", "items": NAME.schema}, _are_names, tuple)
+ONE_OR_MORE = SimpleShape(
+    "a name or a non-empty list of names",
+    {"anyOf": [NAME.schema, {**NAMES.schema, "minItems": 1}]},
+    lambda value: _is_name(value) or (_are_names(value) and value != []),
+    lambda value: (value,) if isinstance(value, str) else tuple(value),
+    blank=(),
+)
+# JSON does not distinguish 3.0 from 3, and some writers produce the former.
+COUNT = SimpleShape(
+    "an integer of at least 1",
+    {"type": "integer", "minimum": 1},
+    lambda value: _is_number(value) and value >= 1 and value == int(value),
+    int,
+    blank=FORMAT,  # the only required number
+)
+SECONDS = SimpleShape(
+    "a number above 0", {"type": "number", "exclusiveMinimum": 0}, lambda value: _is_number(value) and value > 0
+)
+DELAY = SimpleShape(
+    "a number of at least 0", {"type": "number", "minimum": 0}, lambda value: _is_number(value) and value >= 0
+)
+FLAG = SimpleShape("true or false", {"type": "boolean"}, lambda value: isinstance(value, bool))
+DATA = SimpleShape("a mapping", {"type": "object"}, lambda value: isinstance(value, dict))
+
+
+def _choice(options: Iterable[str], convert: Callable[[str], Any] = str) -> SimpleShape:
+    names = list(map(str, options))
+    return SimpleShape(f"one of {', '.join(names)}", {"enum": names}, lambda value: value in names, convert)
+
 
 # The descriptions are part of the published JSON schema (docs/agent-workflow.schema.json).
 FIELDS: Mapping[type, tuple[FieldSpec, ...]] = {
     Definition: (
-        FieldSpec("version", Number(at_least=1, integer=True), "the format of this file", key="format"),
+        FieldSpec("version", COUNT, "the format of this file", key="format"),
         FieldSpec("name", NAME, "the name of the workflow"),
-        FieldSpec("description", Text(), "what the workflow is for"),
+        FieldSpec("description", TEXT, "what the workflow is for"),
         FieldSpec("nodes", RecordListShape(Node), "the agents, and how each is used"),
         FieldSpec("edges", RecordListShape(Edge), "which nodes follow which, and when"),
-        FieldSpec("max_iterations", Number(at_least=1, integer=True), "how often one run may run the same node"),
+        FieldSpec("max_iterations", COUNT, "how often one run may run the same node"),
         FieldSpec("timeout", SECONDS, "maximum duration of a run in seconds"),
-        FieldSpec("conversation", Choice(get_args(Conversation)), "what agents remember of a session"),
-        FieldSpec("checkpointing", Flag(), "whether runs are stored in the workflow store"),
-        FieldSpec("retention", Choice(tuple(Retention), Retention), "which checkpoints of a run are kept"),
+        FieldSpec("conversation", _choice(get_args(Conversation)), "what agents remember of a session"),
+        FieldSpec("checkpointing", FLAG, "whether runs are stored in the workflow store"),
+        FieldSpec("retention", _choice(Retention, Retention), "which checkpoints of a run are kept"),
     ),
     Node: (
         FieldSpec("id", NAME, "the name of the node in this workflow"),
         FieldSpec("agent", NAME, "the name its agent is bound by; default: the id"),
-        FieldSpec("config", Data(), "configuration for the agent factory, instead of an agent bound by name"),
+        FieldSpec("config", DATA, "configuration for the agent factory, instead of an agent bound by name"),
         FieldSpec("input_key", NAME, "the key of the value that is its input"),
-        FieldSpec("input_template", Text(), "its input as text with {{keys}} of values, instead of input_key"),
-        FieldSpec("context_keys", Texts(), "keys of further values to show it"),
-        FieldSpec("instructions", Text(), "text placed before its input"),
+        FieldSpec("input_template", TEXT, "its input as text with {{keys}} of values, instead of input_key"),
+        FieldSpec("context_keys", NAMES, "keys of further values to show it"),
+        FieldSpec("instructions", TEXT, "text placed before its input"),
         FieldSpec("output_key", NAME, "the key of its output; default: the id"),
-        FieldSpec("output_mode", Choice(get_args(OutputMode)), "how its answer becomes an output"),
-        FieldSpec("output_types", Texts(), "type names: one for structured, several for union"),
+        FieldSpec("output_mode", _choice(get_args(OutputMode)), "how its answer becomes an output"),
+        FieldSpec("output_types", NAMES, "type names: one for structured, several for union"),
         FieldSpec("default_target", NAME, "the target of a router that makes no choice"),
         FieldSpec("timeout", SECONDS, "maximum duration of one attempt in seconds"),
         FieldSpec("retry", RecordShape(Retries), "how it is retried after a failure"),
-        FieldSpec("on_error", Choice(get_args(ErrorMode)), "what happens when no attempts are left"),
+        FieldSpec("on_error", _choice(get_args(ErrorMode)), "what happens when no attempts are left"),
         FieldSpec("fallback", NAME, "the node that runs instead, if on_error is fallback"),
-        FieldSpec("concurrency", Number(at_least=1, integer=True), "how many runs of one process may use it at once"),
+        FieldSpec("concurrency", COUNT, "how many runs of one process may use it at once"),
         FieldSpec("approval", RecordShape(Approval), "a person approves its output before other nodes use it"),
     ),
     Edge: (
-        FieldSpec("sources", Texts(single=True), "the source nodes", key="from"),
-        FieldSpec("targets", Texts(single=True), "the target nodes", key="to"),
+        FieldSpec("sources", ONE_OR_MORE, "the source nodes", key="from"),
+        FieldSpec("targets", ONE_OR_MORE, "the target nodes", key="to"),
         FieldSpec("condition", ConditionShape(), "the edge is taken if this is true", key="when"),
-        FieldSpec("default", Flag(), "the edge is taken only if no other edge of the source is"),
+        FieldSpec("default", FLAG, "the edge is taken only if no other edge of the source is"),
         FieldSpec("type", NAME, "the edge is taken if the output of the source has this type"),
     ),
     Retries: (
-        FieldSpec("attempts", Number(at_least=1, integer=True), "maximum number of attempts"),
-        FieldSpec("initial_delay", Number(at_least=0), "seconds before the second attempt"),
-        FieldSpec("backoff", Choice(get_args(Backoff)), "how the delay grows"),
-        FieldSpec("max_delay", Number(at_least=0), "maximum delay in seconds"),
-        FieldSpec("errors", Texts(), "class names of the errors to retry; default: every Exception"),
+        FieldSpec("attempts", COUNT, "maximum number of attempts"),
+        FieldSpec("initial_delay", DELAY, "seconds before the second attempt"),
+        FieldSpec("backoff", _choice(get_args(Backoff)), "how the delay grows"),
+        FieldSpec("max_delay", DELAY, "maximum delay in seconds"),
+        FieldSpec("errors", NAMES, "class names of the errors to retry; default: every Exception"),
     ),
     Approval: (
         FieldSpec("when", ConditionShape(), "approval is needed only if this is true; default: always"),
-        FieldSpec("message", Text(), "what the person reads"),
-        FieldSpec("timeout", Number(at_least=0), "seconds until on_timeout applies"),
-        FieldSpec("on_timeout", Choice(get_args(OnTimeout)), "what happens without a response in time"),
+        FieldSpec("message", TEXT, "what the person reads"),
+        FieldSpec("timeout", DELAY, "seconds until on_timeout applies"),
+        FieldSpec("on_timeout", _choice(get_args(OnTimeout)), "what happens without a response in time"),
     ),
 }
 

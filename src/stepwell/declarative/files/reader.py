@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
@@ -11,20 +12,24 @@ from stepwell.declarative.conditions.operators import OPERATORS
 from stepwell.declarative.definition import FORMAT, Definition
 from stepwell.declarative.files import json_text, yaml_text
 from stepwell.declarative.files.fields import (
+    COUNT,
     FIELDS,
-    Choice,
     ConditionShape,
-    Data,
-    Flag,
-    Number,
     RecordListShape,
     RecordShape,
     Shape,
-    Text,
-    Texts,
+    SimpleShape,
     get_defaults,
 )
-from stepwell.declarative.files.source_lines import Marked, Problems, StopReading, Where, decode, mark_data
+from stepwell.declarative.files.source_lines import (
+    LineTree,
+    Problems,
+    StopReading,
+    Where,
+    build,
+    is_unreadable,
+    tokenize_data,
+)
 from stepwell.declarative.validation import find_problems
 from stepwell.errors import DefinitionError
 
@@ -41,7 +46,7 @@ GROUPS: Mapping[str, tuple[str, Callable[[Any], Condition]]] = {
 
 def from_data(data: Mapping[str, Any]) -> Definition:
     """Read a definition as written by `to_data`. Raises DefinitionError with every problem."""
-    return _read_definition("", lambda problems: mark_data(data, problems))
+    return _read_definition("", lambda problems: build(tokenize_data(data), problems))
 
 
 def from_json(text: str | bytes, *, name: str = "") -> Definition:
@@ -49,7 +54,7 @@ def from_json(text: str | bytes, *, name: str = "") -> Definition:
 
     `name` is the name of the file, for the messages.
     """
-    return _read_definition(name, lambda problems: json_text.read(decode(text, problems), problems))
+    return _read_definition(name, lambda problems: json_text.read(text, problems))
 
 
 def from_yaml(text: str | bytes, *, name: str = "") -> Definition:
@@ -58,17 +63,13 @@ def from_yaml(text: str | bytes, *, name: str = "") -> Definition:
     `name` is the name of the file, for the messages. Needs the package PyYAML. Unquoted words mean
     what they mean in JSON: `no` is a string. Nothing in the file is executed.
     """
-    return _read_definition(name, lambda problems: yaml_text.read(decode(text, problems), problems))
+    return _read_definition(name, lambda problems: yaml_text.read(text, problems))
 
 
-def _read_definition(name: str, mark: Callable[[Problems], Marked | None]) -> Definition:
+def _read_definition(name: str, parse: Callable[[Problems], tuple[Any, LineTree]]) -> Definition:
     problems, definition = Problems(), None
-    try:
-        marked = mark(problems)
-        definition = None if marked is None else _DefinitionReader(marked, problems).read()
-    except StopReading:
-        # What stopped the reading is in `problems`.
-        pass
+    with suppress(StopReading):  # what stopped the reading is in `problems`
+        definition = _DefinitionReader(*parse(problems), problems).read()
     if problems or definition is None:
         raise DefinitionError(problems.to_sentences(name))
     return definition
@@ -80,8 +81,8 @@ class _DefinitionReader:
     A value that is wrong is reported and replaced by its default, so that the rest can be checked.
     """
 
-    def __init__(self, marked: Marked, problems: Problems) -> None:
-        self._marked, self._problems = marked, problems
+    def __init__(self, data: Any, lines: LineTree, problems: Problems) -> None:
+        self._data, self._lines, self._problems = data, lines, problems
         # Paths of the values that could not be read: problems that follow from them are not
         # reported.
         self._unread: set[Where] = set()
@@ -89,38 +90,34 @@ class _DefinitionReader:
 
     def read(self) -> Definition | None:
         """Read the definition; None if there is nothing to read. Adds every problem."""
-        if not isinstance(self._marked.value, dict):
-            self._reject((), "a mapping", self._marked)
+        if not self._is_mapping(self._data, ()) or self._reject_newer_format(self._data.get("format")):
             return None
-        if self._reject_newer_format(self._marked.value.get("format")):
-            return None
-        definition: Definition = self._read_record(Definition, self._marked, ())
+        definition: Definition = self._read_record(Definition, self._data, ())
         self._check_limit("nodes", len(definition.nodes))
         self._check_limit("routes", sum(len(edge.sources) * len(edge.targets) for edge in definition.edges))
         for where, text in find_problems(definition):
             if not self._is_consequence(where):
-                self._problems.add(self._marked.line_at(_to_file_path(where)), text)
+                self._problems.add(self._lines.find(_to_file_path(where)), text)
         return definition
 
-    def _reject_newer_format(self, format: Marked | None) -> bool:
+    def _reject_newer_format(self, format: Any) -> bool:
         """Add a problem if the format is newer than this version; return whether it is.
 
         Nothing else in such a document is read: it may mean anything.
         """
-        if format is None or not _fits(format.value, Number(above=FORMAT, integer=True)):
-            return False
-        self._problems.add(
-            self._marked.line_at(("format",)),
-            f"the definition has format {format.value}, but this version of Stepwell reads formats up to {FORMAT}: "
-            f"upgrade Stepwell",
-        )
-        return True
+        newer = COUNT.accepts(format) and format > FORMAT
+        if newer:
+            self._report(
+                ("format",),
+                f"the definition has format {format}, but this version of Stepwell reads formats up to {FORMAT}: "
+                f"upgrade Stepwell",
+            )
+        return newer
 
     def _check_limit(self, what: str, count: int) -> None:
         """Stop reading if there are more of these than the limit allows."""
         if count > LIMITS[what]:
-            self._problems.add(None, f"the definition has more than {LIMITS[what]} {what}")
-            raise StopReading
+            self._problems.stop(None, f"the definition has more than {LIMITS[what]} {what}")
 
     def _is_consequence(self, where: Where) -> bool:
         """Whether a problem may only follow from another: something it needs could not be read."""
@@ -129,148 +126,110 @@ class _DefinitionReader:
         needed = _DEPENDS_ON.get(where[-1], frozenset())
         return any((unread[0], unread[2:]) in needed for unread in self._unread if unread)
 
-    def _read_record(self, of: type, marked: Marked, where: Where) -> Any:
+    def _read_record(self, of: type, data: dict[str, Any], where: Where) -> Any:
         """Read a mapping into a record, and report unknown and missing keys."""
         specs = {spec.name: spec for spec in FIELDS[of]}
         values = {**_blank_values(of), **get_defaults(of)}
-        for key, inner in marked.value.items():
+        for key, inner in data.items():
             if key in specs:
                 spec = specs[key]
                 value = self._read_value(spec.shape, inner, (*where, key))
                 values[spec.attribute] = values[spec.attribute] if value is None else value
             elif (key, where) != (SCHEMA_KEY, ()):
-                self._report_unknown_key(key, specs, marked, where)
+                self._report_unknown_key(key, specs, where)
         for spec in specs.values():
-            if spec.attribute not in get_defaults(of) and spec.name not in marked.value:
-                self._problems.add(marked.line, f"{_format_path(where)} has no `{spec.name}`: {spec.description}")
-                self._unread.add((*where, spec.name))
+            if spec.attribute not in get_defaults(of) and spec.name not in data:
+                self._report((*where, spec.name), f"{_format_path(where)} has no `{spec.name}`: {spec.description}")
         return of(**values)
 
-    def _report_unknown_key(self, key: str, known_keys: Mapping[str, Any], marked: Marked, where: Where) -> None:
-        near = get_close_matches(key, known_keys, 1)
-        instead = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known_keys)}"
-        self._problems.add(marked.lines.get(key), f"{_format_path(where)} has an unknown key {key!r}: {instead}")
+    def _report_unknown_key(self, key: str, known_keys: Mapping[str, Any], where: Where) -> None:
+        instead = _suggest(key, known_keys)
+        self._report((*where, key), f"{_format_path(where)} has an unknown key {key!r}: {instead}")
 
-    def _read_value(self, shape: Shape, marked: Marked, where: Where) -> Any:
+    def _read_value(self, shape: Shape, value: Any, where: Where) -> Any:
         """Read a value of that shape; None if it has another, after adding a problem."""
-        value = marked.value
         match shape:
-            case Text(non_empty=non_empty):
-                if isinstance(value, str) and (value or not non_empty):
-                    return value
-                return self._reject(where, "a non-empty string" if non_empty else "a string", marked)
-            case Texts(single=single):
-                return self._read_texts(single, marked, where)
-            case Number():
-                # JSON does not distinguish 3.0 from 3, and some writers produce the former.
-                number = int(value) if shape.integer and isinstance(value, float) and value.is_integer() else value
-                return number if _fits(number, shape) else self._reject(where, _describe_bounds(shape), marked)
-            case Flag():
-                return value if isinstance(value, bool) else self._reject(where, "true or false", marked)
-            case Choice(options=options, convert=convert):
-                if isinstance(value, str) and value in options:
-                    return convert(value)
-                return self._reject(where, f"one of {', '.join(options)}", marked)
-            case Data():
-                if isinstance(value, dict):
-                    return None if marked.is_unreadable() else marked.plain()
-                return self._reject(where, "a mapping", marked)
+            case SimpleShape():
+                readable = shape.accepts(value) and not is_unreadable(value)
+                return shape.convert(value) if readable else self._reject(where, shape.words, value)
             case ConditionShape():
-                return self._read_condition(marked, where)
+                return self._read_condition(value, where)
             case RecordShape(of=of):
-                return self._read_record(of, marked, where) if self._is_mapping(marked, where) else None
+                return self._read_record(of, value, where) if self._is_mapping(value, where) else None
             case RecordListShape(of=of):
-                return tuple(self._read_records(of, marked, where))
+                return tuple(self._read_records(of, value, where))
 
-    def _read_texts(self, single: bool, marked: Marked, where: Where) -> tuple[str, ...] | None:
-        value = marked.value
-        if single and isinstance(value, str) and value:
-            return (value,)
-        items = value if isinstance(value, list) else ()
-        if items and all(isinstance(item.value, str) and item.value for item in items):
-            return tuple(item.value for item in items)
-        if isinstance(value, list) and not value and not single:
-            return ()
-        wanted = "a name or a non-empty list of names" if single else "a list of names"
-        return self._reject(where, wanted, marked)  # type: ignore[no-any-return]
-
-    def _read_records(self, of: type, marked: Marked, where: Where) -> Iterator[Any]:
-        if not isinstance(marked.value, list):
-            self._reject(where, "a list of mappings", marked)
+    def _read_records(self, of: type, items: Any, where: Where) -> Iterator[Any]:
+        if not isinstance(items, list):
+            self._reject(where, "a list of mappings", items)
             return
-        for number, item in enumerate(marked.value):
+        for number, item in enumerate(items):
             # A blank record keeps the numbers of those after it, which problems refer to.
             readable = self._is_mapping(item, (*where, number))
             yield self._read_record(of, item, (*where, number)) if readable else of(**_blank_values(of))
 
-    def _is_mapping(self, marked: Marked, where: Where) -> bool:
-        if not isinstance(marked.value, dict):
-            self._reject(where, "a mapping", marked)
-        return isinstance(marked.value, dict)
+    def _is_mapping(self, value: Any, where: Where) -> bool:
+        if not isinstance(value, dict):
+            self._reject(where, "a mapping", value)
+        return isinstance(value, dict)
 
-    def _read_condition(self, marked: Marked, where: Where) -> Condition | None:
-        if not self._is_mapping(marked, where):
+    def _read_condition(self, data: Any, where: Where) -> Condition | None:
+        if not self._is_mapping(data, where):
             return None
         self._conditions += 1
         self._check_limit("conditions", self._conditions)
-        kind = marked.value.get("kind", Marked(None)).value
+        kind = data.get("kind")
+        if is_unreadable(kind):
+            return self._reject((*where, "kind"), "a kind of condition", kind)  # type: ignore[no-any-return]
         if not isinstance(kind, str) or (kind not in OPERATORS and kind not in GROUPS):
-            near = get_close_matches(kind, [*OPERATORS, *GROUPS], 1) if isinstance(kind, str) else []
-            instead = f"did you mean `{near[0]}`?" if near else f"there are {', '.join([*OPERATORS, *GROUPS])}"
             what = "has no `kind`" if kind is None else f"has the unknown kind {kind!r}"
+            instead = _suggest(kind, [*OPERATORS, *GROUPS])
             self._report((*where, "kind"), f"the condition {_format_path(where)} {what}: {instead}")
             return None
-        return (
-            self._read_group(kind, marked, where) if kind in GROUPS else self._read_field_condition(kind, marked, where)
-        )
+        return self._read_group(kind, data, where) if kind in GROUPS else self._read_field_condition(kind, data, where)
 
-    def _read_group(self, kind: str, marked: Marked, where: Where) -> Condition | None:
+    def _read_group(self, kind: str, data: dict[str, Any], where: Where) -> Condition | None:
         key, make = GROUPS[kind]
-        inner = self._read_keys(marked, ("kind", key), where)
-        if inner is None:
+        if not self._has_keys(data, ("kind", key), where):
             return None
         if key == "condition":
-            condition = self._read_condition(inner[key], (*where, key))
+            condition = self._read_condition(data[key], (*where, key))
             return None if condition is None else make(condition)
-        items = inner[key].value
+        items = data[key]
         if not isinstance(items, list) or not items:
-            return self._reject((*where, key), "a non-empty list of conditions", inner[key])  # type: ignore[no-any-return]
+            return self._reject((*where, key), "a non-empty list of conditions", items)  # type: ignore[no-any-return]
         conditions = [self._read_condition(item, (*where, key, number)) for number, item in enumerate(items)]
         return None if None in conditions else make(conditions)
 
-    def _read_field_condition(self, kind: str, marked: Marked, where: Where) -> Condition | None:
+    def _read_field_condition(self, kind: str, data: dict[str, Any], where: Where) -> Condition | None:
         keys = ("kind", "field") if OPERATORS[kind].operand == "nothing" else ("kind", "field", "value")
-        inner = self._read_keys(marked, keys, where)
-        if inner is None or marked.is_unreadable():
+        if not self._has_keys(data, keys, where) or is_unreadable(data):
             return None
         try:
-            return FieldCondition(kind, inner["field"].plain(), inner["value"].plain() if "value" in inner else None)
+            return FieldCondition(kind, data["field"], data.get("value"))
         except DefinitionError as error:
             for problem in error.problems:
                 self._report(where, problem)
             return None
 
-    def _read_keys(self, marked: Marked, keys: tuple[str, ...], where: Where) -> Mapping[str, Marked] | None:
-        """Return the mapping if it has exactly these keys; else None, after adding problems."""
-        known_keys = dict.fromkeys(keys)
-        for key in (key for key in marked.value if key not in known_keys):
-            self._report_unknown_key(key, known_keys, marked, where)
-        for key in (key for key in keys if key not in marked.value):
+    def _has_keys(self, data: dict[str, Any], keys: tuple[str, ...], where: Where) -> bool:
+        """Return whether a condition has exactly these keys, after adding problems if not."""
+        for key in (key for key in data if key not in keys):
+            self._report_unknown_key(key, dict.fromkeys(keys), where)
+        for key in (key for key in keys if key not in data):
             self._report(where, f"the condition {_format_path(where)} has no `{key}`")
-        return marked.value if marked.value.keys() == known_keys.keys() else None
+        return data.keys() == set(keys)
 
-    def _reject(self, where: Where, expected: str, marked: Marked) -> Any:
+    def _reject(self, where: Where, expected: str, value: Any) -> Any:
         """Report that a value is not what was expected, and return None."""
+        self._unread.add(where)
         # The reason why it is unreadable has been reported.
-        if marked.is_unreadable():
-            self._unread.add(where)
-            return None
-        self._report(where, f"{_format_path(where)} must be {expected}, not {_describe(marked)}")
-        return None
+        if not is_unreadable(value):
+            self._report(where, f"{_format_path(where)} must be {expected}, not {_describe(value)}")
 
     def _report(self, where: Where, text: str) -> None:
         self._unread.add(where)
-        self._problems.add(self._marked.line_at(where), text)
+        self._problems.add(self._lines.find(where), text)
 
 
 _IDS = frozenset({("nodes", ()), ("nodes", ("id",))})
@@ -288,22 +247,8 @@ _DEPENDS_ON: Mapping[str | int, frozenset[Any]] = {
 
 def _blank_values(of: type) -> dict[str, Any]:
     """Return a placeholder for each required attribute, until it is read."""
-    blanks: Mapping[type[Shape], Any] = {Text: "", Texts: (), Number: FORMAT, RecordListShape: ()}
-    return {spec.attribute: blanks[type(spec.shape)] for spec in FIELDS[of] if spec.attribute not in get_defaults(of)}
-
-
-def _fits(value: Any, number: Number) -> bool:
-    # In Python True is an int; in JSON it is not a number.
-    if isinstance(value, bool) or not isinstance(value, int if number.integer else int | float):
-        return False
-    return (number.above is None or value > number.above) and (number.at_least is None or value >= number.at_least)
-
-
-def _describe_bounds(number: Number) -> str:
-    kind = "an integer" if number.integer else "a number"
-    if number.above is not None:
-        return f"{kind} above {number.above:g}"
-    return kind if number.at_least is None else f"{kind} of at least {number.at_least:g}"
+    required = [spec for spec in FIELDS[of] if spec.attribute not in get_defaults(of)]
+    return {spec.attribute: spec.shape.blank if isinstance(spec.shape, SimpleShape) else () for spec in required}
 
 
 def _to_file_path(where: Where) -> Where:
@@ -317,10 +262,15 @@ def _format_path(where: Where) -> str:
     return f"`{path.removeprefix('.')}`" if path else "the definition"
 
 
-def _describe(marked: Marked) -> str:
-    if isinstance(marked.value, dict):
+def _suggest(name: Any, known: Iterable[str]) -> str:
+    near = get_close_matches(name, known, 1) if isinstance(name, str) else []
+    return f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}"
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, dict):
         return "a mapping"
-    if isinstance(marked.value, list):
-        return "a list" if marked.value else "an empty list"
-    text = json_text.write(marked.value).strip()
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    text = json_text.write(value).strip()
     return text if len(text) <= 60 else f"{text[:60]}..."

@@ -9,23 +9,18 @@ from stepwell.declarative.conditions.operators import OPERATORS, Operand
 from stepwell.declarative.definition import FORMAT, Approval, Definition, Edge, Node, Retries
 from stepwell.declarative.files.fields import (
     FIELDS,
-    Choice,
+    NAME,
     ConditionShape,
-    Data,
     FieldSpec,
-    Flag,
-    Number,
     RecordListShape,
     RecordShape,
     Shape,
-    Text,
-    Texts,
+    SimpleShape,
     get_defaults,
 )
 from stepwell.declarative.files.reader import GROUPS, SCHEMA_KEY
 
 _NAMES: Mapping[type, str] = {Node: "node", Edge: "edge", Retries: "retries", Approval: "approval"}
-_NAME = {"type": "string", "minLength": 1}
 _CONDITION = {"$ref": "#/$defs/condition"}
 _OPERAND_SCHEMAS: Mapping[Operand, Any] = {
     "value": {"not": {"type": "null"}},
@@ -83,22 +78,8 @@ def _part(part: FieldSpec, usual: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shape(shape: Shape) -> dict[str, Any]:
     match shape:
-        case Text(non_empty=non_empty):
-            return dict(_NAME) if non_empty else {"type": "string"}
-        case Texts(single=False):
-            return {"type": "array", "items": _NAME}
-        case Texts():
-            return {"anyOf": [_NAME, {"type": "array", "items": _NAME, "minItems": 1}]}
-        case Number(above=above, at_least=at_least, integer=integer):
-            bounds = {"exclusiveMinimum": above, "minimum": at_least}
-            set_bounds = {key: bound for key, bound in bounds.items() if bound is not None}
-            return {"type": "integer" if integer else "number", **set_bounds}
-        case Flag():
-            return {"type": "boolean"}
-        case Choice(options=options):
-            return {"enum": [str(option) for option in options]}
-        case Data():
-            return {"type": "object"}
+        case SimpleShape(schema=schema):
+            return dict(schema)
         case ConditionShape():
             return dict(_CONDITION)
         case RecordShape(of=of):
@@ -114,7 +95,10 @@ def _condition() -> dict[str, Any]:
     # messages.
     for operand in dict.fromkeys(operator.operand for operator in OPERATORS.values()):
         kinds = {"enum": [name for name, operator in OPERATORS.items() if operator.operand == operand]}
-        properties: dict[str, Any] = {"kind": kinds, "field": {**_NAME, "description": "a path such as review.score"}}
+        properties: dict[str, Any] = {
+            "kind": kinds,
+            "field": {**NAME.schema, "description": "a path such as review.score"},
+        }
         if operand != "nothing":
             properties["value"] = _OPERAND_SCHEMAS[operand]
         shapes.append(_object(properties, properties))

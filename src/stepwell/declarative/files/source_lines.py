@@ -1,4 +1,4 @@
-"""Values with their line numbers, and the collection of problems found in a document.
+"""Build plain data from the tokens of a document, with the lines of its values and its problems.
 
 Definition files are untrusted: depth, length and the number of problems are limited, so that no
 file can exhaust memory or time.
@@ -7,9 +7,10 @@ file can exhaust memory or time.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple, NoReturn
+
+from stepwell.model.valid_text import is_text
 
 MAX_DEPTH = 100  # nested lists and mappings
 MAX_PROBLEMS = 100
@@ -20,62 +21,40 @@ Where = tuple[str | int, ...]
 """The path to a value from the root: `("nodes", 2, "fallback")`."""
 
 
-class Unreadable:
-    """Stands for a value that could not be read; its problem has been added."""
+class StopReading(Exception):
+    """Reading stops here. What is wrong is in `Problems`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """A value with its line: a scalar, a list of `Marked`, or a mapping to `Marked`."""
+UNREADABLE = object()
+"""Stands for a value that could not be read; its problem has been added."""
 
-    value: Any
-    line: int | None = None  # where it starts; None: it does not come from a document
-    lines: Mapping[str, int | None] = field(default_factory=dict)  # of the keys, if it is a mapping
 
-    def line_at(self, where: Where) -> int | None:
+class LineTree(NamedTuple):
+    """The line where a value starts, or its key, and the lines of what is inside it."""
+
+    line: int | None  # None: it does not come from a document
+    inside: dict[str | int, LineTree]
+
+    def find(self, where: Where) -> int | None:
         """Return the line of the value at a path, or of its nearest existing parent."""
-        here, line = self, self.line
+        here = self
         for step in where:
-            if isinstance(here.value, dict) and step in here.value:
-                here, line = here.value[step], here.lines.get(str(step), here.line)
-            elif isinstance(here.value, list) and isinstance(step, int) and step < len(here.value):
-                here = here.value[step]
-                line = here.line
-            else:
+            if step not in here.inside:
                 break
-        return line
-
-    def plain(self) -> Any:
-        """Return the value without line numbers."""
-        if isinstance(self.value, dict):
-            return {key: inner.plain() for key, inner in self.value.items()}
-        if isinstance(self.value, list):
-            return [inner.plain() for inner in self.value]
-        return self.value
-
-    def is_unreadable(self) -> bool:
-        """Whether any part of it could not be read."""
-        if isinstance(self.value, dict):
-            return any(inner.is_unreadable() for inner in self.value.values())
-        return isinstance(self.value, Unreadable) or (
-            isinstance(self.value, list) and any(inner.is_unreadable() for inner in self.value)
-        )
+            here = here.inside[step]
+        return here.line
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """A problem and its line."""
 
     line: int | None
     text: str
 
-
-class TooDeep(Exception):
-    """A document is nested more deeply than `MAX_DEPTH`. Carries the line."""
-
-
-class StopReading(Exception):
-    """Reading stops here: what is wrong is in `Problems`, and looking further is pointless."""
+    def to_sentence(self, name: str) -> str:
+        place = [name] if name else []
+        place += [] if self.line is None else [f"line {self.line}"]
+        return f"{', '.join(place)}: {self.text}" if place else self.text
 
 
 class Problems(list[Problem]):
@@ -87,77 +66,125 @@ class Problems(list[Problem]):
         if len(self) == MAX_PROBLEMS:
             raise StopReading
 
-    def add_unreadable(self, line: int | None, text: str) -> Marked:
-        """Add a problem, and return a placeholder for the value."""
+    def stop(self, line: int | None, text: str) -> NoReturn:
+        """Add a problem after which looking further is pointless. Raises StopReading."""
         self.add(line, text)
-        return Marked(Unreadable(), line)
+        raise StopReading
 
     def to_sentences(self, name: str) -> list[str]:
         """Return the problems as sentences, in the order of their lines, each once."""
-        ordered = sorted(self, key=lambda problem: problem.line or 0)
-        sentences = [f"{_format_place(name, problem.line)}{problem.text}" for problem in ordered]
+        problems = sorted(self, key=lambda problem: problem.line or 0)
         if len(self) >= MAX_PROBLEMS:
-            sentences.append(
-                f"{_format_place(name, None)}there may be more problems: these are the first {MAX_PROBLEMS}"
-            )
-        return list(dict.fromkeys(sentences))
+            problems.append(Problem(None, f"there may be more problems: these are the first {MAX_PROBLEMS}"))
+        return list(dict.fromkeys(problem.to_sentence(name) for problem in problems))
 
 
-def _format_place(name: str, line: int | None) -> str:
-    places = [name] if name else []
-    if line is not None:
-        places.append(f"line {line}")
-    return f"{', '.join(places)}: " if places else ""
+class Token(NamedTuple):
+    """A part of a document, as a parser finds it.
+
+    A list is its start, its items and an end; a mapping its start, keys and values in turn, and an
+    end.
+    """
+
+    kind: Literal["list", "mapping", "scalar", "end"]
+    line: int | None
+    value: Any = None  # of a scalar
+    flaw: str = ""  # why the list, mapping or scalar cannot be used
 
 
-def mark_scalar(value: Any, line: int | None, problems: Problems) -> Marked:
-    """Return a scalar with its line; unreadable if JSON cannot represent it."""
+def build(tokens: Iterator[Token], problems: Problems) -> tuple[Any, LineTree]:
+    """Return the data that the tokens make up, with its lines. Raises StopReading if there is none.
+
+    What cannot be used is reported, and is UNREADABLE in the data.
+    """
+    first = next(tokens, None)
+    if first is None:
+        problems.stop(1, "the text is empty")
+    data, lines = _build_value(first, tokens, problems, 0)
+    next(tokens, None)  # lets the parser look at what follows
+    return data, lines
+
+
+def _build_value(token: Token, tokens: Iterator[Token], problems: Problems, depth: int) -> tuple[Any, LineTree]:
+    value, flaw, lines = token.value, token.flaw, LineTree(token.line, {})
+    if token.kind == "scalar":
+        flaw = flaw or find_flaw(value)
+    elif depth >= MAX_DEPTH:
+        problems.stop(token.line, TOO_DEEP)
+    elif token.kind == "mapping":
+        value = _build_mapping(lines.inside, tokens, problems, depth + 1)
+    else:
+        value = []
+        while (item := next(tokens)).kind != "end":
+            built, lines.inside[len(value)] = _build_value(item, tokens, problems, depth + 1)
+            value.append(built)
+    if flaw:
+        problems.add(token.line, flaw)
+    return UNREADABLE if flaw else value, lines
+
+
+def _build_mapping(
+    lines: dict[str | int, LineTree], tokens: Iterator[Token], problems: Problems, depth: int
+) -> dict[str, Any]:
+    mapping: dict[str, Any] = {}
+    while (token := next(tokens)).kind != "end":
+        key, _ = _build_value(token, tokens, problems, depth)
+        value, inside = _build_value(next(tokens), tokens, problems, depth)
+        if isinstance(key, str) and key not in mapping:
+            mapping[key], lines[key] = value, LineTree(token.line, inside.inside)
+        elif isinstance(key, str):
+            problems.add(token.line, f"duplicate key {key!r}, first on line {lines[key].line}")
+        elif not is_unreadable(key):
+            hint = "" if token.line is None else ": put it in quotes"
+            problems.add(token.line, f"the key {key!r} is not a string{hint}")
+    return mapping
+
+
+def find_flaw(value: Any) -> str:
+    """Return why a scalar is not JSON data; empty if it is."""
     if isinstance(value, float) and not math.isfinite(value):
-        return problems.add_unreadable(line, f"{value} is not a finite number")
-    if isinstance(value, str) and not _is_writable(value):
-        return problems.add_unreadable(line, f"the string {value[:40]!a} contains a lone surrogate")
+        return f"{value} is not a finite number"
+    if isinstance(value, str) and not is_text(value):
+        return f"the string {value[:40]!a} contains a lone surrogate"
     if value is None or isinstance(value, bool | int | float | str):
-        return Marked(value, line)
-    return problems.add_unreadable(line, f"{value!r} is a {type(value).__name__}, not JSON data")
+        return ""
+    return f"{value!r} is a {type(value).__name__}, not JSON data"
 
 
-def _is_writable(text: str) -> bool:
+def is_unreadable(value: Any) -> bool:
+    """Return whether any part of a value could not be read."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return value is UNREADABLE or any(map(is_unreadable, parts))
+
+
+def tokenize_data(value: Any) -> Iterator[Token]:
+    """Yield the tokens of plain data, which has no lines."""
+    if isinstance(value, list | tuple):
+        yield Token("list", None)
+        for item in value:
+            yield from tokenize_data(item)
+    elif isinstance(value, Mapping):
+        yield Token("mapping", None)
+        for key, item in value.items():
+            yield Token("scalar", None, key)
+            yield from tokenize_data(item)
+    else:
+        yield Token("scalar", None, value)
+        return
+    yield Token("end", None)
+
+
+def decode(text: str | bytes, limit: int, problems: Problems) -> str:
+    """Decode UTF-8, without a byte order mark.
+
+    Raises StopReading, after adding a problem, if it is not UTF-8 or longer than the limit.
+    """
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def reject_long_text(text: str, limit: int, problems: Problems) -> bool:
-    """Add a problem if the text is too long; return whether it is."""
-    if len(text) > limit:
-        problems.add(None, f"the text has {len(text)} characters; the maximum is {limit}")
-    return len(text) > limit
-
-
-def decode(text: str | bytes, problems: Problems) -> str:
-    """Decode UTF-8, without a byte order mark. Raises StopReading if it is not UTF-8."""
-    if isinstance(text, str):
-        return text.removeprefix("\ufeff")
-    try:
-        return bytes(text).decode("utf-8-sig")
+        decoded = text.removeprefix("\ufeff") if isinstance(text, str) else bytes(text).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         # `error.object` is what was decoded: the bytes without the byte order mark.
         line = error.object.count(b"\n", 0, error.start) + 1
-        problems.add(line, f"not UTF-8: {error.reason}")
-        raise StopReading from error
-
-
-def mark_data(value: Any, problems: Problems, depth: int = 0) -> Marked:
-    """Convert plain data, which has no lines."""
-    if depth > MAX_DEPTH:
-        return problems.add_unreadable(None, TOO_DEEP)
-    if isinstance(value, list | tuple):
-        return Marked([mark_data(inner, problems, depth + 1) for inner in value])
-    if isinstance(value, Mapping):
-        odd = [key for key in value if not isinstance(key, str)]
-        for key in odd:
-            problems.add(None, f"the key {key!r} is not a string")
-        return Marked({k: mark_data(inner, problems, depth + 1) for k, inner in value.items() if isinstance(k, str)})
-    return mark_scalar(value, None, problems)
+        problems.stop(line, f"not UTF-8: {error.reason}")
+    if len(decoded) > limit:
+        problems.stop(None, f"the text has {len(decoded)} characters; the maximum is {limit}")
+    return decoded

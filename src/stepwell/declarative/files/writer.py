@@ -12,9 +12,9 @@ from stepwell.declarative.conditions.condition import AllOf, AnyOf, Condition, F
 from stepwell.declarative.conditions.operators import OPERATORS
 from stepwell.declarative.definition import Definition
 from stepwell.declarative.files import json_text, yaml_text
-from stepwell.declarative.files.fields import FIELDS, Texts, get_defaults
+from stepwell.declarative.files.fields import FIELDS, ONE_OR_MORE, get_defaults
 from stepwell.declarative.files.reader import from_data
-from stepwell.declarative.files.source_lines import TOO_DEEP, Problems, mark_scalar
+from stepwell.declarative.files.source_lines import MAX_PROBLEM_LENGTH, TOO_DEEP, find_flaw
 from stepwell.errors import DefinitionError
 
 # Stands for a value that cannot be written; its problem has been added. None is a valid value.
@@ -74,7 +74,7 @@ def _write_record(record: Any, path: str, problems: list[str]) -> dict[str, Any]
         if spec.attribute in defaults and _is_exactly(value, defaults[spec.attribute]):
             continue
         written = _write_value(value, f"{path}.{spec.name}".removeprefix("."), problems)
-        if isinstance(spec.shape, Texts) and spec.shape.single and isinstance(written, list) and len(written) == 1:
+        if spec.shape is ONE_OR_MORE and isinstance(written, list) and len(written) == 1:
             written = written[0]
         if written is not _UNWRITABLE:
             data[spec.name] = written
@@ -99,13 +99,11 @@ def _write_value(value: Any, path: str, problems: list[str]) -> Any:
             f"`{path}` has the key {key!r}, which is not a string" for key in value if not isinstance(key, str)
         ]
         return {key: item for key, item in inner.items() if item is not _UNWRITABLE}
-    unwritable = Problems()
-    plain = mark_scalar(value, None, unwritable)
-    problems += [f"`{path}` cannot be written: {problem.text}" for problem in unwritable]
-    if unwritable:
+    if flaw := find_flaw(value):
+        problems.append(f"`{path}` cannot be written: {flaw[:MAX_PROBLEM_LENGTH]}")
         return _UNWRITABLE
     # A string enum, such as Retention, is written as a plain string.
-    return str(plain.value) if isinstance(value, str) else plain.value
+    return str(value) if isinstance(value, str) else value
 
 
 def _write_items(values: list[Any] | tuple[Any, ...], path: str, problems: list[str]) -> Iterator[Any]:

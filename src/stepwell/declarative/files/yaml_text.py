@@ -8,18 +8,11 @@ rejected, so a small file cannot expand into a large one.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from stepwell.declarative.files.source_lines import (
-    MAX_DEPTH,
-    TOO_DEEP,
-    Marked,
-    Problems,
-    TooDeep,
-    mark_scalar,
-    reject_long_text,
-)
+from stepwell.declarative.files.source_lines import LineTree, Problems, Token, build, decode
 from stepwell.errors import DefinitionError
 
 MAX_LENGTH = 2**18  # characters; longer documents are rejected without parsing, because the parser is slow
@@ -31,22 +24,18 @@ _OTHER_BREAKS = re.compile("[\r\x85\u2028\u2029\ufeff]")
 _TAG = "tag:yaml.org,2002:"
 
 
-def read(text: str, problems: Problems) -> Marked | None:
-    """Parse the text; return None after adding a problem if it is not YAML."""
-    if reject_long_text(text, MAX_LENGTH, problems):
-        return None
+def read(source: str | bytes, problems: Problems) -> tuple[Any, LineTree]:
+    """Parse the text. Raises StopReading after adding a problem if it is not YAML."""
+    text = decode(source, MAX_LENGTH, problems)
     yaml = _import_yaml()
     try:
-        return _YamlParser(yaml, problems).read(text)
+        return build(_tokenize(yaml, text, problems), problems)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = ", ".join(part for part in (error.context, error.problem) if part)
-        problems.add(mark.line + 1, f"not YAML: {problem} (column {mark.column + 1})")
+        problems.stop(mark.line + 1, f"not YAML: {problem} (column {mark.column + 1})")
     except yaml.reader.ReaderError as error:
-        problems.add(text.count("\n", 0, error.position) + 1, f"not YAML: {error.reason}: {chr(error.character)!a}")
-    except TooDeep as error:
-        problems.add(error.args[0], TOO_DEEP)
-    return None
+        problems.stop(text.count("\n", 0, error.position) + 1, f"not YAML: {error.reason}: {chr(error.character)!a}")
 
 
 def write(data: Any) -> str:
@@ -79,84 +68,47 @@ def _import_yaml() -> ModuleType:
     return package
 
 
-class _YamlParser:
-    """Builds values with line numbers from the events of the parser."""
-
-    def __init__(self, yaml: ModuleType, problems: Problems) -> None:
-        self._yaml, self._problems = yaml, problems
-
-    def read(self, text: str) -> Marked | None:
-        self._events = self._yaml.parse(text, Loader=self._yaml.SafeLoader)
-        next(self._events)  # start of the stream
-        if isinstance(next(self._events), self._yaml.StreamEndEvent):
-            self._problems.add(1, "the text is empty")
-            return None
-        value = self._value(next(self._events), 0)
-        next(self._events)  # end of the document
-        more = next(self._events)
-        if not isinstance(more, self._yaml.StreamEndEvent):
-            self._problems.add(more.start_mark.line + 1, "a second document starts here: only one is allowed")
-        return value
-
-    def _value(self, event: Any, depth: int) -> Marked:
+def _tokenize(yaml: ModuleType, text: str, problems: Problems) -> Iterator[Token]:
+    documents = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
         line = event.start_mark.line + 1
-        if isinstance(event, self._yaml.AliasEvent):
-            return self._problems.add_unreadable(
-                line, f"*{event.anchor} is an alias, which is not supported: write it out"
-            )
-        if isinstance(event, self._yaml.ScalarEvent):
-            return self._scalar(event, line)
-        if depth >= MAX_DEPTH:
-            raise TooDeep(line)
-        if isinstance(event, self._yaml.SequenceStartEvent):
-            return self._check_tag(event, "seq", self._list(line, depth))
-        return self._check_tag(event, "map", self._mapping(line, depth))
+        match event:
+            case yaml.DocumentStartEvent():
+                documents += 1
+                if documents > 1:
+                    problems.add(line, "a second document starts here: only one is allowed")
+                    return  # the first one is still read, so that all of its problems are reported
+            case yaml.AliasEvent():
+                flaw = f"*{event.anchor} is an alias, which is not supported: write it out"
+                yield Token("scalar", line, flaw=flaw)
+            case yaml.ScalarEvent():
+                yield _read_scalar(event, line)
+            case yaml.SequenceStartEvent():
+                yield Token("list", line, flaw=_find_tag_flaw(event, "seq"))
+            case yaml.MappingStartEvent():
+                yield Token("mapping", line, flaw=_find_tag_flaw(event, "map"))
+            case yaml.CollectionEndEvent():
+                yield Token("end", line)
 
-    def _list(self, line: int, depth: int) -> Marked:
-        items = []
-        while not isinstance(event := next(self._events), self._yaml.SequenceEndEvent):
-            items.append(self._value(event, depth + 1))
-        return Marked(items, line)
 
-    def _mapping(self, line: int, depth: int) -> Marked:
-        items, lines = dict[str, Marked](), dict[str, int | None]()
-        while not isinstance(event := next(self._events), self._yaml.MappingEndEvent):
-            key_line, key = event.start_mark.line + 1, self._value(event, depth + 1)
-            value = self._value(next(self._events), depth + 1)
-            if not isinstance(key.value, str):
-                if not key.is_unreadable():
-                    self._problems.add(key_line, f"the key {key.plain()!r} is not a string: put it in quotes")
-            elif key.value in items:
-                problem = f"duplicate key {key.value!r}, first on line {lines[key.value]}"
-                self._problems.add(key_line, problem)
-            else:
-                items[key.value], lines[key.value] = value, key_line
-        return Marked(items, line, lines)
+def _read_scalar(event: Any, line: int) -> Token:
+    tag = None if event.tag in (None, "!") else event.tag
+    # Quoted, or tagged as a string: taken as it is.
+    if tag == _TAG + "str" or (tag is None and not event.implicit[0]):
+        return Token("scalar", line, event.value)
+    try:
+        value = _parse_plain(event.value)
+    except ValueError:
+        return Token("scalar", line, flaw=f"the number {event.value[:20]}... has too many digits")
+    # A tag such as !!int must agree with what the value is; it never converts.
+    names = {bool: "bool", int: "int", float: "float", type(None): "null"}
+    return Token("scalar", line, value, _find_tag_flaw(event, names.get(type(value), "str")))
 
-    def _scalar(self, event: Any, line: int) -> Marked:
-        text = event.value
-        tag = None if event.tag in (None, "!") else event.tag
-        # Quoted, or tagged as a string: taken as it is.
-        if tag == _TAG + "str" or (tag is None and not event.implicit[0]):
-            return mark_scalar(text, line, self._problems)
-        try:
-            value = _parse_plain(text)
-        except ValueError:
-            return self._problems.add_unreadable(line, f"the number {text[:20]}... has too many digits")
-        # A tag such as !!int must agree with what the value is; it never converts.
-        kinds: dict[str, type | tuple[type, ...]] = {"bool": bool, "int": int, "float": float, "null": type(None)}
-        kind = kinds.get(str(tag).removeprefix(_TAG), ()) if tag is not None else object
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            return self._refuse_tag(event, line)
-        return mark_scalar(value, line, self._problems)
 
-    def _check_tag(self, event: Any, kind: str, value: Marked) -> Marked:
-        if event.tag in (None, "!", _TAG + kind):
-            return value
-        return self._refuse_tag(event, value.line)
-
-    def _refuse_tag(self, event: Any, line: int | None) -> Marked:
-        return self._problems.add_unreadable(line, f"the tag {event.tag!r} is not supported here: only plain data is")
+def _find_tag_flaw(event: Any, kind: str) -> str:
+    if event.tag in (None, "!", _TAG + kind):
+        return ""
+    return f"the tag {event.tag!r} is not supported here: only plain data is"
 
 
 def _parse_plain(text: str) -> Any:

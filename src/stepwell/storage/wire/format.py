@@ -7,7 +7,7 @@ readable.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -48,6 +48,8 @@ from stepwell.storage.wire.shapes import (
 )
 from stepwell.storage.wire.validation import check_commit, check_requests
 
+T = TypeVar("T")
+
 _encode = msgspec.json.Encoder().encode
 _decode_commit = msgspec.json.Decoder(WireCommit).decode
 _decode_requests = msgspec.json.Decoder(list[WireRequest]).decode
@@ -71,7 +73,7 @@ def write_commit(
         iteration=commit.iteration,
         since_input=commit.since_input,
         place=commit.place,
-        run=None if header is None else _run(header),
+        run=None if header is None else _convert(header, WireRun),
         previous_id=None if header is None else previous_id,
         messages=None if commit.messages is None else [_message(m) for m in commit.messages],
         held=None if held is None else {k: {s: [_raw(p) for p in ps] for s, ps in v.items()} for k, v in held.items()},
@@ -80,12 +82,12 @@ def write_commit(
         executor_splices=executor_splices,
         asked=[_request(r) for r in commit.asked],
         closed=commit.closed,
-        children=_children(commit.children),
+        children=_children(commit.children, WireChild),
         wake=commit.wake,
         restored=commit.restored,
         migrated=commit.migrated,
         done=[WireDone(d.delivery, d.executor, d.sent, _outputs(d.outputs), d.asked, d.attempts) for d in commit.done],
-        failures=[_failure(f) for f in commit.failures],
+        failures=[_convert(f, WireFailure) for f in commit.failures],
         warnings=commit.warnings,
         metadata=dict(commit.metadata),
     )
@@ -123,7 +125,7 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
         executors=_read_executors(shape, codec, what),
         asked=tuple(_read_request(r, codec) for r in shape.asked),
         closed=shape.closed,
-        children=_read_children(shape.children),
+        children=_children(shape.children, Child),
         wake=shape.wake,
         restored=shape.restored,
         migrated=shape.migrated,
@@ -131,7 +133,7 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
             Done(d.delivery, d.executor, d.sent, _read_outputs(d.outputs, codec), d.asked, d.attempts)
             for d in shape.done
         ),
-        failures=tuple(_read_failure(f) for f in shape.failures),
+        failures=tuple(_convert(f, WorkflowErrorDetails) for f in shape.failures),
         warnings=shape.warnings,
         metadata=shape.metadata,
     ), shape
@@ -139,23 +141,7 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
 
 def header_of(shape: WireCommit) -> RunHeader:
     """Return the run header in a snapshot."""
-    assert shape.run is not None
-    run = shape.run
-    return RunHeader(
-        run_id=run.run_id,
-        workflow=run.workflow,
-        signature=run.signature,
-        input_digest=run.input_digest,
-        epoch=run.epoch,
-        parent_id=run.parent_id,
-        caller=run.caller,
-        trace=run.trace,
-        parent_run=run.parent_run,
-        parent_number=run.parent_number,
-        tags=run.tags,
-        retention=run.retention,
-        version=run.version,
-    )
+    return _convert(shape.run, RunHeader)
 
 
 # -------------------------------------------------------------------- the superstep log
@@ -172,7 +158,7 @@ def write_outcome(outcome: Outcome) -> bytes:
             state=_writes(outcome.writes, {}),
             saved=NOTHING if outcome.saved is None else _raw(outcome.saved),
             requests=[_request(r) for r in outcome.requests],
-            children=_children(outcome.children),
+            children=_children(outcome.children, WireChild),
             attempts=outcome.attempts,
             version=outcome.version,
         )
@@ -198,14 +184,14 @@ def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
         writes=_read_plain_writes(shape.state, codec),
         saved=_payload(shape.saved, codec) if bytes(shape.saved) else None,
         requests=tuple(_read_request(r, codec) for r in shape.requests),
-        children=_read_children(shape.children),
+        children=_children(shape.children, Child),
         attempts=shape.attempts,
         version=shape.version,
     )
 
 
 def write_log_entry(entry: LogEntry) -> bytes:
-    failure = None if entry.failure is None else _failure(entry.failure)
+    failure = None if entry.failure is None else _convert(entry.failure, WireFailure)
     value = NOTHING if entry.value is None else _raw(entry.value)
     return _encode(WireNote(FORMAT, entry.due, failure=failure, final=entry.final, value=value, call=entry.call))
 
@@ -220,7 +206,7 @@ def read_log_entry(run_id: str, key: str, body: bytes, codec: Codec) -> LogEntry
     _check_format(shape.format, what)
     if shape.due:  # the result of a step has no time
         read_moment(shape.due, what)
-    failure = None if shape.failure is None else _read_failure(shape.failure)
+    failure = None if shape.failure is None else _convert(shape.failure, WorkflowErrorDetails)
     value = _payload(shape.value, codec) if bytes(shape.value) else None
     return LogEntry(shape.due, failure, shape.final, value, shape.call)
 
@@ -244,44 +230,13 @@ def _payload(raw: Raw, codec: Codec) -> Payload:
     return Encoded(bytes(raw), codec)
 
 
-def _run(header: RunHeader) -> WireRun:
-    return WireRun(
-        run_id=header.run_id,
-        workflow=header.workflow,
-        signature=dict(header.signature),
-        input_digest=header.input_digest,
-        epoch=header.epoch,
-        parent_id=header.parent_id,
-        caller=header.caller,
-        trace=header.trace,
-        parent_run=header.parent_run,
-        parent_number=header.parent_number,
-        tags=dict(header.tags),
-        retention=header.retention,
-        version=header.version,
-    )
+def _convert(value: object, kind: type[T]) -> T:
+    """Return a value of ours as the shape that has the same fields, or the other way round."""
+    return msgspec.convert(value, kind, from_attributes=True)
 
 
-def _failure(f: WorkflowErrorDetails) -> WireFailure:
-    return WireFailure(f.error_type, f.message, f.traceback, f.executor_id, f.extra)
-
-
-def _read_failure(f: WireFailure) -> WorkflowErrorDetails:
-    return WorkflowErrorDetails(f.error_type, f.message, f.traceback, f.executor_id, f.extra)
-
-
-def _children(children: Mapping[str, Child | None]) -> dict[str, WireChild | None]:
-    return {
-        key: None if c is None else WireChild(c.run_id, c.executor, c.checkpoint_id, c.number, c.caller)
-        for key, c in children.items()
-    }
-
-
-def _read_children(children: dict[str, WireChild | None]) -> dict[str, Child | None]:
-    return {
-        key: None if c is None else Child(c.run_id, c.executor, c.checkpoint_id, c.number, c.caller)
-        for key, c in children.items()
-    }
+def _children(children: Mapping[str, object], kind: type[T]) -> dict[str, T | None]:
+    return {key: None if child is None else _convert(child, kind) for key, child in children.items()}
 
 
 def _message(m: RoutedMessage) -> WireMessage:

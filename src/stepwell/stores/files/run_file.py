@@ -15,17 +15,17 @@ from zlib import crc32
 
 import msgspec
 
-from stepwell.errors import CheckpointCorrupt, NewerFormat, StoreUnavailable
+from stepwell.errors import CheckpointCorrupt, StoreUnavailable
 from stepwell.storage.lease import Lease
 from stepwell.storage.permissions import create
 from stepwell.storage.posix import sync_folder
 from stepwell.storage.stored_values import Entry, Record
 from stepwell.stores.files import lines
 from stepwell.stores.files.layout import run_name
-from stepwell.stores.files.lines import Acquire, Body, Commit, Header, Line, LogEntry, Placed, Signal, State
+from stepwell.stores.files.lines import Acquire, Body, CommitLine, HeaderLine, Line, LogWrite, Placed, Signal, State
 
 PATIENCE = 30.0  # seconds to wait for another process that holds a lock
-_FIRST = 72  # bytes of a file that say which one it is: the header up to the generation
+_FIRST = 44  # bytes of a file that tell it from others: the header up to the generation
 _PIECE = 1 << 20  # bytes that are written at once when a file is written anew
 _STATE_EVERY = 32 << 10  # bytes of lines between two lines with the whole state
 _STATE_AT_REST = 2 << 10  # the same if the driver leaves the run: it is likely to be listed next
@@ -43,34 +43,30 @@ class StoredRecord(NamedTuple):
 class RunFile:
     """The log of one run.
 
-    All methods but `reading` and `writing` are for the time in which the file is open by one of
-    these. What was read is kept; the next time, only what others have written since is read.
+    All methods but `reading` and `writing` are for the time in which one of these holds the file.
+    What was read is kept; the next time, only what others have written since is read.
     """
 
     def __init__(self, path: Path, run_id: str = "") -> None:
         self.path = path
         self.run_id = run_id  # if it is not given, it is read in the file
         self._lock = threading.Lock()  # a file lock does not protect what is kept here
-        self._fd: int | None = None
-        self._buffer = bytearray()  # lines that are not written yet
-        self._is_lasting = False  # one of them must survive a power failure
-        self._rests = False  # one of them ends the lease
+        self._fd = -1  # of the open file
+        self._size = 0  # of the file; more than `end` if a crash has cut off a write
         self.is_replaced = False  # nothing more can be written until it is opened again
         self._forget()
 
     def _forget(self) -> None:
-        self._buffer.clear()
-        self._is_lasting = self._rests = False
+        self._buffer: list[bytes] = []  # what is not written yet
+        self._rests = False  # one of them ends the lease
         self._first = b""  # of the file that was read
-        self.end = 0  # of its complete lines
+        self.end = self._next = 0  # of its complete lines; and with those that are not written yet
         self.state = State()
         self.records: dict[int, StoredRecord] = {}  # those that begin at `_indexed` or later
         self._indexed = 0
-        self._damage: int | None = None  # where the file is damaged, if that was noticed
-        self._is_torn = False  # something follows that a crash cut off
-        self._is_synced = True  # the last line is not one that may be lost
-        self._is_named = False  # there are lines that must survive, so the name of the file does
-        self._last_state = (0, 0)  # end and size of the last line with the whole state
+        self._damage: int | None = None  # where the part before `_indexed` is damaged
+        self._state_end = self._state_size = 0  # of the last line with the whole state
+        self._is_named = False  # the name of the file survives a power failure
 
     # ---------------------------------------------------------------- opening
 
@@ -82,21 +78,19 @@ class RunFile:
             yield
 
     @contextmanager
-    def writing(self, make: Callable[[], int] | None = None) -> Iterator[None]:
+    def writing(self, make_folder: Callable[[], int] | None = None) -> Iterator[None]:
         """Exclude everybody else. What was put is written at the end, all of it or nothing.
 
-        With `make`, a file that does not exist is created: `make` creates its folder and returns its
-        permissions. If nothing is put into it, it is deleted.
+        A file that does not exist is created if `make_folder` is given, which returns its
+        permissions, and is deleted again if nothing is put into it.
         """
-        with self._lock, _lock_file(self.path, exclusive=True, make=make) as self._fd:
+        with self._lock, _lock_file(self.path, exclusive=True, make_folder=make_folder) as self._fd:
             self.is_replaced = False
-            if not self._first:
-                _unlink(_part(self.path))  # left by a process that was killed
             try:
                 self._catch_up()
                 yield
                 self.flush()
-                if self._fd is not None and self.end == 0 and not self.is_replaced:
+                if self._fd >= 0 and self.end == 0 and not self.is_replaced:
                     os.unlink(self.path)
             except BaseException:
                 self._forget()  # nobody knows what was written
@@ -104,87 +98,63 @@ class RunFile:
 
     def _catch_up(self) -> None:
         """Read what others have written since."""
-        size = 0 if self._fd is None else os.fstat(self._fd).st_size
-        if self._fd is None or size == 0:
+        self._size = size = os.fstat(self._fd).st_size if self._fd >= 0 else 0
+        if size < self.end or (size and os.pread(self._fd, _FIRST, 0) != self._first):
             self._forget()
-        elif size < self.end or os.pread(self._fd, _FIRST, 0) != self._first:
-            self._forget()
+        if size > self.end:
             with self._map() as data:
-                self._load(data)
-        elif size > self.end:
-            with self._map() as data:
-                self._fold(data, self.end)
-        self._is_torn = size > self.end
+                self._fold(data, self.end or self._load(data))
 
-    def _load(self, data: mmap.mmap) -> None:
+    def _load(self, data: mmap.mmap) -> int:
+        """Read the header and the last line with the whole state; return where to continue."""
         header = lines.read_line(data, 0, "")
-        if header is None or not isinstance(header.line, Header):
-            if lines.find_end(data, lines.Scan([], [0])) is None:
-                raise self._damage_error(0)
-            return
-        if header.line.format > lines.FORMAT:
-            raise NewerFormat(
-                f"{self.path} was written by a newer Stepwell (format {header.line.format}, this one knows "
-                f"{lines.FORMAT}) and is unchanged; upgrade Stepwell to use it"
-            )
+        if header is None or not isinstance(header.line, HeaderLine):
+            return 0
         if run_name(header.line.run_id) != f"{self.path.parent.name}/{self.path.name}":
             raise CheckpointCorrupt(f"{self.path} belongs to run {header.line.run_id!r}; move it back to its place")
-        self.run_id = header.line.run_id
-        self._first, self._indexed = data[:_FIRST], header.end
+        self.run_id, self._first = header.line.run_id, data[:_FIRST]
         placed = lines.find_last_state(data, self.run_id)
-        if placed is not None and isinstance(placed.line, State):
-            self.state, self._indexed, self._is_named = placed.line, placed.end, True
-            self._last_state = (placed.end, placed.end - placed.offset)
-        self._fold(data, self._indexed)
+        if placed is None:
+            return header.end
+        self._indexed = placed.end
+        self._apply(placed)
+        return placed.end
 
     def _fold(self, data: mmap.mmap, start: int) -> None:
-        found = lines.scan(data, start, len(data), self.run_id)
-        end = lines.find_end(data, found)
+        complete, damages = lines.scan(data, start, len(data), self.run_id)
+        end = lines.find_end(data, complete, damages, self.run_id)
         if end is None:
-            raise self._damage_error(min(found.damages, default=start))
-        for placed in found.lines:
+            raise self._damage_error(min(damages, default=start))
+        for placed in complete:
             if placed.offset < end:
                 self._apply(placed)
-                self._is_named = self._is_named or self._is_synced
-        self.end = max(start, end)
+        self.end = self._next = end
 
     def _apply(self, placed: Placed) -> None:
-        line = placed.line
-        if isinstance(line, Commit):
-            self.records[line.entry.number] = StoredRecord(line.entry, placed.offset, placed.body)
-        elif isinstance(line, State):
-            self.state = line
-            self._last_state = (placed.end, placed.end - placed.offset)
+        self._note_record(placed)
+        if isinstance(placed.line, State):
+            self.state, self._state_end, self._state_size = placed.line, placed.end, placed.end - placed.offset
         self.state.apply(placed)
-        self._is_synced = not isinstance(line, Acquire)
 
-    @property
-    def _open_fd(self) -> int:
-        assert self._fd is not None
-        return self._fd
+    def _note_record(self, placed: Placed) -> None:
+        if isinstance(placed.line, CommitLine):
+            entry = placed.line.entry
+            self.records[entry.number] = StoredRecord(entry, placed.offset, placed.body)
 
     def _map(self) -> mmap.mmap:
-        return mmap.mmap(self._open_fd, 0, access=mmap.ACCESS_READ)
+        return mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
 
     # ---------------------------------------------------------------- reading
 
-    def index(self, start: int = 0) -> None:
-        """Make the records from an offset on known; it is that of a record, or 0 for all."""
-        if self._fd is None or start >= self._indexed:
-            return
-        with self._map() as data:
-            found = lines.scan(data, start or data.find(b"\n") + 1, self._indexed, self.run_id)
-        for placed in found.lines:
-            if isinstance(placed.line, Commit):
-                entry = placed.line.entry
-                self.records.setdefault(entry.number, StoredRecord(entry, placed.offset, placed.body))
-        self._indexed = start
-        if found.damages:
-            self._damage = found.damages[0]
-
-    @property
-    def is_damaged(self) -> bool:
-        return self._damage is not None
+    def index(self, lowest: int = 0) -> None:
+        """Make the records from that number on known. Those since the newest snapshot always are."""
+        for start in (self.state.snapshot, 0):
+            if start < self._indexed and (start or min(self.records, default=lowest + 1) > lowest):
+                with self._map() as data:
+                    before, damages = lines.scan(data, start or data.find(b"\n") + 1, self._indexed, self.run_id)
+                for placed in before:
+                    self._note_record(placed)
+                self._indexed, self._damage = start, min(damages, default=self._damage)
 
     def check_complete(self) -> None:
         """Raise CheckpointCorrupt if damage was noticed: what was not found may have been there."""
@@ -207,16 +177,15 @@ class RunFile:
 
     def read_lease(self) -> Lease | None:
         """Return the lease that is held, if there is one; it may be over."""
-        if self.state.owner is None or self.state.until is None:
-            return None
-        with suppress(ValueError):  # it is blank, or was lost with the power
-            return Lease(self.state.owner, float(self._read(self.state.until)))
+        if self.state.owner is not None and self.state.until is not None:
+            with suppress(ValueError):  # it is blank, or was lost with the power
+                return Lease(self.state.owner, float(self._read(self.state.until)))
         return None
 
     def _read(self, body: Body) -> bytes:
         if body.offset >= self.end:
             self.flush()
-        return os.pread(self._open_fd, body.size, body.offset)
+        return os.pread(self._fd, body.size, body.offset)
 
     def _damage_error(self, offset: int) -> CheckpointCorrupt:
         return CheckpointCorrupt(
@@ -227,69 +196,60 @@ class RunFile:
     # ---------------------------------------------------------------- writing
 
     def put(self, line: Line, body: bytes = b"") -> None:
-        """Add a line, which is written by `flush` at the latest when the file is closed."""
-        if self.end + len(self._buffer) == 0:
-            header = Header(format=lines.FORMAT, generation=secrets.token_hex(8), run_id=self.run_id)
-            text, _ = lines.write_line(header, b"", 0, "")
-            self._buffer += text
-            self._first, self._indexed = text[:_FIRST], len(text)
+        """Add a line, which is written by `flush`, at the latest when the file is closed."""
+        if self._next == 0:
+            header = HeaderLine(generation=secrets.token_hex(8), run_id=self.run_id)
+            text, placed = lines.write_line(header, b"", 0, "")
+            self._first, self._next, self._buffer = text[:_FIRST], placed.end, [text]
         if b"\n" in body:  # a body is one line; white space does not count in JSON
             body = msgspec.json.format(body, indent=-1)
-        line.joined = bool(self._buffer) or not self._is_synced
-        text, placed = lines.write_line(line, body, self.end + len(self._buffer), self.run_id)
-        self._buffer += text
-        self._is_lasting = self._is_lasting or not isinstance(line, Acquire)
-        self._rests = self._rests or (isinstance(line, Commit) and line.release)
+        line.joined = bool(self._buffer)
+        text, placed = lines.write_line(line, body, self._next, self.run_id)
+        self._buffer += [text, body, b"\n"] if body else [text]
+        self._next = placed.end
+        self._rests = self._rests or (isinstance(line, CommitLine) and line.release)
         self._apply(placed)
 
     def set_lease_end(self, until: float | None) -> None:
         """Renew the lease that is held, or release it."""
-        body = self.state.until
-        assert body is not None
-        self._read(body)  # it may not have been written yet
-        os.pwrite(self._open_fd, lease_text(until), body.offset)
+        assert self.state.until is not None
+        self._read(self.state.until)  # it may not have been written yet
+        os.pwrite(self._fd, lease_text(until), self.state.until.offset)
         if until is None:
             self.state.owner = self.state.until = None
 
     def flush(self) -> None:
-        """Write what was put. It survives a power failure then, unless it is only a lease."""
+        """Write what was put, and sync it."""
+        start, since = self.end, self._next - self._state_end
         if not self._buffer:
             return
-        if self._is_lasting and self._wants_state():
+        if since >= max(_STATE_AT_REST if self._rests else _STATE_EVERY, _STATE_SHARE * self._state_size):
             self.put(self.state)
-        start = self.end
         try:
+            if not self._is_named:
+                # The process that wrote this file may have been killed before its name was synced. That must
+                # be done before something is in the file that must not be lost.
+                _unlink(_part(self.path))
+                sync_folder(self.path.parent)
+                self._is_named = True
+            if self._size > start:
+                os.ftruncate(self._fd, start)  # what a crash cut off
             self._write_out()
-            if self._is_lasting:
-                self._sync()
+            os.fsync(self._fd)
         except OSError:
-            with suppress(OSError):  # what stays is cut off by the next writer, or complete
-                os.ftruncate(self._open_fd, start)
+            with suppress(OSError):
+                os.ftruncate(self._fd, start)
             raise
-        self._is_lasting = self._rests = False
+        self._size, self._rests = self.end, False
         self._blank(before=start)
 
-    def _wants_state(self) -> bool:
-        end, size = self._last_state
-        since = self.end + len(self._buffer) - end
-        return since >= max(_STATE_AT_REST if self._rests else _STATE_EVERY, _STATE_SHARE * size)
-
     def _write_out(self) -> None:
-        if self._is_torn:
-            os.ftruncate(self._open_fd, self.end)
-            self._is_torn = False
-        rest = memoryview(bytes(self._buffer))
+        rest = memoryview(b"".join(self._buffer))
         while rest:
-            written = os.pwrite(self._open_fd, rest, self.end)
+            written = os.pwrite(self._fd, rest, self.end)
             self.end += written
             rest = rest[written:]
         self._buffer.clear()
-
-    def _sync(self) -> None:
-        os.fsync(self._open_fd)
-        if not self._is_named:
-            sync_folder(self.path.parent)
-            self._is_named = True
 
     def _blank(self, *, before: int) -> None:
         """Overwrite the bodies that are not needed any more.
@@ -297,48 +257,46 @@ class RunFile:
         Those in the last write stay for now: blanks that are not synced must not look like a write
         that was cut off.
         """
-        dead, self.state.dead = self.state.dead, []
-        for body in dead:
-            try:
+        later = [body for body in self.state.dead if body.offset >= before]
+        with suppress(OSError):  # the transaction is complete; the next one tries again
+            for body in self.state.dead:
                 if body.offset < before:
-                    os.pwrite(self._open_fd, b" " * body.size, body.offset)
-                    continue
-            except OSError:  # the transaction is complete; the next writer tries again
-                pass
-            self.state.dead.append(body)
+                    os.pwrite(self._fd, b" " * body.size, body.offset)
+            self.state.dead = later
 
     def write_anew(self, records: Iterable[Record]) -> None:
         """Write these records and the state to a new file, which takes the place of this one."""
-        part, state = _part(self.path), self.state
-        _unlink(part)
-        fresh = RunFile(part, self.run_id)
-        fresh._is_named = True  # the name is synced below, when it is the right one
-        fresh._fd = create(part, os.O_RDWR, os.fstat(self._open_fd).st_mode & 0o666)
+        fresh = RunFile(_part(self.path), self.run_id)
         try:
+            _unlink(fresh.path)
+            fresh._fd = create(fresh.path, os.O_RDWR, os.fstat(self._fd).st_mode & 0o666)
             for record in records:
-                fresh.put(Commit(entry=record.entry), record.body)
-                if len(fresh._buffer) > _PIECE:
+                fresh.put(CommitLine(entry=record.entry), record.body)
+                if fresh._next - fresh.end > _PIECE:
                     fresh._write_out()
-            fresh._put_state(state, self)
-            fresh.flush()
-            os.replace(part, self.path)
+            fresh._put_state_of(self)
+            fresh._write_out()
+            os.fsync(fresh._fd)
+            os.replace(fresh.path, self.path)
             sync_folder(self.path.parent)
         except BaseException:
-            _unlink(part)
+            _unlink(fresh.path)
             raise
         finally:
-            os.close(fresh._fd)
+            if fresh._fd >= 0:
+                os.close(fresh._fd)
             self._forget()
             self.is_replaced = True
 
-    def _put_state(self, state: State, source: RunFile) -> None:
-        """Put all but the records, as it is in another file."""
+    def _put_state_of(self, other: RunFile) -> None:
+        """Put all that is in another file, but the records."""
+        state = other.state
         for place, entries in state.log.items():
             for key, body in entries.items():
-                self.put(LogEntry(place=place, key=key), source.read_body(body, f"log entry {key!r}"))
+                self.put(LogWrite(place=place, key=key), other.read_body(body, f"log entry {key!r}"))
         for key, body in state.signals.items():
-            self.put(Signal(key=key), source.read_body(body, f"signal {key!r}"))
-        if (lease := source.read_lease()) is not None:
+            self.put(Signal(key=key), other.read_body(body, f"signal {key!r}"))
+        if (lease := other.read_lease()) is not None:
             self.put(Acquire(owner=lease.owner, fence=state.fence), lease_text(lease.until))
         for name in ("began", "metadata", "requests", "wake", "used_keys", "fence"):
             setattr(self.state, name, getattr(state, name))
@@ -354,7 +312,7 @@ class RunFile:
 
 
 def lease_text(until: float | None) -> bytes:
-    """Return the end of a lease as it is stored: always of the same length; blank if it was released."""
+    """Return the end of a lease as it is stored, always of the same length; blank if it was released."""
     return b" " * 20 if until is None else b"%20.6f" % until
 
 
@@ -369,35 +327,41 @@ def _unlink(path: Path) -> None:
 
 
 @contextmanager
-def _lock_file(path: Path, *, exclusive: bool, make: Callable[[], int] | None = None) -> Iterator[int | None]:
-    """Open and lock a file; None if it does not exist and `make` is not given."""
-    while True:
-        fd = _open(path, os.O_RDWR if exclusive else os.O_RDONLY, make)
-        if fd is None:
-            yield None
+def _lock_file(path: Path, *, exclusive: bool, make_folder: Callable[[], int] | None = None) -> Iterator[int]:
+    """Open and lock a file; -1 if it does not exist and is not to be created."""
+    is_current = False
+    while not is_current:
+        fd = _open(path, os.O_RDWR if exclusive else os.O_RDONLY, make_folder)
+        if fd < 0:
+            yield fd
             return
         try:
             _wait_for_lock(fd, path, exclusive=exclusive)
-            try:
-                # While we waited, the file may have been deleted, or another one took its place.
-                if os.fstat(fd).st_nlink:
-                    yield fd
-                    return
-            finally:
-                # Explicitly: closing would not release it while a forked child holds the handle too.
-                _flock(fd, "LOCK_UN")
+            # While we waited, the file may have been deleted, or another one took its place.
+            is_current = _is_at(fd, path)
+            if is_current:
+                yield fd
         finally:
+            # Explicitly: closing would not release it while a forked child holds the handle too.
+            _flock(fd, "LOCK_UN")
             os.close(fd)
 
 
-def _open(path: Path, flags: int, make: Callable[[], int] | None) -> int | None:
+def _is_at(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _open(path: Path, flags: int, make_folder: Callable[[], int] | None) -> int:
     while True:
         with suppress(FileNotFoundError):
             return os.open(path, flags | os.O_NOFOLLOW)
-        if make is None:
-            return None
+        if make_folder is None:
+            return -1
         with suppress(FileExistsError):  # another process was faster
-            return create(path, flags, make())
+            return create(path, flags, make_folder())
 
 
 def _wait_for_lock(fd: int, path: Path, *, exclusive: bool) -> None:

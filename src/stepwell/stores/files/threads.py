@@ -10,12 +10,12 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stepwell.errors import StoreUnavailable
-from stepwell.stores.files.layout import Layout
+from stepwell.errors import DurabilityError, StoreUnavailable
+from stepwell.stores.files.layout import StoreFolder
 from stepwell.stores.files.run_file import RunFile
 from stepwell.stores.thread_work import Awaited, wake_up
 
@@ -26,13 +26,14 @@ T = TypeVar("T")
 Write = Callable[[RunFile], T]
 
 
-class _Job:
+class _QueuedJob:
     """A write that somebody waits for."""
 
     __slots__ = ("awaited", "creates", "error", "result", "write")
 
-    def __init__(self, write: Write[Any], awaited: Awaited[Any], *, creates: bool) -> None:
-        self.write, self.awaited, self.creates = write, awaited, creates
+    def __init__(self, write: Write[Any], *, creates: bool) -> None:
+        self.write, self.creates = write, creates
+        self.awaited: Awaited[Any] = Awaited(unbroken=True)
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -40,13 +41,13 @@ class _Job:
 class FileThreads:
     """The threads of one process, and the runs that it has read. A forked child needs new ones."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: StoreFolder) -> None:
         self.pid = os.getpid()
         self._layout = layout
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="stepwell-file")
         self._lock = threading.Lock()
         # By run. A key exists as long as a thread writes for that run, even if nothing waits.
-        self._waiting: dict[str, list[_Job]] = {}
+        self._waiting: dict[str, list[_QueuedJob]] = {}
         self._runs: dict[Path, RunFile] = {}
 
     def run(self, run_id: str) -> RunFile:
@@ -64,42 +65,31 @@ class FileThreads:
         return run
 
     async def read(self, work: Callable[[], T]) -> T:
-        awaited: Awaited[T] = Awaited()
-        self._start(lambda: self._read(work, awaited))
-        return await awaited
+        return await asyncio.wrap_future(self._start(lambda: self.translate(work)))
 
     async def write(self, run_id: str, write: Write[T], *, creates: bool = False) -> T:
         """Return what `write` returns, once what it has put is durable.
 
         With `creates`, the file of the run is created if there is none.
         """
-        awaited: Awaited[T] = Awaited(unbroken=True)
-        job = _Job(write, awaited, creates=creates)
+        job = _QueuedJob(write, creates=creates)
         with self._lock:
             if run_id in self._waiting:
                 self._waiting[run_id].append(job)
             else:
                 self._start(lambda: self._write_all(run_id))
                 self._waiting[run_id] = [job]
-        return await awaited
+        result: T = await job.awaited
+        return result
 
     async def close(self) -> None:
         await asyncio.to_thread(self._pool.shutdown)
 
-    def _start(self, work: Callable[[], None]) -> None:
+    def _start(self, work: Callable[[], T]) -> Future[T]:
         try:
-            self._pool.submit(work)
+            return self._pool.submit(work)
         except RuntimeError as error:  # its threads accept no work any more
             raise StoreUnavailable(f"cannot use the store while the program is exiting: {error}") from error
-
-    def _read(self, work: Callable[[], T], awaited: Awaited[T]) -> None:
-        if not awaited.is_wanted:
-            return
-        try:
-            awaited.set_result(self.translate(work))
-        except BaseException as error:  # noqa: BLE001 - raised in the task that waits
-            awaited.set_exception(error)
-        wake_up([awaited])
 
     def _write_all(self, run_id: str) -> None:
         """Do all writes that wait for a run."""
@@ -113,36 +103,35 @@ class FileThreads:
                         job.awaited.set_exception(job.error)
                 wake_up([job.awaited for job in done])
 
-    def _take(self, run_id: str) -> list[_Job]:
+    def _take(self, run_id: str) -> list[_QueuedJob]:
         with self._lock:
             jobs, self._waiting[run_id] = self._waiting[run_id], []
             if not jobs:
                 del self._waiting[run_id]
             return jobs
 
-    def _write_some(self, run_id: str, jobs: list[_Job]) -> list[_Job]:
+    def _write_some(self, run_id: str, jobs: list[_QueuedJob]) -> list[_QueuedJob]:
         """Do the first of these jobs, as many as can be written together, and return them."""
-        done: list[_Job] = []
+        done: list[_QueuedJob] = []
         try:
             self.translate(lambda: self._write_together(run_id, jobs, done))
         except BaseException as error:  # noqa: BLE001 - raised in the tasks that wait
             if not done:
-                done += jobs
-                jobs.clear()
+                done, jobs[:] = list(jobs), []
             # Each gets an error of its own: one that is raised in several tasks mixes tracebacks.
-            for job in done:
-                job.error = job.error or type(error)(*error.args)
-                job.error.__cause__ = error.__cause__
+            for job in [job for job in done if job.error is None]:
+                is_ours = isinstance(error, DurabilityError)
+                job.error = type(error)(str(error)) if is_ours else StoreUnavailable(repr(error))
+                job.error.__cause__ = error
         return done
 
-    def _write_together(self, run_id: str, jobs: list[_Job], done: list[_Job]) -> None:
-        self._layout.check()
+    def _write_together(self, run_id: str, jobs: list[_QueuedJob], done: list[_QueuedJob]) -> None:
+        self._layout.check(upgrade=True)
         run = self.run(run_id)
-        make = (lambda: self._layout.make_folder(run.path)) if any(job.creates for job in jobs) else None
-        with run.writing(make):
+        make_folder = (lambda: self._layout.make_folder(run.path)) if any(job.creates for job in jobs) else None
+        with run.writing(make_folder):
             while jobs and not run.is_replaced:
-                job = jobs.pop(0)
-                done.append(job)
+                done.append(job := jobs.pop(0))
                 try:
                     job.result = job.write(run)
                 except OSError:  # nobody knows what was written: all of them fail

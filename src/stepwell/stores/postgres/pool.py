@@ -67,7 +67,7 @@ class ConnectionPool:
     """Connections, each lent to one user at a time, over outages of the server.
 
     All users share one outage: it begins when the server does not answer, and ends with the next
-    answer to anybody. Whoever has waited through it for `timeout` seconds gets an error.
+    answer to anybody. A user that has waited through it for `timeout` seconds gets an error.
     """
 
     def __init__(self, dsn: str, schema: str, timeout: float, connections: int) -> None:
@@ -85,7 +85,9 @@ class ConnectionPool:
                 "this is not a PostgreSQL dsn; write 'postgresql://user:password@host/database' "
                 "or 'host=... dbname=... user=... password=...'"
             ) from None
-        set_by_user = options.keys() | {name for name, variable in ENVIRONMENT_VARIABLES.items() if variable in os.environ}
+        set_by_user = options.keys() | {
+            name for name, variable in ENVIRONMENT_VARIABLES.items() if variable in os.environ
+        }
         self.dsn = make_conninfo(dsn, **{k: v for k, v in DEFAULT_OPTIONS.items() if k not in set_by_user})
         self.limit = max(timeout, SHORTEST_LIMIT)  # seconds that the server may be silent
         self._where, self._schema, self._timeout, self._most = _where(options, schema), schema, timeout, connections
@@ -99,9 +101,7 @@ class ConnectionPool:
         self._answered = self._failed = 0.0  # when the server last answered somebody, and last failed to
         self._failure: Exception | None = None  # the last failure, unless an answer came after it
 
-    def use(
-        self, work: Callable[[Connection, bool], T], *, asked: float | None = None, in_doubt: bool = False
-    ) -> T:
+    def use(self, work: Callable[[Connection, bool], T], *, asked: float | None = None, in_doubt: bool = False) -> T:
         """Return what `work` returns; do it again on another connection if the server goes away.
 
         Its second argument is True if it may have been done already: the answer was lost. Raises

@@ -123,7 +123,9 @@ class Search:
 
     def all_of(self, *conditions: str, **values: object) -> str:
         """Return the conditions, and those of `CONDITIONS` with a value, as one."""
-        bound = [CONDITIONS[name].replace("{}", self.bind(value)) for name, value in values.items() if value is not None]
+        bound = [
+            CONDITIONS[name].replace("{}", self.bind(value)) for name, value in values.items() if value is not None
+        ]
         return " AND ".join((*conditions, *bound)) or "true"
 
     def starts_with(self, column: str, prefix: str) -> str:

@@ -13,7 +13,13 @@ import msgspec
 from stepwell.errors import CheckpointCorrupt, CommitConflict
 from stepwell.storage import clock
 from stepwell.storage.checked_reads import damage_error
-from stepwell.storage.conflicts import check_chain, check_fence, check_follows, check_workflow, follower_error, newest_error
+from stepwell.storage.conflicts import (
+    check_fence,
+    check_follows,
+    check_workflow,
+    follower_error,
+    newest_error,
+)
 from stepwell.storage.filters import (
     ANY_CHECKPOINT,
     ANY_REQUEST,

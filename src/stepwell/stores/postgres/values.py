@@ -109,7 +109,8 @@ def plain_record(record: Record) -> dict[str, Any]:
 
 def _plain(value: Entry | RequestEntry) -> dict[str, Any]:
     return {
-        name: escape(field) if isinstance(field, str) else field for name, field in msgspec.structs.asdict(value).items()
+        name: escape(field) if isinstance(field, str) else field
+        for name, field in msgspec.structs.asdict(value).items()
     }
 
 
@@ -132,7 +133,9 @@ def read_record(row: Row) -> Record:
 def read_run(row: Row) -> RunEntry:
     *columns, tags, caller = row
     try:
-        metadata = RunMetadata({unescape(name): unescape(value) for name, value in tags.items()}, caller and unescape(caller))
+        metadata = RunMetadata(
+            {unescape(name): unescape(value) for name, value in tags.items()}, caller and unescape(caller)
+        )
     except (AttributeError, TypeError) as error:
         raise damage_error(f"the entry of run {row[0]!r} in the list of runs", error) from error
     return RunEntry(*unescape_row(tuple(columns)), metadata)

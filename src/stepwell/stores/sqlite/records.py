@@ -1,6 +1,7 @@
 """The records of runs in a SQLite file, and what is written with them.
 
-Every function works inside the transaction that is open on its connection.
+The functions have the names and keep the promises of the methods of the port, inside the
+transaction that is open on their connection.
 """
 
 from __future__ import annotations
@@ -11,15 +12,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stepwell.storage.conflicts import (
-    check_chain,
-    check_fence,
-    check_follows,
-    check_workflow,
-    follower_error,
-    newest_error,
-)
+from stepwell.storage.conflicts import check_chain, check_fence, check_follows, check_workflow
 from stepwell.storage.ids import run_hash, says_its_place
+from stepwell.storage.rewrite_plan import plan_rewrite
 from stepwell.storage.stored_values import CommitEffects, Entry, Record, RequestEntry, RunMetadata
 
 LAST = 2**63 - 1  # the largest integer of SQLite
@@ -30,11 +25,19 @@ ENTRY = """
 runs.run_id, commits.number, commits.checkpoint_id, runs.workflow, commits.status, commits.iteration, commits.at,
 commits.snapshot, commits.outputs, commits.latest_only
 """
-_RECORDS = f"SELECT {ENTRY}, CAST(body AS BLOB) FROM runs CROSS JOIN commits ON commits.run = runs.run WHERE run_id = ?"
+# As bytes, whether they are UTF-8 or not; a body that is missing in a damaged table is empty.
+BODY = "CAST(coalesce(body, '') AS BLOB)"
+_RECORDS = f"SELECT {ENTRY}, {BODY} FROM runs CROSS JOIN commits ON commits.run = runs.run WHERE run_id = ?"
 SELECT_BACKWARDS = f"{_RECORDS} AND number <= ? ORDER BY number DESC"
 SELECT_HISTORY = f"{_RECORDS} AND number > ? AND number <= ? ORDER BY number"
 SELECT_OUTPUTS = f"{_RECORDS} AND number > ? AND number <= ? AND outputs ORDER BY number"
-SELECT_SNAPSHOTS = "SELECT number, snapshot FROM commits WHERE run = ? AND number BETWEEN ? AND ?"
+# What a rewrite has to know: the records from the first to the last number it speaks of, those
+# beside them, and the newest.
+SELECT_CONCERNED = f"""
+SELECT {ENTRY} FROM runs CROSS JOIN commits ON commits.run = runs.run WHERE runs.run = :run
+    AND (number = :newest OR number <= :last + 1
+        AND number >= coalesce((SELECT max(number) FROM commits WHERE run = :run AND number < :first), :first))
+"""
 _COLUMNS = "checkpoint_id, status, iteration, at, snapshot, outputs, latest_only, foreign_id, body, run, number"
 INSERT_COMMIT = f"INSERT INTO commits ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?)"
 UPDATE_COMMIT = """
@@ -42,7 +45,6 @@ UPDATE commits SET checkpoint_id = ?, status = ?, iteration = ?, at = ?, snapsho
     foreign_id = ?, body = CAST(? AS TEXT)
 WHERE run = ? AND number = ?
 """
-DELETE_COMMIT = "DELETE FROM commits WHERE run = ? AND number = ?"
 # Starts where the last one ended, so that the outputs that are kept are not looked at again.
 DELETE_SUPERSEDED = """
 DELETE FROM commits WHERE run = :run AND number < :below AND NOT outputs
@@ -53,23 +55,16 @@ DELETE FROM commits WHERE run = :run AND number < :below AND NOT outputs
 
 # Also asks whether there is a superstep log: a look costs less than a DELETE that finds nothing.
 SELECT_RUN = """
-SELECT runs.run, workflow, runs.status, wake, fence, coalesce(number, -1), at,
+SELECT runs.run, workflow, runs.status, wake, owner, until, fence, coalesce(number, -1), at,
     EXISTS (SELECT 1 FROM superstep_log WHERE superstep_log.run = runs.run)
 FROM runs LEFT JOIN commits ON commits.run = runs.run
     AND number = (SELECT max(number) FROM commits AS c WHERE c.run = runs.run)
 WHERE run_id = ?
 """
-CREATE_RUN = "INSERT INTO runs (run_id, hash) VALUES (?, ?) ON CONFLICT DO NOTHING"
-START_RUN = "UPDATE runs SET workflow = ?, began = ? WHERE run = ?"
-SET_STATUS_AND_WAKE = "UPDATE runs SET status = ?, wake = ? WHERE run = ?"
-SET_WAKE = "UPDATE runs SET wake = ? WHERE run = ?"
 SET_STATUS_OF_NEWEST = """
 UPDATE runs SET status = (SELECT status FROM commits WHERE commits.run = runs.run ORDER BY number DESC LIMIT 1)
 WHERE run = ?
 """
-SET_METADATA = "UPDATE runs SET caller = ?, tags = ? WHERE run = ?"
-SET_DROPPED_BELOW = "UPDATE runs SET dropped_below = max(dropped_below, :below) WHERE run = :run"
-SET_UNORDERED = "UPDATE runs SET unordered = 1 WHERE run = ?"
 # After a record was stored among others: it may have to be dropped, and its time may not fit in.
 NOTE_STORED = """
 UPDATE runs SET dropped_below = min(dropped_below, :number), unordered = unordered OR EXISTS (
@@ -81,6 +76,7 @@ UPDATE runs SET dropped_below = min(dropped_below, :number), unordered = unorder
                 AND other.at < this.at))
 WHERE run = :run
 """
+START_RUN = "UPDATE runs SET workflow = ?, began = ? WHERE run = ?"
 END_LEASE = "UPDATE runs SET owner = NULL, until = NULL WHERE run = ?"
 CLEAR_RUN = (
     "DELETE FROM commits WHERE run = ?",
@@ -101,10 +97,8 @@ DELETE FROM runs WHERE run_id = ? AND began IS NULL AND owner IS NULL
     AND NOT EXISTS (SELECT 1 FROM signals WHERE signals.run = runs.run)
 """
 
-# ---------------------------------------------------------------------- statements on what belongs to a run
+# ---------------------------------------------------------------------- statements on what belongs to runs
 
-DELETE_LOG_THROUGH = "DELETE FROM superstep_log WHERE run = ? AND place <= ?"
-DELETE_LOG_AFTER = "DELETE FROM superstep_log WHERE run = ? AND place > ?"
 # A consumed signal stays as a tombstone, so that its key cannot be used again.
 CONSUME_SIGNAL = """
 INSERT INTO signals (run, key) VALUES (?, ?) ON CONFLICT DO UPDATE SET position = NULL, body = NULL
@@ -112,9 +106,6 @@ INSERT INTO signals (run, key) VALUES (?, ?) ON CONFLICT DO UPDATE SET position 
 REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
 # One that is asked again moves to the end.
 INSERT_REQUEST = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-DELETE_REQUEST = "DELETE FROM requests WHERE run_id = ? AND request_id = ?"
-DELETE_REQUESTS = "DELETE FROM requests WHERE run_id = ?"
-DELETE_TAGS = "DELETE FROM tags WHERE run = ?"
 INSERT_TAG = """
 INSERT INTO tags (run, name, value, called, began, run_id)
 SELECT run, ?, ?, called, began, run_id FROM runs WHERE run = ?
@@ -123,33 +114,37 @@ SELECT run, ?, ?, called, began, run_id FROM runs WHERE run = ?
 _NO_METADATA = RunMetadata()
 
 
-class StoredRun(NamedTuple):
-    """What has to be known of a run before a record is added to it."""
+class RunRow(NamedTuple):
+    """What has to be known of a run before something is added to it."""
 
     run: int
     workflow: str | None  # None if there is no record
     status: str | None
     wake: str | None
+    owner: str | None
+    until: float | None
     fence: int
     latest: int  # the highest number, -1 if there is none
     at: str | None  # of the newest record
     has_log: int
 
 
-def find_run(db: sqlite3.Connection, run_id: str) -> StoredRun | None:
+def find_run(db: sqlite3.Connection, run_id: str) -> RunRow | None:
     row = db.execute(SELECT_RUN, (run_id,)).fetchone()
-    return None if row is None else StoredRun._make(row)
+    return None if row is None else RunRow._make(row)
 
 
-def create_run(db: sqlite3.Connection, run_id: str) -> bool:
-    """Create the row of a run without records; False if there is one."""
-    return db.execute(CREATE_RUN, (run_id, run_hash(run_id))).rowcount == 1
+def find_or_create_run(db: sqlite3.Connection, run_id: str) -> RunRow:
+    run = find_run(db, run_id)
+    if run is None:
+        db.execute("INSERT INTO runs (run_id, hash) VALUES (?, ?)", (run_id, run_hash(run_id)))
+        return find_or_create_run(db, run_id)
+    return run
 
 
 def append(db: sqlite3.Connection, record: Record, effects: CommitEffects) -> None:
-    """Do what `RunLog.append` promises."""
     entry = record.entry
-    run = _find_or_create(db, entry.run_id)
+    run = find_or_create_run(db, entry.run_id)
     check_fence(entry.run_id, effects.fence, run.fence)
     check_follows(entry, run.latest)
     if run.workflow is None:
@@ -159,13 +154,13 @@ def append(db: sqlite3.Connection, record: Record, effects: CommitEffects) -> No
     db.execute(INSERT_COMMIT, _columns(run, record))
     # Only what changes is set, because the indexes over it change with it.
     if run.status != entry.status or run.wake != effects.wake:
-        db.execute(SET_STATUS_AND_WAKE, (entry.status, effects.wake, run.run))
+        db.execute("UPDATE runs SET status = ?, wake = ? WHERE run = ?", (entry.status, effects.wake, run.run))
     if run.at is not None and entry.at < run.at:
-        db.execute(SET_UNORDERED, (run.run,))
+        db.execute("UPDATE runs SET unordered = 1 WHERE run = ?", (run.run,))
     _apply(db, run, effects)
     # Closed before opened: one record may close a request and ask it again under the same id.
-    if effects.closed:
-        db.executemany(DELETE_REQUEST, [(entry.run_id, request_id) for request_id in effects.closed])
+    for request_id in effects.closed:
+        db.execute("DELETE FROM requests WHERE run_id = ? AND request_id = ?", (entry.run_id, request_id))
     _open_requests(db, effects.asked)
     if effects.release and run.fence == effects.fence:
         db.execute(END_LEASE, (run.run,))
@@ -179,48 +174,43 @@ def rewrite(
     remove: Sequence[int],
     effects: CommitEffects | None,
 ) -> int:
-    """Do what `Maintenance.rewrite` promises."""
     if insert is None and find_run(db, run_id) is None:
         return 0
-    run = _find_or_create(db, run_id)
-    numbers = {*remove, *(record.entry.number for record in replace)}
-    # One more than the highest: the record after it may be a delta that is based on it.
-    span = (min(numbers), max(numbers) + 1) if numbers else (0, -1)
-    is_snapshot: dict[int, int] = dict(db.execute(SELECT_SNAPSHOTS, (run.run, *span)).fetchall())
-    going = {number for number in remove if number in is_snapshot}
-    changed = [r for r in replace if r.entry.number in is_snapshot and r.entry.number not in going]
-    changed += [] if insert is None else [insert]
-    kept = is_snapshot.keys() - going - {record.entry.number for record in changed}
-    check_fence(run_id, None if effects is None else effects.fence, run.fence)
-    if run.latest in going and effects is None:
-        raise newest_error(run_id, run.latest)
-    for number in going:
-        if number + 1 in kept and not is_snapshot[number + 1]:
-            raise follower_error(run_id, number)
-    db.executemany(DELETE_COMMIT, [(run.run, number) for number in going])
-    for record in changed:
-        check_workflow(record.entry, run.workflow or record.entry.workflow)
-        _store(db, run, record, anyway=record is insert)
+    run = find_or_create_run(db, run_id)
+    numbers = [*remove, *(record.entry.number for record in replace)]
+    span = {"run": run.run, "first": min(numbers, default=0), "last": max(numbers, default=-1), "newest": run.latest}
+    entries = [entry_in(row) for row in db.execute(SELECT_CONCERNED, span)]
+    plan = plan_rewrite(
+        run_id,
+        {entry.number: entry for entry in entries},
+        run.fence,
+        insert=insert,
+        replace=replace,
+        remove=remove,
+        effects=effects,
+    )
+    for number in plan.remove:
+        db.execute("DELETE FROM commits WHERE run = ? AND number = ?", (run.run, number))
+    for record in plan.store:
+        _store(db, run, record, anyway=True)
+    if plan.latest < 0:
+        if plan.remove:
+            _clear(db, run_id, run)
+        return len(plan.remove)
     if insert is not None and run.workflow is None:
         db.execute(START_RUN, (insert.entry.workflow, insert.entry.at, run.run))
-    latest = _find_or_create(db, run_id).latest
-    if latest < 0:
-        if going:
-            _clear(db, run_id, run)
-        return len(going)
-    db.execute(DELETE_LOG_AFTER, (run.run, latest))
+    db.execute("DELETE FROM superstep_log WHERE run = ? AND place > ?", (run.run, plan.latest))
     db.execute(SET_STATUS_OF_NEWEST, (run.run,))
     if effects is not None:
         _apply(db, run, effects)
-        if run.latest in going or (insert is not None and insert.entry.number == latest):
-            db.execute(DELETE_REQUESTS, (run_id,))
+        if plan.is_new_head:
+            db.execute("DELETE FROM requests WHERE run_id = ?", (run_id,))
             _open_requests(db, effects.asked)
-            db.execute(SET_WAKE, (effects.wake, run.run))
-    return len(going)
+            db.execute("UPDATE runs SET wake = ? WHERE run = ?", (effects.wake, run.run))
+    return len(plan.remove)
 
 
 def drop(db: sqlite3.Connection, run_id: str) -> bool:
-    """Do what `Maintenance.drop` promises."""
     run = find_run(db, run_id)
     if run is None or run.latest < 0:
         return False
@@ -230,7 +220,6 @@ def drop(db: sqlite3.Connection, run_id: str) -> bool:
 
 
 def read(db: sqlite3.Connection, run_id: str, number: int | None) -> list[Record]:
-    """Do what `RunLog.read` promises."""
     rows = db.execute(SELECT_BACKWARDS, (run_id, LAST if number is None else number))
     records: list[Record] = []
     for row in rows:  # each is read when it is asked for, so nothing before the snapshot is
@@ -245,7 +234,6 @@ def read(db: sqlite3.Connection, run_id: str, number: int | None) -> list[Record
 
 
 def history(db: sqlite3.Connection, run_id: str, after: int, upto: int | None, outputs_only: bool) -> list[Record]:
-    """Do what `RunLog.history` promises."""
     statement = SELECT_OUTPUTS if outputs_only else SELECT_HISTORY
     return [_record(row) for row in db.execute(statement, (run_id, after, LAST if upto is None else upto))]
 
@@ -259,14 +247,14 @@ def _record(row: tuple[Any, ...]) -> Record:
     return Record(entry_in(row), row[10])
 
 
-def _columns(run: StoredRun, record: Record) -> tuple[object, ...]:
+def _columns(run: RunRow, record: Record) -> tuple[object, ...]:
     """Return the values of a record in the order of `INSERT_COMMIT` and `UPDATE_COMMIT`."""
     e = record.entry
     flags = (e.is_snapshot, e.outputs, e.latest_only, not says_its_place(e))
     return (e.checkpoint_id, e.status, e.iteration, e.at, *flags, record.body, run.run, e.number)
 
 
-def _store(db: sqlite3.Connection, run: StoredRun, record: Record, *, anyway: bool = False) -> None:
+def _store(db: sqlite3.Connection, run: RunRow, record: Record, *, anyway: bool = False) -> None:
     """Store a record in place of the one with its number; if there is none, only `anyway`."""
     columns = _columns(run, record)
     if db.execute(UPDATE_COMMIT, columns).rowcount == 0 and anyway:
@@ -274,21 +262,12 @@ def _store(db: sqlite3.Connection, run: StoredRun, record: Record, *, anyway: bo
     db.execute(NOTE_STORED, {"run": run.run, "number": record.entry.number})
 
 
-def _find_or_create(db: sqlite3.Connection, run_id: str) -> StoredRun:
-    run = find_run(db, run_id)
-    if run is None:
-        create_run(db, run_id)
-        run = find_run(db, run_id)
-        assert run is not None
-    return run
-
-
-def _apply(db: sqlite3.Connection, run: StoredRun, effects: CommitEffects) -> None:
+def _apply(db: sqlite3.Connection, run: RunRow, effects: CommitEffects) -> None:
     """Apply the effects of a record, except those that only the newest record has."""
     if effects.drop_log_through is not None and run.has_log:
-        db.execute(DELETE_LOG_THROUGH, (run.run, effects.drop_log_through))
-    if effects.consumed:
-        db.executemany(CONSUME_SIGNAL, [(run.run, key) for key in effects.consumed])
+        db.execute("DELETE FROM superstep_log WHERE run = ? AND place <= ?", (run.run, effects.drop_log_through))
+    for key in effects.consumed:
+        db.execute(CONSUME_SIGNAL, (run.run, key))
     # The row of a new run has been made with these very defaults.
     if effects.metadata is not None and not (run.workflow is None and effects.metadata == _NO_METADATA):
         _set_metadata(db, run, effects.metadata)
@@ -297,13 +276,13 @@ def _apply(db: sqlite3.Connection, run: StoredRun, effects: CommitEffects) -> No
     if effects.drop_below is not None:
         bounds = {"run": run.run, "below": effects.drop_below}
         db.execute(DELETE_SUPERSEDED, bounds)
-        db.execute(SET_DROPPED_BELOW, bounds)
+        db.execute("UPDATE runs SET dropped_below = max(dropped_below, :below) WHERE run = :run", bounds)
 
 
-def _set_metadata(db: sqlite3.Connection, run: StoredRun, metadata: RunMetadata) -> None:
+def _set_metadata(db: sqlite3.Connection, run: RunRow, metadata: RunMetadata) -> None:
     tags = msgspec.json.encode(dict(metadata.tags)).decode()
-    db.execute(SET_METADATA, (metadata.caller, tags, run.run))
-    db.execute(DELETE_TAGS, (run.run,))
+    db.execute("UPDATE runs SET caller = ?, tags = ? WHERE run = ?", (metadata.caller, tags, run.run))
+    db.execute("DELETE FROM tags WHERE run = ?", (run.run,))
     db.executemany(INSERT_TAG, [(name, value, run.run) for name, value in metadata.tags.items()])
 
 
@@ -312,7 +291,7 @@ def _open_requests(db: sqlite3.Connection, requests: Iterable[RequestEntry]) -> 
         db.execute(INSERT_REQUEST, msgspec.structs.astuple(request))
 
 
-def _clear(db: sqlite3.Connection, run_id: str, run: StoredRun) -> None:
+def _clear(db: sqlite3.Connection, run_id: str, run: RunRow) -> None:
     """Delete everything that belongs to a run, except a lease that is held."""
     for statement in CLEAR_RUN:
         db.execute(statement, (run.run,))

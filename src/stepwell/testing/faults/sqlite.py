@@ -37,7 +37,7 @@ class _ConfinedDatabase(SQLiteDatabase):
     """Makes every write under the limits of its store."""
 
     def __init__(self, like: SQLiteDatabase, store: ConfinedSQLiteStore) -> None:
-        super().__init__(like._path, like._prepare, like._mode)
+        super().__init__(*like._settings)
         self._store = store
 
     async def write(self, work: Work[T]) -> T:

@@ -251,8 +251,9 @@ async def an_opened_run_is_read_at_one_moment(store: Store) -> None:
         effects = CommitEffects(consumed=(str(number),), drop_log_through=number)
         writing = store.append(record("r", number), effects)
         # Begun before it, at once with it, and while it is made.
-        early, _, *later = await asyncio.gather(store.open("r"), writing, *(store.open("r") for _ in range(5)))
-        for opened in (early, *later, await store.open("r")):
+        opening = [asyncio.ensure_future(store.open("r")) for _ in range(6)]
+        await asyncio.gather(opening[0], writing, *opening[1:])
+        for opened in (*(task.result() for task in opening), await store.open("r")):
             waits = opened.records[-1].entry.number < number
             assert [signal.key for signal in opened.signals] == ([str(number)] if waits else [])
             assert [row.place for row in opened.log] == ([number] if waits else [])
@@ -282,9 +283,9 @@ async def a_chain_with_a_missing_record_is_reported(store: Store) -> None:
     # existed.
     for number in (0, 2, 3):
         await store.rewrite("r", insert=record("r", number, is_snapshot=number == 0))
-    for number in (2, 3, None):
+    for unreadable in (2, 3, None):
         with refused(CheckpointCorrupt, "'r'"):
-            await store.read("r", number)
+            await store.read("r", unreadable)
     with refused(CheckpointCorrupt, "'r'"):
         await store.open("r")
     assert numbers(await store.read("r", 0)) == [0]

@@ -1,0 +1,77 @@
+"""What agents, teams and sub-workflows use of a handler's context, beyond what users see."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from stepwell.engine.drive_scope import DriveScope
+from stepwell.engine.handler_steps import HandlerSteps
+from stepwell.graph.context import WorkflowContext
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.child import Child
+from stepwell.model.message import Delivery
+from stepwell.model.request import Request
+
+
+class InternalContext(WorkflowContext[Any, Any]):
+    """The context of one delivery, as the parts of this package see it that are executors themselves."""
+
+    __slots__ = ()
+
+    scope: DriveScope  # what all handler calls of the drive share
+    delivery: Delivery
+
+    @property
+    @abstractmethod
+    def steps(self) -> HandlerSteps:
+        """The steps of this call."""
+
+    @property
+    @abstractmethod
+    def at(self) -> Checkpoint:
+        """The checkpoint at which the superstep started."""
+
+    @property
+    @abstractmethod
+    def children(self) -> Mapping[str, Child]:
+        """The sub-workflow runs that wait for responses, as of the last commit."""
+
+    @abstractmethod
+    def keep_child(self, key: str, child: Child | None) -> None:
+        """Record in the outcome where a sub-workflow run was left; None if it no longer waits."""
+
+    @abstractmethod
+    def ask(self, request: Request) -> None:
+        """Ask a request of a sub-workflow run."""
+
+    @abstractmethod
+    async def named_step(self, name: str, function: Callable[[], Awaitable[Any]], call: str | None = None) -> Any:
+        """Execute a step identified by its name alone; `call` describes the call, compared when it is recalled."""
+
+    @abstractmethod
+    def emit_update(self, data: Any) -> None:
+        """Emit an `update` event. If this attempt fails, it is withdrawn."""
+
+    @abstractmethod
+    def emit_withdrawal(self, data: Any) -> None:
+        """Withdraw a part of what this attempt emitted: the data says which."""
+
+    @abstractmethod
+    def state_keys(self) -> list[str]:
+        """Return the keys of the state as this handler sees it."""
+
+    @abstractmethod
+    def state_length(self, key: str) -> int:
+        """Return the length of a list in the state, 0 if there is none; cheaper than reading it."""
+
+    @abstractmethod
+    def keep_alive(self) -> None:
+        """Record a sign of life of the handler."""
+
+
+def internal(ctx: WorkflowContext[Any, Any]) -> InternalContext:
+    """Return the internal side of a context."""
+    context: InternalContext = ctx._internal
+    return context
