@@ -127,7 +127,7 @@ class ConnectionPool:
                 return result
             except Transient as trouble:
                 again, tried = again or trouble.sent, True
-                self._failure, self._failed = trouble.cause, time.monotonic()
+                self.note_failure(trouble.cause)
             # With jitter, so that many processes do not all knock at the same moment when a server
             # comes back.
             time.sleep(pause * random.uniform(0.5, 1))
@@ -139,6 +139,14 @@ class ConnectionPool:
         db = self.use(lambda other, again: self._connect(StepConnection, self.limit))
         db.session = None if self._is_pooled else db.pgconn.backend_pid
         return db
+
+    def note_answer(self) -> None:
+        """Note that the server has answered: an outage is over."""
+        self._answered, self._failure = time.monotonic(), None
+
+    def note_failure(self, cause: Exception) -> None:
+        """Note that the server is away or silent."""
+        self._failure, self._failed = cause, time.monotonic()
 
     # ---------------------------------------------------------------- lending
 
@@ -164,10 +172,6 @@ class ConnectionPool:
             else:
                 self._idle.append(db)
             self._returned.notify()
-
-    def note_answer(self) -> None:
-        """Note that the server has answered: an outage is over."""
-        self._answered, self._failure = time.monotonic(), None
 
     def _reclaim(self) -> None:
         """Take back what event loops have not returned before they were closed."""
@@ -247,7 +251,7 @@ class ConnectionPool:
         StoreUnavailable if it refuses us for good.
         """
         try:
-            return _within(seconds, lambda: kind.open(self.dsn, self.limit, self._probe), undo=kind.close)
+            return _within(seconds, lambda: kind.open(self.dsn, self.limit, weakref.proxy(self)), undo=kind.close)
         except psycopg.Error as error:
             raise (refusal_error(error, self._where) or Transient(error, sent=False)) from error
 
@@ -267,8 +271,8 @@ class ConnectionPool:
         db.session = None if self._is_pooled else session
         return db
 
-    def _probe(self, session: int | None, sent: float, seconds: float) -> bool | None:
-        """Ask the server, on another connection, whether it works on what was sent."""
+    def probe(self, session: int | None, sent: float, seconds: float) -> bool | None:
+        """Ask the server, on another connection, whether it works on what was sent to a session."""
 
         def ask() -> bool:
             dsn = make_conninfo(self.dsn, application_name="stepwell probe")
