@@ -99,9 +99,7 @@ async def filled(schema: str) -> None:
     store = PostgresStore(dsn(), schema=schema)
     await store.append(record("first", 0, at=on(1)), CommitEffects(metadata=RunMetadata({"team": "red"}, "x")))
     await store.close()
-    made = (
-        f"SELECT 'r' || lpad(n::text, 5, '0') AS run_id, n, n % 100 = 0 AS rare FROM generate_series(1, {RUNS}) AS n"
-    )
+    made = f"SELECT 'r' || lpad(n::text, 5, '0') AS run_id, n, n % 100 = 0 AS rare FROM generate_series(1, {RUNS}) AS n"
     began = "to_char(timestamp '2026-01-01' + n * interval '1 minute', 'YYYY-MM-DD\"T\"HH24:MI:SS+00:00')"
     ask(
         f"""INSERT INTO {schema}.runs
