@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from stepwell.errors import CheckpointCorrupt, DurabilityError, RunBusy, StoreUnavailable
+from stepwell.storage import durable_files
 from stepwell.storage.lease import this_process
 from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Record
-from stepwell.stores.files import run_file
 from stepwell.stores.files.layout import run_name
 from stepwell.stores.files.store import FileStore
 from stepwell.testing.store_rules.samples import (
@@ -408,7 +408,7 @@ async def test_a_lock_that_is_never_given_back_is_reported(
     store: FileStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(store, "r", 1)
-    monkeypatch.setattr(run_file, "PATIENCE", 0.1)
+    monkeypatch.setattr(durable_files, "PATIENCE", 0.1)
     other = FileStore(root)
     with other._open_threads().run("r").writing():
         for call in (store.append(record("r", 1)), store.read("r")):

@@ -51,7 +51,7 @@ class FileStore:
     def __init__(self, path: str | os.PathLike[str], *, mode: int = OWNER_ONLY) -> None:
         self._root = Path(os.path.abspath(path))
         require_posix(f"the file store {str(self._root)!r}", "file locks")
-        self._layout = StoreFolder(self._root, validate_mode(mode))
+        self._folder = StoreFolder(self._root, validate_mode(mode))
         self._threads: FileThreads | None = None
 
     # ---------------------------------------------------------------- records
@@ -189,7 +189,7 @@ class FileStore:
     def _open_threads(self) -> FileThreads:
         threads = self._threads
         if threads is None or threads.pid != os.getpid():  # threads do not survive a fork
-            threads = self._threads = FileThreads(self._layout)
+            threads = self._threads = FileThreads(self._folder)
         return threads
 
     async def _write(self, run_id: str, write: Write[T], *, creates: bool = False) -> T:
@@ -199,7 +199,7 @@ class FileStore:
         threads = self._open_threads()
 
         def work() -> T:
-            self._layout.check()
+            self._folder.check()
             run = threads.run(run_id)
             with run.reading():
                 return read(run)
@@ -213,14 +213,14 @@ class FileStore:
 
     def _each_run(self, hashed: int | None = None) -> Iterator[RunFile]:
         """Yield all runs, or those with that hash, each open for reading."""
-        self._layout.check()
-        for path in self._layout.paths(hashed):
+        self._folder.check()
+        for path in self._folder.paths(hashed):
             run = self._open_threads().run_at(path)
             with run.reading():
                 yield run
 
     def _renew(self, fences: Mapping[str, int], seconds: float | None) -> LeaseReport:
-        self._layout.check()
+        self._folder.check()
         lost, signalled = [], []
         for run_id, fence in fences.items():
             run = self._open_threads().run(run_id)
@@ -266,8 +266,8 @@ class FileStore:
     def _survey(self) -> Survey:
         runs: list[RunEntry] = []
         damaged: list[DamagedRun] = []
-        self._layout.check()
-        for path in self._layout.paths():
+        self._folder.check()
+        for path in self._folder.paths():
             run = self._open_threads().run_at(path)
             try:
                 with run.reading():
@@ -279,9 +279,9 @@ class FileStore:
         return Survey(sorted(runs, key=lambda run: (run.began, run.run_id), reverse=True), damaged)
 
     def _compact(self) -> int:
-        self._layout.check()
+        self._folder.check()
         shrunk = 0
-        for path in self._layout.paths():
+        for path in self._folder.paths():
             run = self._open_threads().run_at(path)
             with run.writing():
                 shrunk += transactions.compact(run)
