@@ -35,7 +35,6 @@ class StoredRecord(NamedTuple):
     """Where a record is in the file."""
 
     entry: Entry
-    start: int
     body: Body
 
 
@@ -138,7 +137,7 @@ class RunFile:
     def _note_record(self, placed: Placed) -> None:
         if isinstance(placed.line, CommitLine):
             entry = placed.line.entry
-            self.records[entry.number] = StoredRecord(entry, placed.offset, placed.body)
+            self.records[entry.number] = StoredRecord(entry, placed.body)
 
     def _map(self) -> mmap.mmap:
         return mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
@@ -211,8 +210,8 @@ class RunFile:
 
     def set_lease_end(self, until: float | None) -> None:
         """Renew the lease that is held, or release it."""
+        self.flush()  # it may not have been written yet
         assert self.state.until is not None
-        self._read(self.state.until)  # it may not have been written yet
         os.pwrite(self._fd, lease_text(until), self.state.until.offset)
         if until is None:
             self.state.owner = self.state.until = None
@@ -226,8 +225,8 @@ class RunFile:
             self.put(self.state)
         try:
             if not self._is_named:
-                # The process that wrote this file may have been killed before its name was synced. That must
-                # be done before something is in the file that must not be lost.
+                # The process that wrote this file may have been killed before it synced the name.
+                # That must be done before something is in the file that must not be lost.
                 _unlink(_part(self.path))
                 sync_folder(self.path.parent)
                 self._is_named = True
