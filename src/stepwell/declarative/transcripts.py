@@ -17,10 +17,10 @@ import msgspec
 
 from stepwell.agents.messages import Message
 from stepwell.declarative.definition import Conversation
-from stepwell.declarative.files.durable_files import lock_file, safe_name, write_at
 from stepwell.engine.threads import run_in_thread
 from stepwell.errors import CheckpointCorrupt
-from stepwell.storage.posix import require_posix
+from stepwell.storage.durable_files import lock_file, make_folder, safe_name, write_at
+from stepwell.storage.posix import require_posix, sync_folder
 
 FORMAT = 1  # of a line in a JSON transcript
 
@@ -92,9 +92,14 @@ class JsonTranscriptStore:
 
     def _append(self, thread: str, key: str, messages: list[Message]) -> None:
         # Read under the lock: the check of the key and the append must be one step.
-        with lock_file(self._path(thread)) as handle:
+        path = self._path(thread)
+        make_folder(path.parent)
+        with lock_file(path) as handle:
             data = os.pread(handle, os.fstat(handle).st_size, 0)
-            lines, end = _parse(data, self._path(thread))
+            if not data:
+                # Make the name of a new file durable, or a power failure could take the file with it.
+                sync_folder(path.parent)
+            lines, end = _parse(data, path)
             if any(line.key == key for line in lines):
                 return
             # A writer died in the middle of its line. Its append never returned, so the line is
@@ -103,6 +108,7 @@ class JsonTranscriptStore:
                 os.ftruncate(handle, end)
             line = _TranscriptLine(FORMAT, thread, key, messages)
             write_at(handle, _ENCODER.encode(line) + b"\n", end)
+            os.fsync(handle)
 
     def _names(self) -> list[str]:
         # File names are not reversible (see `safe_name`), so each line repeats the thread's name.
