@@ -90,8 +90,18 @@ class _Examination:
         self._wakes: Mapping[str, str] | None = None  # wake-up times by run; None if they cannot be read
 
     async def findings(self) -> AsyncIterator[Finding]:
-        for finding in [*await self._check_store(), *await self._read_wakes()]:
+        for finding in await self._check_store():
             yield finding
+        # A damaged run may also break the list of wake-up times; then it is reported once, as itself.
+        wakes, reported = await self._read_wakes(), set[str]()
+        async for finding in self._check_runs():
+            reported.add(finding.what)
+            yield finding
+        for finding in wakes:
+            if finding.what not in reported:
+                yield finding
+
+    async def _check_runs(self) -> AsyncIterator[Finding]:
         done: set[str] = set()
         try:
             async for page in pages_of_runs(self._store, EVERY_RUN, _RUNS):

@@ -10,7 +10,8 @@ from stepwell.cli.stores.keys import load_seal
 from stepwell.cli.stores.locations import FORMS, Format, StoreLocation, check_name, missing_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.errors import DurabilityError
-from stepwell.stores.files.layout import FORMAT, MARK, StoreFolder, read_mark
+from stepwell.stores.files import layout
+from stepwell.stores.files.layout import MARK, StoreFolder, read_mark
 from stepwell.stores.files.store import FileCheckpointStorage
 
 
@@ -42,7 +43,7 @@ class Directory(StoreLocation):
 
     def read_format(self) -> Format | None:
         try:
-            return Format(read_mark(self.path) or 0, FORMAT)
+            return Format(read_mark(self.path) or 0, layout.FORMAT)
         except (DurabilityError, OSError):
             return None
 

@@ -115,7 +115,7 @@ def read_mark(root: Path) -> int | None:
     """
     path = root / MARK
     try:
-        stored = _decode_mark(path.read_bytes()).format
+        stored = _decode_mark(path.read_text("utf-8")).format
     except FileNotFoundError:
         return None
     except (msgspec.MsgspecError, RecursionError, ValueError):

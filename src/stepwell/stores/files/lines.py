@@ -26,6 +26,7 @@ from stepwell.storage.lease import Owner
 from stepwell.storage.stored_values import Entry, RequestEntry, RunEntry, RunMetadata
 
 _SUM_SIZE = 19  # bytes, up to the end of the line
+_START = b'{"line":"'
 _STATE = b'\n{"line":"state",'  # no body contains a raw newline
 
 Data = bytes | mmap.mmap
@@ -267,7 +268,9 @@ def find_end(data: Data, complete: list[Placed], damages: list[int], run_id: str
     first = min([*damages, *zeroed], default=len(data))
     # What a crash leaves of a write is a part of it, or zeros in its place. A wrong sum alone is not
     # the work of a crash, and a later write proves that this one was complete.
-    rest = data[first:]
-    is_cut_off = not rest.endswith(b"\n") or b"\0" in rest or read_line(data, first, run_id) is not None
+    rest, placed = data[first:], read_line(data, first, run_id)
+    is_ours = _START.startswith(rest.partition(b"\0")[0][: len(_START)])
+    lacks_body = placed is not None and b"\n" not in data[placed.body.offset :]
+    is_cut_off = is_ours and (lacks_body or not rest.endswith(b"\n") or b"\0" in rest)
     is_last = all(placed.line.joined for placed in complete if placed.offset > first)
     return first if is_cut_off and is_last else None

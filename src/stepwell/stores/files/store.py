@@ -171,7 +171,10 @@ class FileStore:
         return await self._open_threads().read(self._survey)
 
     async def numbers(self, run_id: str) -> list[int]:
-        return await self._read(run_id, _numbers)
+        try:
+            return await self._read(run_id, _numbers)
+        except CheckpointCorrupt:  # the file as a whole cannot be read, as every other call says
+            return []
 
     async def compact(self) -> int:
         return await self._open_threads().read(self._compact)

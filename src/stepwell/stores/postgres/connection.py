@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from typing import Any, NamedTuple, Self, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -31,9 +30,6 @@ from stepwell.stores.postgres.tables import FORMAT
 from stepwell.stores.postgres.values import Encoded, Row
 
 T = TypeVar("T")
-# Asks the server about a session (None if unknown) and what was sent to it at that moment, within
-# some seconds. Returns whether it works on that, None if it does not answer.
-Probe = Callable[[int | None, float, float], bool | None]
 
 AS_TEXT, AS_BYTES = 0, 1  # formats of libpq
 SHORTEST_LIMIT = 1.0  # seconds that an answer may always take, even with a shorter timeout
@@ -43,6 +39,19 @@ PROBE_SECONDS = 5.0  # after which a probe has failed, and another one is sent
 # answer may be on its way.
 DENIALS = 2
 STANDSTILL = 2.0  # seconds between two looks that mean this process was stopped, or its machine asleep
+
+
+class Watcher(Protocol):
+    """Those who watch connections."""
+
+    def probe(self, session: int | None, sent: float, seconds: float) -> bool | None:
+        """Ask the server, within some seconds, whether a session works on what was sent at that moment.
+
+        The session may be unknown. Returns None if the server does not answer.
+        """
+
+    def note_failure(self, cause: Exception) -> None:
+        """Note that the server is silent."""
 
 
 class Call(NamedTuple):
@@ -56,7 +65,6 @@ class Call(NamedTuple):
     formats: Sequence[int] | None = None
 
 
-@cache
 def function_call(schema: str, function: str, values: int, body: int | None = None) -> Call:
     """Return a call of a function in a schema, whose name is quoted, without its values.
 
@@ -83,13 +91,13 @@ class Connection(psycopg.Connection[Row]):
         self._transformer = Transformer()  # without a reference to the connection: no cycle
 
     @classmethod
-    def open(cls, dsn: str, limit: float, probe: Probe | None = None) -> Self:
+    def open(cls, dsn: str, limit: float, watcher: Watcher | None = None) -> Self:
         """Connect in autocommit mode. `limit` is how many seconds the server may be silent.
 
         Psycopg prepares nothing by itself: a pooler may be in between.
         """
         db = cls.connect(dsn, autocommit=True, prepare_threshold=None, client_encoding="UTF8")
-        db._limit, db._probe = limit, probe
+        db._limit, db._watcher = limit, watcher
         return db
 
     def call(self, *calls: Call) -> list[list[Row]]:
@@ -169,14 +177,17 @@ class Connection(psycopg.Connection[Row]):
             now = time.monotonic()
             # If this process itself stood still, the silence is not the server's.
             heard = now if ready or now - looked > STANDSTILL else heard
-            if now - heard >= min(PROBE_AFTER, self._limit / 3) and self._probe is not None:
-                works = self._probe(self.session, sent, min(PROBE_SECONDS, max(heard + self._limit - now, 0.1)))
+            if now - heard >= min(PROBE_AFTER, self._limit / 3) and self._watcher is not None:
+                works = self._watcher.probe(self.session, sent, min(PROBE_SECONDS, max(heard + self._limit - now, 0.1)))
                 heard, denials = (now, 0) if works else (heard, denials + (works is not None))
                 if denials >= DENIALS:
                     raise psycopg.OperationalError("the server has lost the connection without closing it")
             looked = time.monotonic()
             if looked - heard >= self._limit:
-                raise psycopg.OperationalError(f"the server was silent for {looked - heard:.1f} s")
+                error = psycopg.OperationalError(f"the server was silent for {looked - heard:.1f} s")
+                if self._watcher is not None:
+                    self._watcher.note_failure(error)
+                raise error
 
     def __del__(self, _: Any = None, /) -> None:
         """Do nothing.

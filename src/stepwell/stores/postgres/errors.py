@@ -7,8 +7,10 @@ from psycopg import errors
 
 from stepwell.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
 
-# The server rolled the statement back because of a concurrent one: send it again.
-UNDONE = (errors.SerializationFailure, errors.DeadlockDetected)
+# The statement was prepared in another session: a pooler is in between.
+POOLED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+# Nothing was done, because of a concurrent statement or a pooler: send it again.
+UNDONE = (errors.SerializationFailure, errors.DeadlockDetected, *POOLED)
 # The server has closed the connection, or is about to.
 GONE = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleInTransactionSessionTimeout)
 # Errors in the data of one call: the other calls of its transaction may succeed without it.

@@ -20,7 +20,14 @@ from psycopg.pq import PipelineStatus
 
 from stepwell.errors import StoreUnavailable
 from stepwell.stores.postgres.connection import SHORTEST_LIMIT, Call, Connection, StepConnection
-from stepwell.stores.postgres.errors import Transient, as_transient, refusal_error, translate, unreachable_error
+from stepwell.stores.postgres.errors import (
+    POOLED,
+    Transient,
+    as_transient,
+    refusal_error,
+    translate,
+    unreachable_error,
+)
 from stepwell.stores.postgres.schema import prepare_schema, quote_schema
 from stepwell.stores.postgres.values import encode
 
@@ -110,7 +117,8 @@ class ConnectionPool:
             waited = now - max(asked, self._answered)
             # What has waited in a queue through the whole outage, or is a best effort, is tried once,
             # and not at all if somebody has just tried.
-            if failure is not None and waited >= self._timeout and (tried or now - self._failed < SHORTEST_LIMIT):
+            tried = tried or asked <= self._failed > now - SHORTEST_LIMIT
+            if failure is not None and waited >= self._timeout and tried:
                 raise unreachable_error(failure, self._where, waited, in_doubt=again) from failure
             try:
                 with self._lend(max(self._timeout - waited, SHORTEST_LIMIT)) as db:
@@ -119,7 +127,7 @@ class ConnectionPool:
                 return result
             except Transient as trouble:
                 again, tried = again or trouble.sent, True
-                self._failure, self._failed = trouble.cause, time.monotonic()
+                self.note_failure(trouble.cause)
             # With jitter, so that many processes do not all knock at the same moment when a server
             # comes back.
             time.sleep(pause * random.uniform(0.5, 1))
@@ -131,6 +139,14 @@ class ConnectionPool:
         db = self.use(lambda other, again: self._connect(StepConnection, self.limit))
         db.session = None if self._is_pooled else db.pgconn.backend_pid
         return db
+
+    def note_answer(self) -> None:
+        """Note that the server has answered: an outage is over."""
+        self._answered, self._failure = time.monotonic(), None
+
+    def note_failure(self, cause: Exception) -> None:
+        """Note that the server is away or silent."""
+        self._failure, self._failed = cause, time.monotonic()
 
     # ---------------------------------------------------------------- lending
 
@@ -157,10 +173,6 @@ class ConnectionPool:
                 self._idle.append(db)
             self._returned.notify()
 
-    def note_answer(self) -> None:
-        """Note that the server has answered: an outage is over."""
-        self._answered, self._failure = time.monotonic(), None
-
     def _reclaim(self) -> None:
         """Take back what event loops have not returned before they were closed."""
         for db, holder in list(self._lent.items()):
@@ -176,6 +188,7 @@ class ConnectionPool:
         """Close a connection after an error; return the error if it is a transient one."""
         # An error without an SQLSTATE comes from the driver, or from the one who watches the connection.
         is_broken = db.broken or (isinstance(error, psycopg.OperationalError) and error.sqlstate is None)
+        self._is_pooled = self._is_pooled or isinstance(error, POOLED)
         db.close()
         with self._returned:
             self._lent.pop(db, None)
@@ -238,7 +251,7 @@ class ConnectionPool:
         StoreUnavailable if it refuses us for good.
         """
         try:
-            return _within(seconds, lambda: kind.open(self.dsn, self.limit, self._probe), undo=kind.close)
+            return _within(seconds, lambda: kind.open(self.dsn, self.limit, weakref.proxy(self)), undo=kind.close)
         except psycopg.Error as error:
             raise (refusal_error(error, self._where) or Transient(error, sent=False)) from error
 
@@ -254,12 +267,12 @@ class ConnectionPool:
             db.close()
             raise
         # A pooler gives its clients an invented process id; if the two differ, there is a pooler.
-        self._is_pooled, self._was_prepared = session != db.pgconn.backend_pid, True
+        self._is_pooled, self._was_prepared = self._is_pooled or session != db.pgconn.backend_pid, True
         db.session = None if self._is_pooled else session
         return db
 
-    def _probe(self, session: int | None, sent: float, seconds: float) -> bool | None:
-        """Ask the server, on another connection, whether it works on what was sent."""
+    def probe(self, session: int | None, sent: float, seconds: float) -> bool | None:
+        """Ask the server, on another connection, whether it works on what was sent to a session."""
 
         def ask() -> bool:
             dsn = make_conninfo(self.dsn, application_name="stepwell probe")

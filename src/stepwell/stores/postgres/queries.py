@@ -19,20 +19,21 @@ COMMITS = "{schema}.runs AS r JOIN {schema}.commits AS c ON c.run = r.key"
 
 # ---------------------------------------------------------------------- of one run
 
+# The key of the run as a value, so that the index gives the order.
+KEY = "(SELECT r.key FROM {schema}.runs AS r WHERE r.run_id = $1)"
 READ = "SELECT * FROM {schema}.read($1, $2, $3)"
 HISTORY = f"""
 SELECT {ENTRY}, convert_to(c.body, 'UTF8') FROM {COMMITS}
-WHERE r.run_id = $1 AND c.number > $2 AND c.number <= $3 ORDER BY c.number
+WHERE c.run = {KEY} AND c.number > $2 AND c.number <= $3 ORDER BY c.number
 """
 HISTORY_OF_OUTPUTS = HISTORY.replace("ORDER BY", "AND c.outputs ORDER BY")
-NUMBERS = f"SELECT c.number FROM {COMMITS} WHERE r.run_id = $1 ORDER BY c.number"
-LOGGED = """
-SELECT convert_to(l.body, 'UTF8') FROM {schema}.runs AS r JOIN {schema}.superstep_log AS l ON l.run = r.key
-WHERE r.run_id = $1 AND l.place = $2 AND l.key = $3
+NUMBERS = f"SELECT c.number FROM {{schema}}.commits AS c WHERE c.run = {KEY} ORDER BY c.number"
+LOGGED = f"""
+SELECT convert_to(l.body, 'UTF8') FROM {{schema}}.superstep_log AS l WHERE l.run = {KEY} AND l.place = $2 AND l.key = $3
 """
-PENDING_SIGNALS = """
-SELECT s.key, convert_to(s.body, 'UTF8') FROM {schema}.runs AS r JOIN {schema}.signals AS s ON s.run = r.key
-WHERE r.run_id = $1 AND NOT s.consumed ORDER BY s.seq
+PENDING_SIGNALS = f"""
+SELECT s.key, convert_to(s.body, 'UTF8') FROM {{schema}}.signals AS s
+WHERE s.run = {KEY} AND NOT s.consumed ORDER BY s.seq
 """
 ONE_RUN = f"SELECT {RUN} FROM {{schema}}.runs AS r WHERE r.run_id = $1 AND r.number >= 0"
 
@@ -46,16 +47,19 @@ UNION SELECT {ENTRY} FROM {COMMITS} WHERE c.foreign_id AND c.checkpoint_id = $1
 ORDER BY at DESC LIMIT 1
 """
 LATEST_FIRST = "ORDER BY at DESC, run_id DESC, number DESC LIMIT {limit}"
+# Says the obvious, so that the indexes for the list of runs are used.
+LISTED = "r.began IS NOT NULL AND r.is_child IN (false, true)"
 # In most runs the times rise with the numbers. Then only the last so many records of a run can be on
 # the page, and they are found by their numbers. Without a place to start from, only so many runs can
 # have records on it, those that changed last.
 CHECKPOINTS = f"""
 SELECT {ENTRY} FROM
-    (SELECT * FROM {{schema}}.runs AS r WHERE r.number >= 0 AND r.in_order AND {{of_run}}
+    (SELECT * FROM {{schema}}.runs AS r WHERE {LISTED} AND r.in_order AND {{of_run}}
      ORDER BY r.at DESC, r.run_id DESC LIMIT {{runs}}) AS r
     CROSS JOIN LATERAL (SELECT * FROM {{schema}}.commits AS c WHERE c.run = r.key AND {{of_commit}}
      ORDER BY c.number DESC LIMIT {{limit}}) AS c
-UNION ALL SELECT {ENTRY} FROM {COMMITS} WHERE NOT r.in_order AND {{of_run}} AND {{of_commit}} {LATEST_FIRST}
+UNION ALL SELECT {ENTRY} FROM {COMMITS} WHERE {LISTED} AND NOT r.in_order AND {{of_run}} AND {{of_commit}}
+{LATEST_FIRST}
 """
 CHECKPOINTS_BY_PREFIX = f"""
 SELECT {ENTRY} FROM {COMMITS}
@@ -63,7 +67,8 @@ WHERE r.hash >= {{first_hash}} AND r.hash < {{end_hash}} AND NOT c.foreign_id AN
 UNION ALL SELECT {ENTRY} FROM {COMMITS} WHERE c.foreign_id AND {{of_run}} AND {{of_commit}} {LATEST_FIRST}
 """
 CHECKPOINTS_OF_RUN = f"""
-SELECT {ENTRY} FROM {COMMITS} WHERE {{of_run}} AND {{of_commit}} ORDER BY c.number DESC LIMIT {{limit}}
+SELECT {ENTRY} FROM {COMMITS} WHERE c.run = (SELECT r.key FROM {{schema}}.runs AS r WHERE {{of_run}}) AND {{of_commit}}
+ORDER BY c.number DESC LIMIT {{limit}}
 """
 
 # Runs without and with a caller are two searches: each reads an index in order and stops at the limit.

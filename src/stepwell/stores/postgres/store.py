@@ -47,7 +47,7 @@ from stepwell.storage.stored_values import (
     Wake,
 )
 from stepwell.stores.postgres import queries
-from stepwell.stores.postgres.connection import function_call
+from stepwell.stores.postgres.connection import Call, function_call
 from stepwell.stores.postgres.database import PostgresDatabase
 from stepwell.stores.postgres.pool import BEST_EFFORT
 from stepwell.stores.postgres.queries import WAKES, Search, checkpoints_query, requests_query, runs_query
@@ -85,6 +85,7 @@ class PostgresStore:
     def __init__(self, dsn: str, *, schema: str = "stepwell", timeout: float = 30.0, connections: int = 5) -> None:
         self._db = PostgresDatabase(dsn, schema, timeout, connections)
         self._schema = quote_schema(schema)
+        self._calls: dict[str, Call] = {}  # by function, without values
 
     # ---------------------------------------------------------------- records
 
@@ -292,8 +293,9 @@ class PostgresStore:
         holds_back: bool = False,
         asked: float | None = None,
     ) -> list[Row]:
-        call = function_call(self._schema, function, len(values), body)._replace(values=values)
-        return await self._db.write(call, holds_back=holds_back, asked=asked)
+        call = self._calls.get(function) or function_call(self._schema, function, len(values), body)
+        self._calls[function] = call
+        return await self._db.write(call._replace(values=values), holds_back=holds_back, asked=asked)
 
 
 def _raise_conflict(entry: Entry, position: dict[str, Any], fence: int | None) -> None:

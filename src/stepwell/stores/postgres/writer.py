@@ -197,9 +197,9 @@ class LoopWriter:
         return True
 
     def _give_up(self, db: Connection, error: Exception) -> None:
-        self._pool.discard(db, error)
+        trouble = self._pool.discard(db, error)
         for write in self._batch:
-            write.again = True
+            write.again = write.again or trouble is None or trouble.sent
 
 
 def _hand_over(batch: list[Write], answers: list[list[Row]]) -> None:

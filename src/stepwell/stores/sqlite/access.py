@@ -3,28 +3,24 @@
 The writer takes all jobs that are waiting and commits them as one transaction, so that many runs
 share one wait for the disk (group commit). A caller gets its result only after COMMIT.
 
-The async methods also work without an event loop: they block and return. A program that only looks
-something up, such as the command line, need not load asyncio, which takes longer than the query.
+The async methods also work without an event loop: they block and return.
 """
 
 from __future__ import annotations
 
 import queue
 import sqlite3
-import sys
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from stepwell.errors import DurabilityError, StoreUnavailable
 from stepwell.storage.permissions import OWNER_ONLY
 from stepwell.stores import fork_hooks
+from stepwell.stores.jobs import Job, make_awaited, settle
 from stepwell.stores.sqlite.connections import FOREIGN, Connections, Prepare, patiently, translate
-
-if TYPE_CHECKING:
-    from stepwell.stores.thread_work import Awaited
 
 READERS = 4  # threads
 EXIT_GRACE = 2.0  # seconds for the writer to finish when the program ends
@@ -59,38 +55,41 @@ class SQLiteDatabase:
         If `work` raises, its own changes are undone, and nobody else's. A cancelled caller is
         cancelled when the work is done, so that it knows the write was made.
         """
-        waiting = _awaited(unbroken=True)
+        waiting = make_awaited(unbroken=True)
         if waiting is None:
             return self.write_blocking(work)
-        self._submit(_Job(work, waiting))
+        self._submit(Job(work, waiting))
         result: T = await waiting
         return result
 
     def write_blocking(self, work: Work[T]) -> T:
         """Do the same as `write` from a thread without an event loop."""
         waiting: Future[T] = Future()
-        self._submit(_Job(work, waiting))
+        self._submit(Job(work, waiting))
         return waiting.result()
 
     async def read(self, work: Work[T]) -> T:
-        """Return what `work` returns. It sees everything that was committed before the call."""
-        waiting = _awaited()
+        """Return what `work` returns. It sees the file as it is at one moment.
+
+        It sees everything that was committed before the call.
+        """
+        waiting = make_awaited()
         if waiting is None:
             return self.read_blocking(work)
-        self._submit(_Job(work, waiting), only_reads=True)
+        self._submit(Job(work, waiting), only_reads=True)
         result: T = await waiting
         return result
 
     def read_blocking(self, work: Work[T]) -> T:
         """Do the same as `read` from a thread without an event loop."""
         waiting: Future[T] = Future()
-        self._submit(_Job(work, waiting), only_reads=True)
+        self._submit(Job(work, waiting), only_reads=True)
         return waiting.result()
 
     async def close(self) -> None:
         """Finish what is under way and close all connections. The next call opens them again."""
         workers = self._detach_workers()
-        if workers is not None and _awaited() is not None:
+        if workers is not None and make_awaited() is not None:
             from asyncio import to_thread  # lazy: it loads asyncio, 15 ms
 
             await to_thread(workers.close)
@@ -123,7 +122,7 @@ class SQLiteDatabase:
             self._lock.release()
         return workers
 
-    def _submit(self, job: _Job, *, only_reads: bool = False) -> None:
+    def _submit(self, job: Job, *, only_reads: bool = False) -> None:
         # Under the lock: otherwise `close` could send the end marker first, and the job would wait
         # forever.
         with self._lock:
@@ -144,7 +143,7 @@ class _SQLiteWorkers:
     """The threads and connections of a database, from its first use until it is closed."""
 
     def __init__(self, settings: tuple[str, Prepare, int], owner: SQLiteDatabase) -> None:
-        self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self.readers = ThreadPoolExecutor(READERS, thread_name_prefix="stepwell-sqlite-read")
         self._for_reading = Connections(*settings)
         # One connection, used by the writer alone: so the pages that it has cached stay valid.
@@ -155,14 +154,17 @@ class _SQLiteWorkers:
         self.close_if_abandoned = weakref.finalize(owner, self.jobs.put, None)
         self.close_if_abandoned.atexit = False  # at exit, `close_at_exit` does it and waits
 
-    def read(self, job: _Job) -> None:
+    def read(self, job: Job) -> None:
         """Do a job that only reads, in a thread of the pool."""
         try:
             with self._for_reading.lend() as db:
+                db.execute("BEGIN")
                 job.result = job.work(db)
+                if db.in_transaction:
+                    db.execute("COMMIT")
         except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
             job.error = error
-        _settle([job])
+        settle([job])
 
     def close(self, patience: float | None = None) -> None:
         """Wait until all jobs are done and all connections are closed, or for so many seconds."""
@@ -184,24 +186,13 @@ class _SQLiteWorkers:
             is_open = len(batch) == len(waiting)
             if batch:
                 _commit(batch, self._for_writing)
-                _settle(batch)
+                settle(batch)
         self.readers.shutdown()
         self._for_reading.close()
         self._for_writing.close()
 
 
-class _Job:
-    """A piece of work, the caller that waits for it, and its result."""
-
-    __slots__ = ("error", "result", "waiting", "work")
-
-    def __init__(self, work: Work[Any], waiting: Awaited[Any] | Future[Any]) -> None:
-        self.work, self.waiting = work, waiting
-        self.result: object = None
-        self.error: BaseException | None = None
-
-
-def _commit(batch: list[_Job], connections: Connections) -> None:
+def _commit(batch: list[Job], connections: Connections) -> None:
     try:
         with connections.lend() as db:
             _begin(db)
@@ -221,7 +212,7 @@ def _begin(db: sqlite3.Connection) -> None:
     patiently(lambda: db.execute("BEGIN IMMEDIATE"))
 
 
-def _do_all(batch: list[_Job], db: sqlite3.Connection) -> bool:
+def _do_all(batch: list[Job], db: sqlite3.Connection) -> bool:
     """Do all jobs without savepoints. False if one failed: none is done, in a new transaction.
 
     Jobs rarely fail, so the cost of a savepoint for each is paid only after one has.
@@ -237,7 +228,7 @@ def _do_all(batch: list[_Job], db: sqlite3.Connection) -> bool:
     return True
 
 
-def _do_alone(job: _Job, db: sqlite3.Connection, path: str) -> None:
+def _do_alone(job: Job, db: sqlite3.Connection, path: str) -> None:
     """Do a job all or nothing, and keep its error if it fails."""
     db.execute("SAVEPOINT job")
     try:
@@ -250,27 +241,3 @@ def _do_alone(job: _Job, db: sqlite3.Connection, path: str) -> None:
         db.execute("ROLLBACK TO job")
         job.error = translate(error, path) if isinstance(error, FOREIGN) else error
     db.execute("RELEASE job")
-
-
-def _settle(batch: list[_Job]) -> None:
-    """Hand results and errors to the callers, and wake them."""
-    for job in batch:
-        if job.error is not None:
-            job.waiting.set_exception(job.error)
-        else:
-            job.waiting.set_result(job.result)
-    awaited = [job.waiting for job in batch if not isinstance(job.waiting, Future)]
-    if awaited:
-        from stepwell.stores.thread_work import wake_up  # lazy: it loads asyncio, 15 ms
-
-        wake_up(awaited)
-
-
-def _awaited(*, unbroken: bool = False) -> Awaited[Any] | None:
-    """Return what a task of this thread can await; None if no event loop runs here."""
-    running = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)  # asyncio may not be loaded
-    if running is None or running() is None:
-        return None
-    from stepwell.stores.thread_work import Awaited  # lazy: it loads asyncio, 15 ms
-
-    return Awaited(unbroken=unbroken)

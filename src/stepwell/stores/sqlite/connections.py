@@ -7,14 +7,18 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from stepwell.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
-from stepwell.storage.permissions import OWNER_ONLY, folder_mode
-from stepwell.stores.sqlite.file import make_file, make_folder
+from stepwell.storage.permissions import OWNER_ONLY, create, folder_mode, make_folders
 
 PATIENCE = 30.0  # seconds to wait for other processes on the same file
+
+# POSIX drops all locks of a process on a file when the process closes *any* descriptor of that
+# file. A thread that closed the new file while another one already had it open in SQLite would take
+# SQLite's locks away. Global, because two stores of one process may use the same file.
+_CREATING = threading.Lock()
 
 T = TypeVar("T")
 Prepare = Callable[[sqlite3.Connection, str], None]
@@ -64,11 +68,10 @@ def open_database(path: str, prepare: Prepare, mode: int = OWNER_ONLY) -> sqlite
     Creates the file and its folders. Raises StoreUnavailable if that is not possible.
     """
     try:
-        make_folder(os.path.dirname(path), folder_mode(mode))
-    except OSError as error:
-        raise StoreUnavailable(f"cannot create the folder of the store {path}: {error}") from error
-    try:
-        make_file(path, mode)
+        make_folders(os.path.dirname(path), folder_mode(mode))
+        # SQLite gives the files it creates next to it (`-wal`, `-shm`) the same permissions.
+        with _CREATING, suppress(FileExistsError):
+            os.close(create(os.path.realpath(path), os.O_RDWR, mode))
     except OSError as error:
         raise StoreUnavailable(f"cannot create the store {path}: {error}") from error
     # Autocommit, because the callers send BEGIN and COMMIT themselves. The pool takes care of

@@ -14,11 +14,9 @@ import msgspec
 from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.conflicts import check_fence
 from stepwell.storage.lease import Lease, Owner, lease_end
-from stepwell.storage.stored_values import LeaseReport, LogRow, SignalRow
-from stepwell.stores.sqlite.records import BODY, FORGET_RUN, find_or_create_run
+from stepwell.storage.stored_values import LeaseReport, LogRow, OpenedRun, SignalRow
+from stepwell.stores.sqlite.records import BODY, FORGET_RUN, find_or_create_run, read
 
-ACQUIRE = "UPDATE runs SET owner = ?, until = ?, fence = ? WHERE run = ?"
-RELEASE = "UPDATE runs SET owner = NULL, until = NULL WHERE run_id = ? AND owner = ?"
 # A released lease is not brought back, and that of another owner is left alone.
 RENEW = "UPDATE runs SET until = ? WHERE run_id = ? AND fence = ? AND owner IS NOT NULL"
 SELECT_STANDING = """
@@ -42,6 +40,11 @@ WHERE run = (SELECT run FROM runs WHERE run_id = ?) AND position IS NOT NULL ORD
 _decode_owner = msgspec.json.Decoder(Owner).decode
 
 
+def open_run(db: sqlite3.Connection, run_id: str, owner: Owner | None, seconds: float) -> OpenedRun:
+    fence = None if owner is None else acquire(db, run_id, owner, seconds)
+    return OpenedRun(read(db, run_id, None), read_log(db, run_id), pending_signals(db, run_id), fence)
+
+
 def acquire(db: sqlite3.Connection, run_id: str, owner: Owner, seconds: float) -> int:
     run = find_or_create_run(db, run_id)
     if run.owner is not None:
@@ -52,12 +55,14 @@ def acquire(db: sqlite3.Connection, run_id: str, owner: Owner, seconds: float) -
     # Higher also for the same owner: what it wrote under the old fence and is still under way must
     # be refused.
     fence = run.fence + 1
-    db.execute(ACQUIRE, (_encode_owner(owner), owner.clock() + seconds, fence, run.run))
+    lease_columns = (_encode_owner(owner), owner.clock() + seconds, fence)
+    db.execute("UPDATE runs SET owner = ?, until = ?, fence = ? WHERE run = ?", (*lease_columns, run.run))
     return fence
 
 
 def release(db: sqlite3.Connection, run_id: str, owner: Owner) -> None:
-    db.execute(RELEASE, (run_id, _encode_owner(owner)))
+    holder = (run_id, _encode_owner(owner))
+    db.execute("UPDATE runs SET owner = NULL, until = NULL WHERE run_id = ? AND owner = ?", holder)
     db.execute(FORGET_RUN, (run_id,))
 
 

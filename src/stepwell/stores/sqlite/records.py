@@ -45,7 +45,6 @@ UPDATE commits SET checkpoint_id = ?, status = ?, iteration = ?, at = ?, snapsho
     foreign_id = ?, body = CAST(? AS TEXT)
 WHERE run = ? AND number = ?
 """
-DELETE_COMMIT = "DELETE FROM commits WHERE run = ? AND number = ?"
 # Starts where the last one ended, so that the outputs that are kept are not looked at again.
 DELETE_SUPERSEDED = """
 DELETE FROM commits WHERE run = :run AND number < :below AND NOT outputs
@@ -62,17 +61,10 @@ FROM runs LEFT JOIN commits ON commits.run = runs.run
     AND number = (SELECT max(number) FROM commits AS c WHERE c.run = runs.run)
 WHERE run_id = ?
 """
-CREATE_RUN = "INSERT INTO runs (run_id, hash) VALUES (?, ?)"
-START_RUN = "UPDATE runs SET workflow = ?, began = ? WHERE run = ?"
-SET_STATUS_AND_WAKE = "UPDATE runs SET status = ?, wake = ? WHERE run = ?"
-SET_WAKE = "UPDATE runs SET wake = ? WHERE run = ?"
 SET_STATUS_OF_NEWEST = """
 UPDATE runs SET status = (SELECT status FROM commits WHERE commits.run = runs.run ORDER BY number DESC LIMIT 1)
 WHERE run = ?
 """
-SET_METADATA = "UPDATE runs SET caller = ?, tags = ? WHERE run = ?"
-SET_DROPPED_BELOW = "UPDATE runs SET dropped_below = max(dropped_below, :below) WHERE run = :run"
-SET_UNORDERED = "UPDATE runs SET unordered = 1 WHERE run = ?"
 # After a record was stored among others: it may have to be dropped, and its time may not fit in.
 NOTE_STORED = """
 UPDATE runs SET dropped_below = min(dropped_below, :number), unordered = unordered OR EXISTS (
@@ -84,6 +76,7 @@ UPDATE runs SET dropped_below = min(dropped_below, :number), unordered = unorder
                 AND other.at < this.at))
 WHERE run = :run
 """
+START_RUN = "UPDATE runs SET workflow = ?, began = ? WHERE run = ?"
 END_LEASE = "UPDATE runs SET owner = NULL, until = NULL WHERE run = ?"
 CLEAR_RUN = (
     "DELETE FROM commits WHERE run = ?",
@@ -104,10 +97,8 @@ DELETE FROM runs WHERE run_id = ? AND began IS NULL AND owner IS NULL
     AND NOT EXISTS (SELECT 1 FROM signals WHERE signals.run = runs.run)
 """
 
-# ---------------------------------------------------------------------- statements on what belongs to a run
+# ---------------------------------------------------------------------- statements on what belongs to runs
 
-DELETE_LOG_THROUGH = "DELETE FROM superstep_log WHERE run = ? AND place <= ?"
-DELETE_LOG_AFTER = "DELETE FROM superstep_log WHERE run = ? AND place > ?"
 # A consumed signal stays as a tombstone, so that its key cannot be used again.
 CONSUME_SIGNAL = """
 INSERT INTO signals (run, key) VALUES (?, ?) ON CONFLICT DO UPDATE SET position = NULL, body = NULL
@@ -115,9 +106,6 @@ INSERT INTO signals (run, key) VALUES (?, ?) ON CONFLICT DO UPDATE SET position 
 REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
 # One that is asked again moves to the end.
 INSERT_REQUEST = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-DELETE_REQUEST = "DELETE FROM requests WHERE run_id = ? AND request_id = ?"
-DELETE_REQUESTS = "DELETE FROM requests WHERE run_id = ?"
-DELETE_TAGS = "DELETE FROM tags WHERE run = ?"
 INSERT_TAG = """
 INSERT INTO tags (run, name, value, called, began, run_id)
 SELECT run, ?, ?, called, began, run_id FROM runs WHERE run = ?
@@ -149,7 +137,7 @@ def find_run(db: sqlite3.Connection, run_id: str) -> RunRow | None:
 def find_or_create_run(db: sqlite3.Connection, run_id: str) -> RunRow:
     run = find_run(db, run_id)
     if run is None:
-        db.execute(CREATE_RUN, (run_id, run_hash(run_id)))
+        db.execute("INSERT INTO runs (run_id, hash) VALUES (?, ?)", (run_id, run_hash(run_id)))
         return find_or_create_run(db, run_id)
     return run
 
@@ -166,13 +154,13 @@ def append(db: sqlite3.Connection, record: Record, effects: CommitEffects) -> No
     db.execute(INSERT_COMMIT, _columns(run, record))
     # Only what changes is set, because the indexes over it change with it.
     if run.status != entry.status or run.wake != effects.wake:
-        db.execute(SET_STATUS_AND_WAKE, (entry.status, effects.wake, run.run))
+        db.execute("UPDATE runs SET status = ?, wake = ? WHERE run = ?", (entry.status, effects.wake, run.run))
     if run.at is not None and entry.at < run.at:
-        db.execute(SET_UNORDERED, (run.run,))
+        db.execute("UPDATE runs SET unordered = 1 WHERE run = ?", (run.run,))
     _apply(db, run, effects)
     # Closed before opened: one record may close a request and ask it again under the same id.
-    if effects.closed:
-        db.executemany(DELETE_REQUEST, [(entry.run_id, request_id) for request_id in effects.closed])
+    for request_id in effects.closed:
+        db.execute("DELETE FROM requests WHERE run_id = ? AND request_id = ?", (entry.run_id, request_id))
     _open_requests(db, effects.asked)
     if effects.release and run.fence == effects.fence:
         db.execute(END_LEASE, (run.run,))
@@ -201,7 +189,8 @@ def rewrite(
         remove=remove,
         effects=effects,
     )
-    db.executemany(DELETE_COMMIT, [(run.run, number) for number in plan.remove])
+    for number in plan.remove:
+        db.execute("DELETE FROM commits WHERE run = ? AND number = ?", (run.run, number))
     for record in plan.store:
         _store(db, run, record, anyway=True)
     if plan.latest < 0:
@@ -210,14 +199,14 @@ def rewrite(
         return len(plan.remove)
     if insert is not None and run.workflow is None:
         db.execute(START_RUN, (insert.entry.workflow, insert.entry.at, run.run))
-    db.execute(DELETE_LOG_AFTER, (run.run, plan.latest))
+    db.execute("DELETE FROM superstep_log WHERE run = ? AND place > ?", (run.run, plan.latest))
     db.execute(SET_STATUS_OF_NEWEST, (run.run,))
     if effects is not None:
         _apply(db, run, effects)
         if plan.is_new_head:
-            db.execute(DELETE_REQUESTS, (run_id,))
+            db.execute("DELETE FROM requests WHERE run_id = ?", (run_id,))
             _open_requests(db, effects.asked)
-            db.execute(SET_WAKE, (effects.wake, run.run))
+            db.execute("UPDATE runs SET wake = ? WHERE run = ?", (effects.wake, run.run))
     return len(plan.remove)
 
 
@@ -276,9 +265,9 @@ def _store(db: sqlite3.Connection, run: RunRow, record: Record, *, anyway: bool 
 def _apply(db: sqlite3.Connection, run: RunRow, effects: CommitEffects) -> None:
     """Apply the effects of a record, except those that only the newest record has."""
     if effects.drop_log_through is not None and run.has_log:
-        db.execute(DELETE_LOG_THROUGH, (run.run, effects.drop_log_through))
-    if effects.consumed:
-        db.executemany(CONSUME_SIGNAL, [(run.run, key) for key in effects.consumed])
+        db.execute("DELETE FROM superstep_log WHERE run = ? AND place <= ?", (run.run, effects.drop_log_through))
+    for key in effects.consumed:
+        db.execute(CONSUME_SIGNAL, (run.run, key))
     # The row of a new run has been made with these very defaults.
     if effects.metadata is not None and not (run.workflow is None and effects.metadata == _NO_METADATA):
         _set_metadata(db, run, effects.metadata)
@@ -287,13 +276,13 @@ def _apply(db: sqlite3.Connection, run: RunRow, effects: CommitEffects) -> None:
     if effects.drop_below is not None:
         bounds = {"run": run.run, "below": effects.drop_below}
         db.execute(DELETE_SUPERSEDED, bounds)
-        db.execute(SET_DROPPED_BELOW, bounds)
+        db.execute("UPDATE runs SET dropped_below = max(dropped_below, :below) WHERE run = :run", bounds)
 
 
 def _set_metadata(db: sqlite3.Connection, run: RunRow, metadata: RunMetadata) -> None:
     tags = msgspec.json.encode(dict(metadata.tags)).decode()
-    db.execute(SET_METADATA, (metadata.caller, tags, run.run))
-    db.execute(DELETE_TAGS, (run.run,))
+    db.execute("UPDATE runs SET caller = ?, tags = ? WHERE run = ?", (metadata.caller, tags, run.run))
+    db.execute("DELETE FROM tags WHERE run = ?", (run.run,))
     db.executemany(INSERT_TAG, [(name, value, run.run) for name, value in metadata.tags.items()])
 
 
