@@ -33,7 +33,7 @@ ASKED_FOR = {  # each looks whether the name is there before it uses it, or whet
     "storage/clock.py": {"clock_gettime", "CLOCK_BOOTTIME"},
     "stores/fork_hooks.py": {"register_at_fork"},
     "stores/thread_work.py": {"eventfd"},
-    "cli/forms/prompts.py": {"readline"},
+    "cli/forms/dialogue.py": {"readline"},
 }
 RUNTIME = ("claims", "durability", "fences", "position", "requests", "restoring", "retry", "running", "steps", "timers")
 ENGINE = [  # a part of the tests of the engine that takes seconds

@@ -112,11 +112,8 @@ class JsonTranscriptStore:
 
     def _names(self) -> list[str]:
         # File names are not reversible (see `safe_name`), so each line repeats the thread's name.
-        names = []
-        for path in sorted(self._root.glob("*.jsonl")):
-            lines, _ = _parse(path.read_bytes(), path)
-            names += [lines[0].thread] if lines else []
-        return names
+        threads = [_parse(path.read_bytes(), path)[0] for path in sorted(self._root.glob("*.jsonl"))]
+        return [lines[0].thread for lines in threads if lines]
 
 
 class _TranscriptLine(msgspec.Struct):
@@ -160,38 +157,27 @@ def _parse(data: bytes, path: Path) -> tuple[list[_TranscriptLine], int]:
 
 @dataclass(frozen=True)
 class Threads:
-    """Chooses the threads an agent reads and appends to, by the policy of the workflow."""
+    """Chooses the threads an agent reads and appends to, by the policy of the workflow, not "none"."""
 
     policy: Conversation
     store: TranscriptStore
 
     async def read(self, session: str, node: str) -> list[Message]:
         """Return what an agent remembers of a session."""
-        match self.policy:
-            case "none":
-                return []
-            case "shared":
-                return await self.store.read(thread_of(session))
-            case "per-agent":
-                return await self.store.read(agent_thread(session, node))
-            case "fork":
-                own = await self.store.read(agent_thread(session, node))
-                return own or await self.store.read(thread_of(session))
+        messages = await self.store.read(self._thread(session, node))
+        return await self.store.read(thread_of(session)) if self.policy == "fork" and not messages else messages
 
     async def append(self, session: str, node: str, key: str, messages: Sequence[Message]) -> None:
         """Append what an agent was asked and what it answered."""
-        match self.policy:
-            case "shared":
-                await self.store.append(thread_of(session), key, messages)
-            case "per-agent":
-                await self.store.append(agent_thread(session, node), key, messages)
-            case "fork":
-                thread = agent_thread(session, node)
-                # A fork starts with a copy of the shared thread. The fixed key makes the copy
-                # happen once, even if two runs fork at the same moment.
-                if not await self.store.read(thread):
-                    await self.store.append(thread, "root", await self.store.read(thread_of(session)))
-                await self.store.append(thread, key, messages)
+        thread = self._thread(session, node)
+        # A fork starts with a copy of the shared thread. The fixed key makes the copy happen once,
+        # even if two runs fork at the same moment.
+        if self.policy == "fork" and not await self.store.read(thread):
+            await self.store.append(thread, "root", await self.store.read(thread_of(session)))
+        await self.store.append(thread, key, messages)
+
+    def _thread(self, session: str, node: str) -> str:
+        return thread_of(session) if self.policy == "shared" else agent_thread(session, node)
 
 
 def thread_of(session: str) -> str:
