@@ -37,18 +37,18 @@ ENGINE = (
     Bug(
         "outcomes are not remembered before the commit",
         "engine/superstep.py",
-        "        if self._archive is not None and not is_stored:\n            write",
-        "        if self._archive is not None and not is_stored and False:\n            keeping",
+        "        if self._scope.archive.has_superstep_log and not is_stored:\n",
+        "        if False:\n",
         ("engine/test_memory.py",),
     ),
     Bug(
         "it is told before it is stored",
         "engine/drive.py",
-        "                    at = await self._commit(superstep, at, decided)\n",
-        "                    early = kernel.apply(at.header, at, decided.commit)\n"
-        "                    for event in self._broadcast.emit_commit(decided.commit, early):\n"
+        "                    at = await self._commit_superstep(superstep, decision, at)\n",
+        "                    early = kernel.apply(at.header, at, decision.commit)\n"
+        "                    for event in self._broadcast.emit_commit(decision.commit, early):\n"
         "                        yield event\n"
-        "                    at = await self._commit(superstep, at, decided)\n",
+        "                    at = await self._commit_superstep(superstep, decision, at)\n",
         (
             "engine/test_running.py",
             "engine/test_runs.py",
@@ -74,8 +74,8 @@ ENGINE = (
     Bug(
         "what memory holds is not forgotten with the commit",
         "engine/drive.py",
-        "        drop_log_through = at.place if commit.place != at.place else None\n",
-        "        drop_log_through = None\n",
+        "            drop_log_through=at.place if commit.place != at.place else None,\n",
+        "            drop_log_through=None,\n",
         ("engine/test_memory.py",),
     ),
     Bug(
@@ -454,8 +454,8 @@ CHANGES = (
     Bug(
         "a migration is made again each time the run is opened",
         "engine/open_run.py",
-        "            if run.before is None or archive is None:\n",
-        "            if True:\n",
+        "        CommitKind.MIGRATED if changed else None,\n",
+        "        None,\n",
         ("engine/test_code_changes.py",),
     ),
     Bug(
@@ -468,8 +468,8 @@ CHANGES = (
     Bug(
         "a migrated run forgets what had finished before",
         "engine/open_run.py",
-        "    return StoredRun(compatible.at, compatible.log, head if changed else None, compatible.changes)\n",
-        "    return StoredRun(compatible.at, EMPTY_LOG, head if changed else None, compatible.changes)\n",
+        "        log=compatible.log,\n",
+        "        log=EMPTY_LOG,\n",
         ("engine/test_code_changes.py",),
     ),
     Bug(
@@ -499,15 +499,15 @@ EDGES = (
     Bug(
         "a bad response is warned of although a good one came after it",
         "engine/signals.py",
-        " if id not in answered_ids and id not in offered)",
-        " if id not in answered_ids)",
+        "for id, error in refused.items() if id not in converted)",
+        "for id, error in refused.items())",
         ("admin/test_answering.py",),
     ),
     Bug(
         "after a bad response no other is looked at",
         "engine/signals.py",
-        "or signal.request_id in offered:",
-        "or signal.request_id in offered or signal.request_id in refused:",
+        " or signal.request_id in converted:",
+        " or signal.request_id in converted or signal.request_id in refused:",
         ("admin/test_answering.py",),
     ),
     Bug(
@@ -621,9 +621,9 @@ EDGES = (
     Bug(
         "a run is let go of after its driver is forgotten",
         "engine/drive.py",
-        "            try:\n                await lease_renewal.release(lease)\n",
-        "            try:\n                watchers.unregister_drive(key, self)\n"
-        "                await lease_renewal.release(lease)\n",
+        "        try:\n            await self._release_lease()\n        finally:\n            # Not before",
+        "        try:\n            if self._key is not None:\n                watchers.unregister_drive(self._key, self)\n"
+        "            await self._release_lease()\n        finally:\n            # Not before",
         ("engine/test_cancelling.py",),
     ),
     Bug(
