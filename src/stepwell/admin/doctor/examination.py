@@ -19,7 +19,7 @@ from stepwell.admin.transfer.redaction import LOCK
 from stepwell.admin.transfer.run_copy import PAGE, PARTLY_HERE, RunCopy, is_listed_right, read_run_copy
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CodecError, DurabilityError, NewerFormat, StoreUnavailable
-from stepwell.kernel.apply import apply
+from stepwell.kernel.commit import apply
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
 from stepwell.model.event import WorkflowRunState

@@ -13,7 +13,7 @@ from stepwell.admin.report.drawing import Progress, progress_of
 from stepwell.admin.transfer.run_copy import RunCopy, read_records, read_run_copy
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing
-from stepwell.kernel.apply import apply
+from stepwell.kernel.commit import apply
 from stepwell.kernel.lifecycle import drop_undone
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit

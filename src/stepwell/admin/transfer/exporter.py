@@ -28,7 +28,7 @@ from stepwell.admin.transfer.redaction import LOCK, REMOVED, Redaction
 from stepwell.admin.transfer.run_copy import RunCopy, collect_runs, read_records
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import DefinitionError, RunError
-from stepwell.kernel.apply import apply
+from stepwell.kernel.commit import apply
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.permissions import creating, mode_of

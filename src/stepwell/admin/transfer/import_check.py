@@ -26,7 +26,7 @@ from stepwell.admin.transfer.import_errors import too_large_error
 from stepwell.admin.transfer.run_copy import PARTLY_HERE, is_listed_right
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointCorrupt
-from stepwell.kernel.apply import apply
+from stepwell.kernel.commit import apply
 from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
 from stepwell.model.commit import Commit
 from stepwell.model.state_writes import Appended
