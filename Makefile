@@ -36,10 +36,11 @@ mutants: $(READY)
 soak: $(READY)
 	@$(BIN)/python -m tests.simulation --soak
 
-# Measures this package and its peers side by side; `make bench BENCH_ARGS="--quick --cases chain"` for a shorter run.
+# Measures this checkout and its peers side by side, and writes the tables of docs/performance*.md. A shorter run that
+# only prints: `make bench BENCH_ARGS=--quick`, or `BENCH_ARGS="--cases chain,many"`.
+BENCH_ARGS ?= --write
 bench: $(BENCH_READY)
-	@$(BENCH)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation --force-reinstall .
-	@$(BENCH)/bin/python benchmarks/run.py $(BENCH_ARGS) --write docs/performance-figures.md
+	@$(BENCH)/bin/python benchmarks/run.py $(BENCH_ARGS)
 
 # Resolves requirements/dev.in and bench.in again; needs pip-tools.
 lock:

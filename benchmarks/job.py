@@ -1,9 +1,6 @@
 """One measurement: the input of a subject, and the figures it returns."""
 
-import json
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +14,8 @@ import postgres
 
 Keeps = Literal["none", "mem", "page", "sync"]
 """What a finished superstep survives: nothing, as long as the process lives, SIGKILL, a power failure."""
+TURNS = (10, 100, 1000, 3000)
+"""Turns of a conversation at which its cost is noted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,8 @@ class Subject:
     keeps: Keeps
     run: Callable[["Job"], Awaitable[None] | None]
     postgres: bool = False
+    prepare: Callable[["Job"], Awaitable[None]] | None = None
+    """Fills the store once, in a process of its own; each repeat then runs on that store."""
 
 
 @dataclass(slots=True)
@@ -38,6 +39,7 @@ class Job:
     folder: Path
     dsn: str | None = None
     again: bool = False  # the second process, after a crash
+    sized: bool = True  # the store is empty now, and its size counts
     notes: dict[str, float] = field(default_factory=dict)
     _laps: dict[str, list[float]] = field(default_factory=dict)
     _gauge: postgres.Gauge | None = None
@@ -47,7 +49,7 @@ class Job:
     _server: list[tuple[float, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if self.dsn is not None:
+        if self.dsn is not None and self.sized:  # otherwise the driver is not loaded here: its import is measured
             self._gauge = postgres.Gauge(self.dsn)
             self._size_before = self._gauge.size()
 
@@ -86,17 +88,11 @@ class Job:
         taken.append(seconds * 1000)
         self.notes[note] = statistics.median(taken)
 
-    def note_fresh_processes(self, times: int) -> None:
-        """Run the measured part of this subject in new processes (`again`), and note the median of what each notes."""
-        command = [sys.executable, *sys.argv, "--again"]
-        printed = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(times)]
-        notes = [json.loads(lines.splitlines()[-1])["notes"] for lines in printed]
-        self.notes |= {name: statistics.median(one[name] for one in notes) for name in notes[0]}
-
     def figures(self) -> dict[str, Any]:
         """Return the figures. Call it after the subject has closed what it opened."""
-        found: dict[str, Any] = {"left": self._size(), "rss": machine.most_memory(), "notes": self.notes}
+        found: dict[str, Any] = {"notes": self.notes}
         if self._began is not None and self._ended is not None:
+            found |= {"left": self._size(), "rss": machine.most_memory()}
             found |= self._between(self._began, self._ended)
         return found
 
@@ -135,9 +131,9 @@ class Laps:
         percentiles = statistics.quantiles(waits, n=100)
         job.notes |= {"p50_ms": percentiles[49] * 1000, "p99_ms": percentiles[98] * 1000}
 
-    def note_costs(self, job: Job, turns: list[int], window: int) -> None:
-        """Note the mean cost of the `window` supersteps before each of these turns. There must be one run."""
+    def note_costs(self, job: Job) -> None:
+        """Note the mean cost of the `window` supersteps before each of the turns. There must be one run."""
         (times,) = self._times.values()
-        for turn in turns:
-            first, last = max(0, turn - window), min(turn, len(times)) - 1
+        for turn in (turn for turn in TURNS if turn <= job["turns"]):
+            first, last = max(0, turn - job["window"]), min(turn, len(times)) - 1
             job.notes[f"ms_at_{turn}"] = (times[last] - times[first]) / (last - first) * 1000

@@ -25,12 +25,27 @@ def read() -> Reading:
 
 
 def bytes_written() -> int:
-    """Return the bytes that this process wrote to disks; 0 if the kernel does not count them."""
+    """Return the bytes that all threads of this process passed to write calls; 0 if the kernel does not count them.
+
+    `write_bytes` would count whole pages: a log that is synced after each record writes its last page again.
+    """
     try:
         counted = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     except OSError:
         return 0
-    return int(counted["write_bytes"])
+    return int(counted["wchar"])
+
+
+def seconds_since_start() -> float:
+    """Return the age of this process."""
+    ticks = int(_stat("self")[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / TICKS
+
+
+def used_by_children() -> float:
+    """Return the CPU seconds of the processes that this one started and waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def machine_busy() -> float:
@@ -50,7 +65,7 @@ def children_cpu(parent: int) -> float:
         if not entry.name.isdigit():
             continue
         try:
-            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            fields = _stat(entry.name)
         except OSError:
             continue  # it has exited meanwhile
         own, of_ended = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
@@ -62,7 +77,12 @@ def children_cpu(parent: int) -> float:
 
 
 def parent_of(process: int) -> int:
-    return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    return int(_stat(process)[1])
+
+
+def _stat(process: int | str) -> list[str]:
+    """Return the fields after the name of the program, which may contain spaces."""
+    return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
 
 
 def bytes_in(folder: Path) -> int:

@@ -2,132 +2,150 @@
 
 import statistics
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from cases import CASES, Case, Figures, Goal
+from cases import CASES, Case
+from goals import GOALS, Figures, Goal
 
 QUIET = 0.25
 """How many cores other programs may use while a measurement still counts as quiet."""
 ENOUGH = 3
-NOT_MEASURED = "-"
 COLUMNS = 100  # of the lines of prose in a page
+NOT_MEASURED = "-"
+IN_BYTES = {"left", "empty", "rss", "written_each", "bytes"}
+WORST = {"called_again"}  # notes of which the highest counts, not the median
+TIMED = {
+    "rate": "{unit}s/s",
+    "ms": "ms per {unit}",
+    "cpu_us": "cpu µs per {unit}",
+    "written_each": "written per {unit}",
+    "left": "on disk",
+    "rss": "peak memory",
+    "quiet": "quiet",
+}
+SYSTEMS = ("stepwell", "maf", "langgraph", "dbos", "raw")
 
 
-def quiet(figures: Mapping[str, Any]) -> bool:
+def is_quiet(figures: Mapping[str, Any]) -> bool:
     return float(figures.get("others", 0.0)) <= QUIET
 
 
-def counted(repeats: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """Return the quiet repeats if there are enough of them for a median, else all."""
-    calm = [one for one in repeats if quiet(one)]
-    return calm if len(calm) >= min(ENOUGH, len(repeats)) else repeats
-
-
 def summary(case: Case, repeats: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the medians of one subject in one case, per unit."""
-    chosen = counted(repeats)
-    flat = [_per_unit(case, one) for one in chosen]
-    found = {key: statistics.median(one[key] for one in flat) for key in flat[0]}
-    if "rate" in found:
-        found["best"] = max(one["rate"] for one in flat)
-    if "called_again" in found:
-        found["most_called_again"] = max(one["called_again"] for one in flat)
-    return found | {"quiet": sum(map(quiet, repeats)), "repeats": len(repeats)}
+    """Return the medians of one subject in one case, per unit.
+
+    Only the quiet repeats count, if there are enough of them.
+    """
+    quiet = [one for one in repeats if is_quiet(one)]
+    calm = len(quiet) >= min(ENOUGH, len(repeats))
+    counted = quiet if calm else repeats
+    flat = [_per_unit(case, one) for one in counted]
+    found = {key: (max if key in WORST else statistics.median)(one[key] for one in flat) for key in flat[0]}
+    return found | {"quiet": len(quiet), "repeats": len(repeats), "calm": calm}
 
 
 def _per_unit(case: Case, one: Mapping[str, Any]) -> dict[str, float]:
-    found = {"left": one["left"], "rss": one["rss"], **one["sizes"], **one["notes"]}
+    found = dict(one["notes"])
     if "seconds" not in one:
         return found
     units = case.count(one["sizes"])
-    found |= {"rate": units / one["seconds"], "ms": one["seconds"] / units * 1000}
-    return found | {"cpu_us": one["cpu"] / units * 1e6, "written_each": one["written"] / units}
+    found |= {"rate": units / one["seconds"], "ms": one["seconds"] / units * 1000, "cpu_us": one["cpu"] / units * 1e6}
+    found |= {"written_each": one["written"] / units, "left": one["left"], "rss": one["rss"]}
+    return found | ({"added": one["left"] - found["empty"]} if "empty" in found else {})
 
 
-def by_case(measurements: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[Mapping[str, Any]]]]:
-    found: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+def by_case(measurements: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Case, dict[str, list[Mapping[str, Any]]]]]:
+    """Yield the cases that were measured, each with the repeats of its subjects."""
+    measured: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for one in measurements:
-        found.setdefault(one["case"], {}).setdefault(one["subject"], []).append(one)
-    return {case: found[case] for case in CASES if case in found}
+        measured.setdefault(one["case"], {}).setdefault(one["subject"], []).append(one)
+    for name, subjects in measured.items():
+        yield CASES[name], dict(sorted(subjects.items(), key=lambda item: _place_of(item[0])))
 
 
-def markdown(result: Mapping[str, Any], *, tables: bool = True) -> str:
-    """Return the report in Markdown; without the tables, only the goals."""
-    parts = [opening(result)]
-    for name, subjects in by_case(result["measurements"]).items():
-        case = CASES[name]
+def _place_of(subject: str) -> tuple[int, str]:
+    return next((n for n, system in enumerate(SYSTEMS) if subject.startswith(system)), len(SYSTEMS)), subject
+
+
+def goals(result: Mapping[str, Any]) -> str:
+    """Return one table of all goals of the measured cases."""
+    rows = [["case", "goal", "target", "measured", "by CPU", ""], ["---"] * 6]
+    for case, subjects in by_case(result["measurements"]):
         figures = {subject: summary(case, repeats) for subject, repeats in subjects.items()}
-        keeps = {subject: repeats[0]["keeps"] for subject, repeats in subjects.items()}
-        sizes = next(iter(subjects.values()))[0]["sizes"]
-        shown = [table(case, figures, keeps)] if tables else []
-        parts += [heading(case, sizes), *shown, goals(case, figures)]
-    parts += [f"- skipped: {line}" for line in result["left_out"]]
-    parts += [f"- failed: {line}" for line in result["failed"]]
-    return "\n".join(parts).rstrip() + "\n"
+        rows += [[case.name, goal.words, goal.target, *_result(goal, figures)] for goal in GOALS[case.name]]
+    return f"{opening(result)}\n{_table(rows)}{_trouble(result)}"
+
+
+def _result(goal: Goal, figures: Figures) -> list[str]:
+    value = goal.measured(figures)
+    if value is None:
+        return [NOT_MEASURED, "", "**not measured**"]
+    by_cpu = goal.measured_by_cpu(figures)
+    verdict = "reached" if goal.is_reached(value) else "**not reached**"
+    busy = goal.is_elapsed_time and any(not figures[name]["calm"] for name in goal.subjects & figures.keys())
+    return [number(value), "" if by_cpu is None else number(by_cpu), f"{verdict}, busy" if busy else verdict]
+
+
+def tables(result: Mapping[str, Any]) -> str:
+    """Return a table of all figures for each case."""
+    parts = [opening(result)]
+    for case, subjects in by_case(result["measurements"]):
+        figures = {subject: summary(case, repeats) for subject, repeats in subjects.items()}
+        words = case.words.format(**next(iter(subjects.values()))[0]["sizes"])
+        parts += [f"### {case.name}\n", wrapped(f"{words[0].upper()}{words[1:]}.") + "\n"]
+        parts.append(_timed(case, subjects, figures) if case.unit else _noted(case, figures))
+    return "\n".join(parts) + _trouble(result)
+
+
+def _timed(case: Case, subjects: Mapping[str, Sequence[Mapping[str, Any]]], figures: Figures) -> str:
+    names = {**TIMED, **{note: note.replace("_", " ") for note in case.notes}}
+    order = [*list(TIMED)[:4], *case.notes, *list(TIMED)[4:]]
+    keys = [key for key in order if any(key in found for found in figures.values())]
+    rows = [["subject", "durability", *(names[key].format(unit=case.unit) for key in keys)], ["---"] * (len(keys) + 2)]
+    for subject, found in figures.items():
+        rows.append([subject, subjects[subject][0]["keeps"], *(_shown(found, key) for key in keys)])
+    return _table(rows)
+
+
+def _noted(case: Case, figures: Figures) -> str:
+    """Return the table of a case without rates: it has many notes and few subjects, so the subjects are columns."""
+    rows = [["", *figures], ["---"] * (len(figures) + 1)]
+    for note in case.notes:
+        if any(note in found for found in figures.values()):
+            rows.append([note.replace("_", " "), *(_shown(found, note) for found in figures.values())])
+    return _table(rows)
+
+
+def _table(rows: Iterable[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _trouble(result: Mapping[str, Any]) -> str:
+    lines = [f"- {what}: {line}\n" for what in ("skipped", "failed") for line in result[what]]
+    return "".join(["\n", *lines] if lines else [])
 
 
 def opening(result: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    lines = [
-        f"Machine: {result['machine']}. Sizes: {result['size']}. Repeats: {result['repeats']}.",
-        "",
-        wrapped(f"Versions: {versions}."),
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def heading(case: Case, sizes: Mapping[str, int]) -> str:
-    words = case.words.format(**sizes)
-    return f"### {case.name}\n\n{wrapped(f'{words[0].upper()}{words[1:]}.')}\n"
+    return f"Machine: {result['machine']}. Sizes: {result['size']}.\n\n{wrapped(f'Versions: {versions}.')}\n"
 
 
 def wrapped(words: str) -> str:
     return textwrap.fill(words, COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
-def table(case: Case, figures: Figures, keeps: Mapping[str, str]) -> str:
-    columns = columns_of(case, figures)
-    rows = [["subject", "durability", *(words for words, _ in columns)], ["---"] * (len(columns) + 2)]
-    for subject, found in sorted(figures.items(), key=lambda item: place_of(item[0])):
-        rows.append([subject, keeps[subject], *(_shown(found, key) for _, key in columns)])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
-
-
-def place_of(subject: str) -> tuple[int, str]:
-    systems = ("stepwell", "maf", "langgraph", "dbos", "raw")
-    return next((n for n, system in enumerate(systems) if subject.startswith(system)), len(systems)), subject
-
-
-def columns_of(case: Case, figures: Figures) -> list[tuple[str, str]]:
-    timed = [
-        (f"{case.unit}s/s", "rate"),
-        ("best", "best"),
-        (f"ms per {case.unit}", "ms"),
-        (f"cpu µs per {case.unit}", "cpu_us"),
-        (f"written per {case.unit}", "written_each"),
-    ]
-    always = [("on disk", "left"), ("peak memory", "rss")]
-    noted = [(column.replace("_", " "), column) for column in case.columns]
-    wanted = [*(timed if case.timed else []), *noted, *(always if case.disk else [])]
-    wanted += [("quiet", "quiet")] if case.timed else []
-    return [(words, key) for words, key in wanted if any(key in found for found in figures.values())]
-
-
 def _shown(found: Mapping[str, float], key: str) -> str:
     if key not in found:
         return NOT_MEASURED
-    value = found[key]
-    if key in {"left", "empty", "rss", "written_each", "bytes"}:
-        return size(value)
+    if key in IN_BYTES:
+        return size(found[key])
     if key == "quiet":
         return f"{found['quiet']:.0f}/{found['repeats']:.0f}"
-    return number(value)
+    return number(found[key])
 
 
 def number(value: float) -> str:
-    if value >= 100:
+    if value >= 100 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
@@ -138,21 +156,3 @@ def size(value: float) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} GiB"
-
-
-def goals(case: Case, figures: Figures) -> str:
-    rows = [row for goal in case.goals if (row := _goal(goal, figures)) is not None]
-    if not rows:
-        return ""
-    head = ["| goal | target | measured | |", "|---|---|---|---|"]
-    return "\n".join([*head, *rows]) + "\n"
-
-
-def _goal(goal: Goal, figures: Figures) -> str | None:
-    try:
-        ratio = goal.ratio(figures)
-    except (KeyError, ValueError, ZeroDivisionError):  # a figure is missing, or zero because no disk was used
-        return None
-    wanted = f"at least {goal.least:g}" if goal.least is not None else f"at most {goal.most:g}"
-    verdict = "reached" if goal.reached(ratio) else "**not reached**"
-    return f"| {goal.words} | {wanted} | {number(ratio)} | {verdict} |"

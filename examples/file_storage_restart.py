@@ -56,8 +56,9 @@ async def main(directory: Path) -> None:
         print(f"{attempt} process:", flush=True)
         child = await asyncio.create_subprocess_exec(sys.executable, __file__, "--work", str(directory))
         print(f"  exit code {await child.wait()}")
-    files = sorted(directory.glob("loading/*/*-*.json"))
-    print(f"one file per checkpoint: {len(files)} of them, {files[0].name[:6]} to {files[-1].name[:6]}")
+    (file,) = directory.rglob("*.jsonl")
+    commits = [line for line in file.read_text().splitlines() if line.startswith('{"line":"commit"')]
+    print(f"one file for the run, with a line for each commit: {len(commits)} of them")
 
 
 if __name__ == "__main__":

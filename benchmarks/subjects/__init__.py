@@ -5,7 +5,8 @@ from importlib import import_module, metadata
 from job import Subject
 
 SYSTEMS = {
-    "stepwell": "stepwell",
+    "stepwell": None,
+    "operations": None,
     "maf": "agent-framework-core",
     "langgraph": "langgraph-checkpoint-sqlite",
     "dbos": "dbos",
@@ -16,10 +17,10 @@ SYSTEMS = {
 
 
 def installed() -> list[str]:
-    return [system for system, needed in SYSTEMS.items() if needed is None or _is_there(needed)]
+    return [system for system, needed in SYSTEMS.items() if needed is None or is_there(needed)]
 
 
-def _is_there(package: str) -> bool:
+def is_there(package: str) -> bool:
     try:
         metadata.version(package)
     except metadata.PackageNotFoundError:

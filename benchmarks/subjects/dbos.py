@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+from crash import CRASHES, HANDLERS, LAST, Marks
 from dbos import DBOS, SetWorkflowID
 from job import Job, Laps, Subject
-from killing import CRASHES, HANDLERS, LAST, Marks
 from material import conversation, documents
 
 WARM = 10
@@ -77,7 +77,7 @@ async def growth(job: Job, place: str) -> None:
         laps.forget()
         with job.counted():
             await talk(job["turns"])
-    laps.note_costs(job, [turn for turn in (10, 100, 1000, 3000) if turn <= job["turns"]], job["window"])
+    laps.note_costs(job)
 
 
 async def big(job: Job, place: str) -> None:

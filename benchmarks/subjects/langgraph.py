@@ -6,10 +6,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from importlib import import_module
 from typing import Annotated, Any, TypedDict
 
+import machine
+from crash import CRASHES, HANDLERS, LAST, Marks
 from job import Job, Keeps, Laps, Subject
-from killing import CRASHES, HANDLERS, LAST, Marks
 from langgraph.channels import DeltaChannel, Topic
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -18,6 +20,7 @@ from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send
 from material import conversation, documents
+from superstep_trace import Tracer
 
 WARM = 10
 MARGIN = 10  # supersteps that the engine adds to ours
@@ -39,7 +42,7 @@ def is_blocking(place: str) -> bool:
 
 
 @asynccontextmanager
-async def saver(place: str, job: Job, *, pooled: bool = False) -> AsyncIterator[Any]:
+async def saver(place: str, job: Job, *, pooled: bool = False, is_set_up: bool = False) -> AsyncIterator[Any]:
     file = str(job.folder / "graph.db")
     match place:
         case "none":
@@ -48,15 +51,15 @@ async def saver(place: str, job: Job, *, pooled: bool = False) -> AsyncIterator[
             yield InMemorySaver()
         case "sqlite":
             async with AsyncSqliteSaver.from_conn_string(file) as opened:
-                await opened.setup()
-                yield opened
+                yield opened  # it sets itself up at the first use
         case "sqlite-blocking":
             with SqliteSaver.from_conn_string(file) as opened:
                 opened.setup()
                 yield opened
         case "postgres":
             async with postgres_saver(job, pooled) as opened:
-                await opened.setup()
+                if not is_set_up:  # only a program that may find an empty database has to call it
+                    await opened.setup()
                 yield opened
         case "postgres-blocking":
             from langgraph.checkpoint.postgres import PostgresSaver
@@ -64,6 +67,12 @@ async def saver(place: str, job: Job, *, pooled: bool = False) -> AsyncIterator[
             with PostgresSaver.from_conn_string(job.dsn or "") as opened:
                 opened.setup()
                 yield opened
+
+
+def load_drivers(place: str) -> None:
+    """Import what a program that uses this saver imports at its top."""
+    if place == "postgres":
+        import_module("langgraph.checkpoint.postgres.aio")
 
 
 @asynccontextmanager
@@ -130,6 +139,20 @@ async def chain(job: Job, place: str) -> None:
             await run(graph, {"left": job["supersteps"]}, place, limit=job["supersteps"])
 
 
+async def superstep(job: Job, place: str) -> None:
+    tracer = Tracer("langgraph")
+
+    def turn(state: Countdown) -> Command:
+        tracer.mark()
+        left = state["left"] - 1
+        return Command(update={"left": left}, goto=onward(left))
+
+    async with saver(place, job) as kept:
+        graph = looping(Countdown, turn, place, kept)
+        await run(graph, {"left": job["supersteps"]}, place, limit=job["supersteps"])
+        tracer.note(job)
+
+
 def extended(heard: list[Any], writes: Sequence[list[Any]]) -> list[Any]:
     return [*heard, *(message for write in writes for message in write)]
 
@@ -159,7 +182,7 @@ async def growth(job: Job, place: str, how: str = "full") -> None:
         laps.forget()
         with job.counted():
             await run(graph, {"left": turns}, place, limit=turns)
-    laps.note_costs(job, [turn for turn in (10, 100, 1000, 3000) if turn <= turns], job["window"])
+    laps.note_costs(job)
 
 
 class Shelf(TypedDict):
@@ -188,30 +211,19 @@ class Count(TypedDict):
     number: int
 
 
-async def history(job: Job, place: str) -> None:
+async def prepare_history(job: Job, place: str) -> None:
     def turn(state: Count) -> Command:
         return Command(update={"number": state["number"] + 1}, goto="turn")
 
-    config = {"configurable": {"thread_id": "one"}}
-    given: dict[str, int] | None = {"number": 0}
-    done = 0
     async with saver(place, job) as kept:
         graph = looping(Count, turn, place, kept)
-        for stop in (stop for stop in (100, 1000, 5000) if stop <= job["checkpoints"]):
-            await leave_after(graph, given, config | {"recursion_limit": stop - done})
-            given, done = None, stop + job["looks"]
-            async with reopened(place, job, kept) as fresh:
-                again = looping(Count, turn, place, fresh)
-                for _ in range(job["looks"]):
-                    with job.lap(f"latest_ms_{stop}"):
-                        await fresh.aget_tuple(config)
-                    with job.lap(f"page_ms_{stop}"):
-                        assert [one async for one in fresh.alist(config, limit=job["page"])]
-                    with job.lap(f"resume_ms_{stop}"):
-                        await again.ainvoke(None, config, durability="sync", interrupt_after=["turn"])
+        for thread, length in (("few", job["few"]), ("many", job["checkpoints"])):
+            with suppress(GraphRecursionError):  # the limit stops the run there
+                await run(graph, {"number": 0}, place, limit=length - MARGIN, thread=thread)
 
 
-async def fresh(job: Job, place: str) -> None:
+async def history(job: Job, place: str) -> None:
+    """Measure in a new process, in a store that `prepare_history` has filled."""
     called_at = 0.0
 
     def turn(state: Count) -> Command:
@@ -219,32 +231,24 @@ async def fresh(job: Job, place: str) -> None:
         called_at = time.perf_counter()
         return Command(update={"number": state["number"] + 1}, goto="turn")
 
-    config = {"configurable": {"thread_id": "one"}}
+    load_drivers(place)
     began = time.perf_counter()
-    async with saver(place, job) as kept:
+    async with saver(place, job, is_set_up=True) as kept:
         graph = looping(Count, turn, place, kept)
-        if job.again:
-            await graph.ainvoke(None, config, durability="sync", interrupt_after=["turn"])
-            job.notes["next_handler_ms"] = (called_at - began) * 1000
-        else:
-            await leave_after(graph, {"number": 0}, config | {"recursion_limit": job["checkpoints"]})
-    if not job.again:
-        await asyncio.to_thread(job.note_fresh_processes, job["processes"])
-
-
-async def leave_after(graph: Any, given: Any, config: Any) -> None:
-    with suppress(GraphRecursionError):  # the limit stops the run there
-        await graph.ainvoke(given, config, durability="sync")
-
-
-@asynccontextmanager
-async def reopened(place: str, job: Job, kept: Any) -> AsyncIterator[Any]:
-    """Open the saver as another process would."""
-    if place == "memory":
-        yield kept
-        return
-    async with saver(place, job) as fresh:
-        yield fresh
+        await run(graph, None, place, limit=0, thread="many", interrupt_after=["turn"])
+        job.notes["open_to_handler_ms"] = (called_at - began) * 1000
+        job.notes["process_to_handler_ms"] = (machine.seconds_since_start() - time.perf_counter() + called_at) * 1000
+        for _ in range(job["looks"]):
+            for thread in ("few", "many"):
+                config: Any = {"configurable": {"thread_id": thread}}
+                with job.lap(f"latest_ms_{thread}"):
+                    await kept.aget_tuple(config)
+                with job.lap(f"page_ms_{thread}"):
+                    assert [one async for one in kept.alist(config, limit=job["page"])]
+                began = time.perf_counter()
+                with job.lap(f"resume_ms_{thread}"):
+                    await run(graph, None, place, limit=0, thread=thread, interrupt_after=["turn"])
+                job.note_lap(f"next_ms_{thread}", called_at - began)
 
 
 class Fan(TypedDict):
@@ -329,12 +333,13 @@ async def crash(job: Job, place: str) -> None:
         assert len(found.values["done"]) == HANDLERS
 
 
-def _subject(case: str, place: str, run: Any, how: str | None = None) -> Subject:
+def _subject(case: str, place: str, run: Any, how: str | None = None, prepare: Any = None) -> Subject:
     name = "langgraph" if place == "none" else f"langgraph-{place}"
     named = name if how is None else f"{name}-{how}"
     options = {} if how is None else {"how": how}
     postgres = place.startswith("postgres")
-    return Subject(case, named, KEEPS[place], partial(run, place=place, **options), postgres=postgres)
+    run = partial(run, place=place, **options)
+    return Subject(case, named, KEEPS[place], run, postgres=postgres, prepare=prepare)
 
 
 SUBJECTS = [
@@ -342,8 +347,8 @@ SUBJECTS = [
     *(_subject("growth", place, growth) for place in DURABLE),
     *(_subject(case, place, growth, "delta") for case in ("growth", "long") for place in DURABLE),
     *(_subject("big", place, big) for place in DURABLE),
-    *(_subject("history", place, history) for place in ("memory", *ASYNC_DURABLE)),
-    *(_subject("fresh", place, fresh) for place in ASYNC_DURABLE),
+    *(_subject("history", place, history, prepare=partial(prepare_history, place=place)) for place in ASYNC_DURABLE),
+    _subject("superstep", "sqlite", superstep),
     *(_subject("fanout", place, fanout) for place in KEEPS),
     *(_subject("many", place, many) for place in ("none", "memory", *ASYNC_DURABLE)),
     *(_subject(case, place, crash) for case in CRASHES for place in ASYNC_DURABLE),

@@ -14,9 +14,10 @@ from agent_framework import (
     WorkflowContext,
     handler,
 )
+from crash import CRASHES, HANDLERS, LAST, Marks
 from job import Job, Keeps, Laps, Subject
-from killing import CRASHES, HANDLERS, LAST, Marks
 from material import conversation, documents
+from superstep_trace import Tracer
 
 WARM = 10
 NAME = "loop"
@@ -43,7 +44,7 @@ def looping(start: Executor, kept: Any, *, limit: int) -> Workflow:
 class Counter(Executor):
     """Counts down, with a tiny state."""
 
-    def __init__(self, laps: Laps | None = None, run: int = 0) -> None:
+    def __init__(self, laps: Laps | Tracer | None = None, run: int = 0) -> None:
         super().__init__("turn")
         self.laps, self.run = laps, run
 
@@ -61,6 +62,13 @@ async def chain(job: Job, place: str) -> None:
     workflow = looping(Counter(), kept, limit=job["supersteps"])
     with job.counted():
         await workflow.run(job["supersteps"])
+
+
+async def superstep(job: Job, place: str) -> None:
+    tracer = Tracer("agent_framework")
+    workflow = looping(Counter(tracer), storage(place, job), limit=job["supersteps"])
+    await workflow.run(job["supersteps"])
+    tracer.note(job)
 
 
 class Listener(Executor):
@@ -88,7 +96,7 @@ async def growth(job: Job, place: str) -> None:
     workflow = looping(Listener(messages, laps), kept, limit=turns)
     with job.counted():
         await workflow.run(turns)
-    laps.note_costs(job, [turn for turn in (10, 100, 1000, 3000) if turn <= turns], job["window"])
+    laps.note_costs(job)
 
 
 class Librarian(Executor):
@@ -117,52 +125,6 @@ async def big(job: Job, place: str, how: str) -> None:
     workflow = looping(start, storage(place, job), limit=job["supersteps"])
     await workflow.run(job["supersteps"] + 1)
     job.stop()
-
-
-class Stopped(Exception):
-    """Stops the run, as a crash would."""
-
-
-class Stopping(Executor):
-    """Counts up to a limit with a tiny state, then raises `Stopped`."""
-
-    def __init__(self, upto: int) -> None:
-        super().__init__("turn")
-        self.upto = upto
-
-    @handler
-    async def turn(self, number: int, ctx: WorkflowContext[int, int]) -> None:
-        ctx.set_state("number", number)
-        await ctx.send_message(number + 1)
-        if number >= self.upto:
-            raise Stopped
-
-
-async def history(job: Job, place: str) -> None:
-    """Stop the run with an error, then resume it from the newest checkpoint."""
-    kept, limit = storage(place, job), 2 * job["checkpoints"]
-    await stopped(looping(Stopping(upto=1), kept, limit=limit), 0)
-    for stop in (stop for stop in (100, 1000, 5000) if stop <= job["checkpoints"]):
-        await stopped(looping(Stopping(upto=stop), kept, limit=limit), await latest(kept))
-        for _ in range(job["looks"]):
-            with job.lap(f"latest_ms_{stop}"):
-                await latest(kept)
-            with job.lap(f"page_ms_{stop}"):
-                await kept.list_checkpoint_ids(workflow_name=NAME)
-            again = looping(Stopping(upto=0), kept, limit=limit)
-            with job.lap(f"resume_ms_{stop}"):
-                await stopped(again, await latest(kept))
-
-
-async def latest(kept: Any) -> str:
-    return str((await kept.get_latest(workflow_name=NAME)).checkpoint_id)
-
-
-async def stopped(workflow: Workflow, begin: int | str) -> None:
-    try:
-        await (workflow.run(begin) if isinstance(begin, int) else workflow.run(checkpoint_id=begin))
-    except Stopped:
-        return
 
 
 class Hub(Executor):
@@ -230,6 +192,10 @@ class OneOfTen(Executor):
         self.marks.returns()
 
 
+async def latest(kept: Any) -> str:
+    return str((await kept.get_latest(workflow_name=NAME)).checkpoint_id)
+
+
 async def crash(job: Job, place: str) -> None:
     marks, kept = Marks(job), storage(place, job)
     begin, ten = Begin("begin"), [OneOfTen(number, marks, job.again) for number in range(HANDLERS)]
@@ -252,7 +218,7 @@ SUBJECTS = [
     *(_subject("chain", place, chain) for place in KEEPS),
     *(_subject("growth", place, growth) for place in ("none", *STORED)),
     *(_subject("big", "files", big, how) for how in ("state", "hook")),
-    *(_subject("history", place, history) for place in STORED),
+    _subject("superstep", "files", superstep),
     *(_subject("fanout", place, fanout) for place in KEEPS),
     *(_subject("many", place, many) for place in KEEPS),
     *(_subject(case, "files", crash) for case in CRASHES),

@@ -212,7 +212,7 @@ async def test_an_import_that_was_cut_short_is_found() -> None:
 
 @pytest.mark.process
 async def test_a_store_that_cannot_be_reached_is_said_to_be() -> None:
-    storage = PostgresCheckpointStorage("host=/nowhere dbname=x", patience=0.1)
+    storage = PostgresCheckpointStorage("host=/nowhere dbname=x", timeout=0.1)
     [finding], seen = await looked(storage)
     assert finding.what.startswith("the store cannot be reached: ")
     assert seen.runs == 0

@@ -122,13 +122,13 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "tag": (lambda ls: first(ls)["body"]["run"].update(tags={"x" * 10_001: ""}), "a tag .* the limit is 10,000"),
     "tag value": (lambda ls: first(ls)["body"]["run"].update(tags={"x": "y" * 10_001}), "the tag 'x' .* limit"),
     "caller": (lambda ls: first(ls)["body"]["run"].update(caller="y" * 10_001), "its caller .* the limit is 10,000"),
-    "memory key": (lambda ls: of_kind(ls, "memory").update(key="1.0/" + "x" * 11_000), "has 11,004 characters"),
-    "letter key": (lambda ls: of_kind(ls, "letter").update(key="x" * 11_001), "has 11,001 characters"),
-    "letter twice": (lambda ls: ls.append(of_kind(ls, "letter")), "it contains .* twice"),
-    "memory twice": (lambda ls: ls.append(of_kind(ls, "memory")), "it contains .* twice"),
-    "a note without a time": (lambda ls: of_kind(ls, "memory")["body"].update(due="soon"), "in the superstep log"),
+    "memory key": (lambda ls: of_kind(ls, "log").update(key="1.0/" + "x" * 11_000), "has 11,004 characters"),
+    "letter key": (lambda ls: of_kind(ls, "signal").update(key="x" * 11_001), "has 11,001 characters"),
+    "letter twice": (lambda ls: ls.append(of_kind(ls, "signal")), "it contains .* twice"),
+    "memory twice": (lambda ls: ls.append(of_kind(ls, "log")), "it contains .* twice"),
+    "a note without a time": (lambda ls: of_kind(ls, "log")["body"].update(due="soon"), "in the superstep log"),
     "only partly": (
-        lambda ls: of_kind(ls, "letter").update(key="import/this run is only partly here: import it again"),
+        lambda ls: of_kind(ls, "signal").update(key="import/this run is only partly here: import it again"),
         "in it is incomplete",
     ),
     "a change of nothing": (
@@ -303,7 +303,7 @@ def growing(lines: Lines, size: int, times: int) -> bytes:
     """Each record adds a value: none of them is large, and together they are."""
     snapshot = first(lines)
     of_kind(lines, "run").update(head=times)
-    lines[:] = [line for line in lines if line.get("line") not in ("record", "memory", "letter")]
+    lines[:] = [line for line in lines if line.get("line") not in ("record", "log", "signal")]
     snapshot["entry"].update(outputs=False)
     lines.append(snapshot)
     packer = zlib.compressobj(1, wbits=31)
@@ -317,7 +317,7 @@ def growing(lines: Lines, size: int, times: int) -> bytes:
             delta = {
                 key: snapshot["body"][key] for key in ("format", "kind", "status", "iteration", "since_input", "place")
             }
-            entry = {**snapshot["entry"], "number": n, "checkpoint_id": f"c{n}", "frame": False}
+            entry = {**snapshot["entry"], "number": n, "checkpoint_id": f"c{n}", "is_snapshot": False}
             delta["state"] = {"set": {f"key {n}": "x" * size}}
             text = json.dumps({"line": "record", "entry": entry, "body": delta}).encode() + b"\n"
             count += 1

@@ -44,7 +44,7 @@ async def test_mail_for_a_run_as_it_was_before_it_was_moved_back_is_no_answer() 
     at = await StoreArchive(storage._store, DEFAULT_CODEC).head("refund")
     assert at is not None
     for epoch, answered in ((at.header.epoch + 1, False), (at.header.epoch, True)):
-        key = plain_key(epoch, at.requests["refund-1"], "one")
+        key = plain_key(epoch, "refund-1", at.requests["refund-1"].at, "one")
         await storage._store.send("refund", key, write_signal(ReceivedJson("refund-1", b"true")))
         assert [one.answered for one in await open_requests(storage, "refund")] == [answered]
 

@@ -45,7 +45,7 @@ class Place:
 
     def open(self) -> BuiltInStorage:
         if self.kind == "postgres":
-            return PostgresCheckpointStorage(self.dsn, schema=self.schema, patience=PATIENCE)
+            return PostgresCheckpointStorage(self.dsn, schema=self.schema, timeout=PATIENCE)
         if self.kind == "sqlite":
             return SQLiteCheckpointStorage(self.path / "runs.db")
         return FileCheckpointStorage(self.path / "runs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -127,6 +128,8 @@ def test_a_lease_is_written_as_a_time_that_other_machines_understand(tmp_path: P
 
     storage = FileCheckpointStorage(tmp_path / "runs")
     run(storage._store.acquire("r", this_process("mine"), seconds=60))
-    (owner,) = tmp_path.rglob("owner.json")
-    assert json.loads(owner.read_text())["until"] == pytest.approx(time.time() + 60, abs=5)
+    (log,) = tmp_path.rglob("*.jsonl")
+    _, lease, until = log.read_text().split("\n")[:3]
+    assert json.loads(lease)["owner"]["pid"] == os.getpid()
+    assert json.loads(until) == pytest.approx(time.time() + 60, abs=5)
     run(storage.close())

@@ -23,7 +23,7 @@ sys.path.insert(0, {root!r})
 from tests.crash import worker
 from stepwell import PostgresCheckpointStorage
 
-worker.SQLiteCheckpointStorage = lambda path: PostgresCheckpointStorage({dsn!r}, patience=600)
+worker.SQLiteCheckpointStorage = lambda path: PostgresCheckpointStorage({dsn!r}, timeout=600)
 asyncio.run(worker.main("sqlite", "", "run-1"))
 """
 

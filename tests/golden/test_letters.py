@@ -27,7 +27,7 @@ def written(kind: str, body: dict[str, Any]) -> tuple[str, bytes]:
         "answer": (answer_key(0, ASKED), ReceivedResponse("q", parcel)),
         "input": (input_key(0, "golden"), ReceivedInput(parcel)),
         "cancel": (cancel_key(0, 1), ReceivedCancel(1)),
-        "plain": (plain_key(0, ASKED, "golden"), ReceivedJson("q", value)),
+        "plain": (plain_key(0, ASKED.id, ASKED.at, "golden"), ReceivedJson("q", value)),
     }
     key, signal = signals[kind]
     return key, write_signal(signal)

@@ -111,8 +111,14 @@ def kept(folder: Path) -> dict[str, object]:
     tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'") if name != "leases"]
     rows: dict[str, object] = {name: sorted(map(repr, db.execute(f"SELECT * FROM {name}"))) for name in tables}
     db.close()
-    files = (path for path in (folder / "files").rglob("*.json") if path.name != "owner.json")
-    return rows | {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    return rows | {str(path.relative_to(folder)): without_leases(path) for path in (folder / "files").rglob("*.json*")}
+
+
+def without_leases(path: Path) -> list[bytes]:
+    """The lines of a file, without those of leases and their bodies."""
+    lines = path.read_bytes().splitlines()
+    leases = {n for n, line in enumerate(lines) if line.startswith(b'{"line":"lease"')}
+    return [line for n, line in enumerate(lines) if not {n, n - 1} & leases]
 
 
 BYTES = st.binary(max_size=50) | st.sampled_from([text for text in CORPUS.values() if len(text) < 1_000_000])

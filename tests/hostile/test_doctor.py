@@ -86,16 +86,71 @@ def check(findings: list[Finding], seen: Examined, run: str, least: int) -> None
 # ------------------------------------------------------------------------------------------------------- files
 
 
-def record_of(folder: Path, run: str, number: int) -> Path:
-    (found,) = folder.glob(f"runs/*/{run}/{number:06}-*.json")
+def file_of(folder: Path, run: str) -> Path:
+    (found,) = folder.glob(f"runs/runs/*/{run}~*.jsonl")
     return found
 
 
-def changed(key: str, value: Any) -> Callable[[Path], None]:
-    def change(path: Path) -> None:
-        path.write_text(json.dumps({**json.loads(path.read_text()), key: value}, indent=2) + "\n")
+def lines_of(content: bytes, start: bytes) -> tuple[int, int, int]:
+    """Where a line begins that starts so, and where its body begins and ends."""
+    at = content.index(start)
+    body = content.index(b"\n", at) + 1
+    return at, body, content.index(b"\n", body)
 
-    return change
+
+def commit(number: int) -> bytes:
+    """How the line of a commit starts in these files, up to its number."""
+    return b'"number":%d,' % number
+
+
+def replaced(content: bytes, start: int, new: bytes) -> bytes:
+    return content[:start] + new + content[start + len(new) :]
+
+
+Harm = Callable[[bytes, int, int, int], bytes]
+HARM: dict[str, Harm] = {
+    "a byte of the line": lambda content, at, body, end: replaced(content, at + 3, b"X"),
+    "zeros in the line": lambda content, at, body, end: replaced(content, at, bytes(body - at - 1)),
+    "no text in the line": lambda content, at, body, end: replaced(content, at, b"\xff" * (body - at - 1)),
+    "another line": lambda content, at, body, end: replaced(content, at, b"{}" + b" " * (body - at - 3)),
+    "another sum": lambda content, at, body, end: replaced(content, body - 11, b"00000000"),
+    "no line": lambda content, at, body, end: content[:at] + content[body:],
+    "a byte of the body": lambda content, at, body, end: replaced(content, body + 12, b"\xff"),
+    "zeros in the body": lambda content, at, body, end: replaced(content, body, bytes(end - body)),
+    "no body": lambda content, at, body, end: replaced(content, body, b" " * (end - body)),
+    "another body": lambda content, at, body, end: replaced(content, body, b"{}".ljust(end - body)),
+    "half a body": lambda content, at, body, end: content[: (body + end) // 2] + content[end:],
+    "lines that end at once": lambda content, at, body, end: replaced(content, at, b"\n" * (end - at)),
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+@pytest.mark.parametrize(("run", "number"), [("count-b", 0), ("count-b", 2), ("ask-b", 1)])
+def test_a_record_in_a_file_that_is_damaged_is_named(harm: str, run: str, number: int, here: Path) -> None:
+    path = file_of(here, run)
+    content = path.read_bytes()
+    path.write_bytes(HARM[harm](content, *lines_of(content, commit(number))))
+    findings, seen = looked(FileCheckpointStorage(here / "runs"))
+    check(findings, seen, run, ALL - RECORDS[run[:-2]])
+    assert named(findings, path.name), [one.what for one in findings]
+
+
+@pytest.mark.parametrize("harm", HARM)
+@pytest.mark.parametrize("start", [b'{"line":"signal"', b'{"line":"log"'])
+def test_a_signal_or_a_log_entry_that_is_damaged_is_named(harm: str, start: bytes, here: Path) -> None:
+    asyncio.run(send_more(here))
+    path = file_of(here, "ask-b")
+    content = path.read_bytes()
+    path.write_bytes(HARM[harm](content, *lines_of(content, start)))
+    findings, seen = looked(FileCheckpointStorage(here / "runs"))
+    check(findings, seen, "ask-b", ALL - RECORDS["ask"])
+
+
+async def send_more(here: Path) -> None:
+    """So that what was written before cannot be taken for the remains of a crash."""
+    async with FileCheckpointStorage(here / "runs") as storage:
+        letter = b'{"kind":"plain","format":1,"request_id":"refund-7","value":true}'
+        await storage._store.send("ask-b", "plain/0/x/2026-01-01T00:00:00+00:00/refund-8", letter)
 
 
 def made_a_folder(path: Path) -> None:
@@ -108,66 +163,35 @@ def made_a_link(path: Path) -> None:
     path.symlink_to("nowhere")
 
 
-HARM: dict[str, Callable[[Path], object]] = {
-    "empty": lambda path: path.write_bytes(b""),
-    "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
-    "no text": lambda path: path.write_bytes(b"\xff\xfe" * 100),
-    "no object": lambda path: path.write_text("[]"),
-    "deep": lambda path: path.write_text("[" * 100_000),
-    "a folder": made_a_folder,
-    "a link to nothing": made_a_link,
-    "another format": changed("format", 99),
-    "format 0": changed("format", 0),
-    "another number": changed("number", 7),
-    "a number that is none": changed("number", "x"),
-    "a large number": changed("number", 2**70),
-    "another run": changed("run_id", "other"),
-    "no time": changed("at", "yesterday"),
-    "another status": changed("status", "DANCING"),
-    "another body": changed("body", {}),
-    "body of a newer format": changed("body", {"format": 99}),
-    "no body": changed("body", None),
-}
-
-
-@pytest.mark.parametrize("harm", HARM)
-@pytest.mark.parametrize(("run", "number"), [("count-b", 0), ("count-b", 3), ("ask-b", 1)])
-def test_a_file_of_a_record_that_is_damaged_is_named(harm: str, run: str, number: int, here: Path) -> None:
-    path = record_of(here, run, number)
-    HARM[harm](path)
-    findings, seen = looked(FileCheckpointStorage(here / "runs"))
-    check(findings, seen, run, ALL - RECORDS[run[:-2]])
-    told = [one for one in findings if path.name in one.what or path.stem[7:] in one.what or one.number == number]
-    assert told, [one.what for one in findings]
-
-
-@pytest.mark.parametrize("name", ["x.json", "000009-x.json", "9" * 30 + "-x.json", "000001-again.json"])
-def test_a_file_that_does_not_belong_there_is_named(name: str, here: Path) -> None:
-    path = record_of(here, "count-b", 1)
-    shutil.copy(path, path.with_name(name))
-    findings, seen = looked(FileCheckpointStorage(here / "runs"))
-    check(findings, seen, "count-b", ALL - RECORDS["count"])
-    assert named(findings, name)
-
-
-@pytest.mark.parametrize("harm", ["empty", "half", "no text", "no object", "a folder", "another format"])
-@pytest.mark.parametrize("part", ["open.json", "mail/*.json", "memory/*.json"])
-def test_a_file_beside_the_records_that_is_damaged_is_named(harm: str, part: str, here: Path) -> None:
-    (path,) = here.glob(f"runs/*/ask-b/{part}")
-    HARM[harm](path)
-    findings, seen = looked(FileCheckpointStorage(here / "runs"))
-    check(findings, seen, "ask-b", ALL - RECORDS["ask"])
-
-
-def test_a_run_of_which_nothing_can_be_read_is_named_by_its_folder(here: Path) -> None:
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda path: path.write_bytes(b"\xff\xfe\n" * 100),
+        lambda path: path.write_bytes(b"[" * 100_000 + b"\n"),
+        lambda path: path.write_bytes(b"x" + path.read_bytes()),
+        made_a_folder,
+        made_a_link,
+    ],
+    ids=["no text", "deep", "moved by a byte", "a folder", "a link to nothing"],
+)
+def test_a_file_of_which_nothing_can_be_read_is_named(harm: Callable[[Path], object], here: Path) -> None:
     asyncio.run(counting(FileCheckpointStorage(here / "runs")).run(1, run_id="Not/Plain"))
-    (folder,) = here.glob("runs/counting/Not_Plain~*")
-    for path in folder.glob("0*.json"):
-        path.write_bytes(b"\xff")
+    path = file_of(here, "Not_Plain")
+    harm(path)
     findings, seen = looked(FileCheckpointStorage(here / "runs"))
-    assert [one.run_id for one in findings] == [None]
-    assert folder.name in findings[0].what
-    assert (seen.runs, seen.records) == (7, ALL)
+    assert [one.run_id for one in findings] == [None] * len(findings)
+    assert named(findings, path.name)
+    assert seen.records == ALL
+
+
+def test_a_file_that_lost_its_end_is_a_run_that_is_not_so_far(here: Path) -> None:
+    """A log cannot know that more was in it. Nothing of it is wrong."""
+    path = file_of(here, "count-b")
+    content = path.read_bytes()
+    for number in range(1, 4):
+        path.write_bytes(content[: lines_of(content, commit(number))[0]])
+        findings, seen = looked(FileCheckpointStorage(here / "runs"))
+        assert (findings, seen.records) == ([], ALL - 4 + number)
 
 
 # ------------------------------------------------------------------------------------------------------ SQLite
@@ -273,7 +297,7 @@ def spoilt(chance: random.Random, path: Path) -> None:
 @pytest.mark.parametrize("seed", range(24))
 def test_any_bytes_anywhere_end_the_command_as_documented(seed: int, here: Path) -> None:
     chance = random.Random(seed)
-    files = sorted(path for path in here.glob("runs/*/*-b/**/*") if path.is_file())
+    files = sorted(path for path in here.glob("runs/runs/*/*-b~*") if path.is_file())
     spoilt(chance, chance.choice(files))
     if seed % 2:
         spoilt(chance, here / "runs.db")  # any page of it

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from stepwell import InMemoryCheckpointStorage, StepwellError
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.limits import LONGEST
-from stepwell.stores.files.layout import safe_name
+from stepwell.stores.files.layout import run_name
 from stepwell.stores.files.store import FileStore
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.stores.postgres.store import PostgresStore
@@ -29,7 +29,7 @@ ODD = {
     "root": "/etc/passwd",
     "dots": "..",
     "hidden": ".new",
-    "a record": "000000-x.json",
+    "a log": "x~0123456789abc.jsonl",
     "the mark": "stepwell.json",
     "backslashes": "..\\..\\x",
     "NUL": "a\0b",
@@ -130,11 +130,12 @@ async def test_what_are_no_tags_is_refused_in_words(tags: Any) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_a_file_name_is_never_a_path_and_never_that_of_another(one: str, other: str) -> None:
-    names = [safe_name(text) for text in (one, other)]
+    names = [run_name(text) for text in (one, other)]
     for name in names:
-        assert name == Path(name).name
-        assert not name.startswith(".")
-        assert len(name.encode()) < 200
+        folder, _, file = name.partition("/")
+        assert (len(folder), file) == (2, Path(file).name)
+        assert not file.startswith(".")
+        assert len(file.encode()) < 200
     assert (names[0].lower() == names[1].lower()) == (one == other)
 
 

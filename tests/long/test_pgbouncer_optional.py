@@ -67,18 +67,18 @@ def test_each_transaction_may_have_another_session(pooler: PgBouncer) -> None:
 
 @pytest.mark.parametrize("rule", [rule for rule in STORE_RULES if rule.manner == "plain"], ids=str)
 async def test_rules_are_true_behind_it(rule: StoreRule, pooler: PgBouncer, schema: str) -> None:
-    await rule.check(lambda: PostgresStore(pooler.dsn, schema=schema, patience=PATIENT))
+    await rule.check(lambda: PostgresStore(pooler.dsn, schema=schema, timeout=PATIENT))
     figures.note("store rules", 1)
 
 
 async def test_the_server_has_nothing_to_complain_of(server: Server, pooler: PgBouncer, schema: str) -> None:
-    stores = [PostgresStore(pooler.dsn, schema=schema, patience=PATIENT) for _ in range(3)]
-    await stores[0].head("r")  # the schema is made
+    stores = [PostgresStore(pooler.dsn, schema=schema, timeout=PATIENT) for _ in range(3)]
+    await head(stores[0], "r")  # the schema is made
 
     async def drive(store: PostgresStore, run_id: str) -> None:
         for number in range(20):
             await store.append(record(run_id, number))
-            await asyncio.gather(store.head(run_id), store.history(run_id))
+            await asyncio.gather(head(store, run_id), store.history(run_id))
 
     before = len(server.log())
     await asyncio.gather(*(drive(store, f"{n}-{i}") for n, store in enumerate(stores) for i in range(5)))
@@ -92,7 +92,7 @@ async def test_a_workflow_dies_anywhere_and_goes_on(pooler: PgBouncer, server: S
 
     def store() -> PostgresStore:
         made.append(f"crash_{os.getpid()}_{len(made)}")
-        return PostgresStore(pooler.dsn, schema=made[-1], patience=PATIENT)
+        return PostgresStore(pooler.dsn, schema=made[-1], timeout=PATIENT)
 
     ledger = Ledger()
     trial = await crash_everywhere(shop(ledger), Order("tea", 3), answer=lambda _: True, ledger=ledger, store=store)
@@ -109,7 +109,7 @@ async def test_whoever_was_followed_by_somebody_else_writes_nothing(
         f"CREATE SCHEMA {schema}; CREATE SCHEMA {schema}_own; CREATE TABLE {schema}_own.orders (w text)",
         where=server.dsn,
     )
-    one, two = (PostgresStore(pooler.dsn, schema=schema, patience=PATIENT) for _ in range(2))
+    one, two = (PostgresStore(pooler.dsn, schema=schema, timeout=PATIENT) for _ in range(2))
     await fill(one, "r", 1)
     first = await one.acquire("r", this_process("one"), seconds=0)
 
@@ -137,7 +137,7 @@ sys.path.insert(0, {root!r})
 from tests.crash import worker
 from stepwell import PostgresCheckpointStorage
 
-worker.SQLiteCheckpointStorage = lambda path: PostgresCheckpointStorage({dsn!r}, schema={schema!r}, patience=600)
+worker.SQLiteCheckpointStorage = lambda path: PostgresCheckpointStorage({dsn!r}, schema={schema!r}, timeout=600)
 asyncio.run(worker.main("sqlite", "", "run-1"))
 """
 
@@ -183,11 +183,11 @@ async def refused(call: Any) -> float:
 
 
 async def test_a_pooler_that_hangs_is_given_up_when_the_patience_ends(pooler: PgBouncer, schema: str) -> None:
-    store = PostgresStore(pooler.dsn, schema=schema, patience=1.0)
+    store = PostgresStore(pooler.dsn, schema=schema, timeout=1.0)
     await fill(store, "r", 1)
     pooler.signal(signal.SIGSTOP)
     try:
-        assert max(await asyncio.gather(refused(store.append(record("r", 1))), refused(store.head("r")))) < 3
+        assert max(await asyncio.gather(refused(store.append(record("r", 1))), refused(head(store, "r")))) < 3
     finally:
         pooler.signal(signal.SIGCONT)
     await store.close()
@@ -206,7 +206,7 @@ async def test_a_server_that_is_silent_behind_it_is_given_up_when_the_patience_e
                 line.fall_silent()
             await (ctx.send_message(number + 1) if number < 4 else ctx.yield_output(number))
 
-        async with PostgresCheckpointStorage(pooler.dsn, schema=schema, patience=1.0) as storage:
+        async with PostgresCheckpointStorage(pooler.dsn, schema=schema, timeout=1.0) as storage:
             workflow = (
                 WorkflowBuilder(name="count", start_executor=count, checkpoint_storage=storage)
                 .add_edge(count, count)
@@ -221,7 +221,7 @@ async def test_a_server_that_is_silent_behind_it_is_given_up_when_the_patience_e
 
 
 async def test_a_statement_may_take_longer_than_the_patience(server: Server, pooler: PgBouncer, schema: str) -> None:
-    store = PostgresStore(pooler.dsn, schema=schema, patience=0.3)
+    store = PostgresStore(pooler.dsn, schema=schema, timeout=0.3)
     await fill(store, "r", 1)
     with psycopg.connect(server.dsn) as db:
         db.execute(f"SELECT FROM {schema}.runs WHERE run_id = 'r' FOR UPDATE".encode())

@@ -541,7 +541,7 @@ EDGES = (
     Bug(
         "connections of a store that nobody closed stay open",
         "stores/sqlite/access.py",
-        "    for_reading.retire()\n",
+        "        self._for_reading.close()\n",
         "",
         ("stores/test_left_open.py",),
     ),

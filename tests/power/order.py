@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .disk import Disk
+from .disk import Change, Disk
 from .recording import Call
 
 DURABLE = ("append", "write_log", "send")
@@ -21,15 +21,14 @@ def is_rebuilt(path: str) -> bool:
 def does_without(path: str) -> str | None:
     """Why a store does without what was last written there, or None."""
     name = path.rpartition("/")[2]
-    if name == ".lock":
-        return "nothing in a lock is stored"
-    if name == "owner.json":
-        return "no claim outlives the machine"
-    if name.endswith(".consumed"):
-        return "open.json says that it is consumed, and is turned only when this was synced"
     if name == DATABASE:
         return "all of it is in the WAL as well, until that is begun anew"
     return None
+
+
+def is_done_without(change: Change) -> bool:
+    """Whether it overwrites what nobody needs: a body that was consumed, or when a lease ends."""
+    return bool(change.data) and not change.data.strip(b" 0123456789.")
 
 
 @dataclass
@@ -74,7 +73,11 @@ def order_of(calls: Sequence[Call]) -> Order:
 
 def _at_risk(disk: Disk, begun: list[int]) -> Iterator[str]:
     """What was not synced, unless it is of a write that began before it and is still under way."""
-    risks = [(path, file.changes[0].at, "the content of") for path, file in disk.unsafe_files().items()]
+    contents = {
+        path: [change for change in file.changes if not is_done_without(change)]
+        for path, file in disk.unsafe_files().items()
+    }
+    risks = [(path, changes[0].at, "the content of") for path, changes in contents.items() if changes]
     risks += [(path, naming.at, "the name") for path, naming in disk.unsafe_names().items()]
     for path, at, what in risks:
         if does_without(path) is None and not any(began < at for began in begun):

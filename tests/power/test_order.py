@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from stepwell.stores.files.layout import run_name
+
 from .conftest import Record
 from .order import order_of
+from .story import RUN
 from .worker import KINDS
+
+LOG = f"made/runs/runs/{run_name(RUN)}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -28,10 +33,10 @@ def test_what_is_acknowledged_was_synced_before(recording: Record, kind: str) ->
         ("sqlite", "synchronous=OFF", "the content of made/runs.db-wal"),
         ("sqlite", "synchronous=OFF", "made/runs.db was not synced before"),
         ("sqlite", "synchronous=NORMAL", "the content of made/runs.db-wal"),
-        ("file", "no fsync", "the content of made/runs/rounds/r/000003-"),
-        ("file", "no fsync of folders", "the name made/runs/rounds/r/000003-"),
-        ("file", "no fsync of folders", "the name made/runs/rounds/r/mail/000000-"),
-        ("file", "no fsync of folders", "the name made/runs/rounds/r/memory/000001-"),
+        ("file", "no fsync", f"the content of {LOG}"),
+        ("file", "no fsync of folders", f"the name {LOG}"),
+        ("file-latest", "no fsync", f"the content of {LOG}"),
+        ("file-latest", "no fsync of folders", f"the name {LOG}"),
     ],
 )
 def test_a_store_that_does_not_sync_is_found_out(recording: Record, kind: str, fault: str, at_risk: str) -> None:

@@ -35,7 +35,7 @@ async def survive(recorded: Recording, failures: Failures, home: Path) -> Trial:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_after_any_call(recording: Record, kind: str, tmp_path: Path) -> None:
     trial = await survive(recording(kind), prefixes, tmp_path / "failures")
-    assert trial.opened >= 80
+    assert trial.opened >= (40 if kind.startswith("file") else 80), "a log is written with few calls"
     assert len(trial.seen) >= 20, "commits, memory and mail were there and not yet there"
 
 

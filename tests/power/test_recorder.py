@@ -36,10 +36,10 @@ def test_the_calls_of_a_store_are_seen(recording: Record, kind: str) -> None:
     """Those of SQLite are made in C, by a library that was not compiled for us."""
     calls = recording(kind).calls
     count = Counter(call.what for call in calls)
-    assert count["write"] > 40
-    assert count["sync"] > 40
+    assert count["write"] > 30
+    assert count["sync"] > 30
     assert count["mark"] > 50
     if kind == "sqlite":
         assert any(call.what == "open" and call.path.endswith("-wal") for call in calls)
     else:
-        assert count["rename"] > 20
+        assert count["rename"] >= 1

@@ -17,9 +17,10 @@ from typing import Any
 
 from stepwell import FileCheckpointStorage, FullHistory, LatestOnly, SQLiteCheckpointStorage
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.stores.files import layout as file_layout
+from stepwell.stores.files import layout, run_file
 from stepwell.stores.sqlite import schema as sqlite_schema
 from stepwell.stores.sqlite import store as sqlite
+from stepwell.testing.faults.wrapped_store import Call, WrappedStore
 
 from .story import FIRST, RUN, Watch, answer, build
 
@@ -27,7 +28,7 @@ CHECKPOINT_AT = (
     24  # pages in the WAL: SQLite folds it into the database some times in this short run, not once at its end
 )
 KINDS = ["sqlite", "file", "sqlite-latest", "file-latest"]
-WRITES = ("append", "write_log", "send", "put", "remove", "drop", "acquire", "release")
+LEASING = ("open", "acquire", "release")  # they write, too
 
 
 def place(kind: str, folder: Path) -> Path:
@@ -43,34 +44,29 @@ def storage_in(kind: str, folder: Path) -> BuiltInStorage:
     return opened
 
 
-class Marking:
+class Marking(WrappedStore):
     """Passes everything on to a store; tells the recorder when a write begins and when it was acknowledged."""
 
     _numbers = itertools.count()
 
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
+    async def write(self, name: str, args: tuple[Any, ...], call: Call) -> Any:
+        return await self._marked(name, _about(name, args), call)
 
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._inner, name)
-        return self._marked(name, method) if name in WRITES else method
+    async def use(self, name: str, call: Call) -> Any:
+        return await (self._marked(name, {}, call) if name in LEASING else call())
 
-    def _marked(self, name: str, method: Any) -> Any:
-        async def write(*args: Any, **kwargs: Any) -> Any:
-            number, about = next(self._numbers), _about(name, args, kwargs)
-            mark("begun", write=number, what=name, **about)
-            result = await method(*args, **kwargs)
-            mark("done", write=number, what=name, **about)
-            return result
-
-        return write
+    async def _marked(self, name: str, about: dict[str, Any], call: Call) -> Any:
+        number = next(self._numbers)
+        mark("begun", write=number, what=name, **about)
+        result = await call()
+        mark("done", write=number, what=name, **about)
+        return result
 
 
-def _about(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _about(name: str, args: tuple[Any, ...]) -> dict[str, Any]:
     """What a reader has to know of a write to tell whether it is there."""
     if name == "append":
-        record = args[0]
-        effects = args[1] if len(args) > 1 else kwargs["effects"]
+        record, effects = args
         return {
             "number": record.entry.number,
             "outputs": record.entry.outputs,
@@ -107,7 +103,7 @@ def break_it(fault: str) -> None:
     if fault == "no fsync":
         os.fsync = lambda fd: None
     elif fault == "no fsync of folders":
-        file_layout.sync_folder = lambda folder: None
+        layout.sync_folder = run_file.sync_folder = lambda folder: None
 
 
 async def drive(kind: str, folder: Path, *given: Any, **options: Any) -> dict[str, Any]:

@@ -121,7 +121,10 @@ async def _goes_on(before: Shape, after: Shape, calls: int) -> None:
     if missing(after, head):
         with pytest.raises(GraphChanged) as refused:
             await other.run(run_id="r")
-        assert all("was removed" in words for words in refused.value.differences)
+        # Without what was removed, an outcome of the superstep may be left under the name of another delivery.
+        reasons = ("was removed", "belongs to another executor")
+        assert all(any(reason in words for reason in reasons) for words in refused.value.differences)
+        assert any("was removed" in words for words in refused.value.differences)
         assert await world.storage.list_checkpoint_ids(run_id="r") == stored
         event("refused")
         return

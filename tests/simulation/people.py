@@ -26,6 +26,10 @@ class People:
         world = self._world
         listed: list[RequestEntry] = await world.bare.requests(RequestFilter(run_id="run"))
         await self._check_listed(listed)
+        if never := [one.request_id for one in listed if one.request_id not in world.witness.questions]:
+            from tests.simulation.world import Broken  # it imports this module
+
+            raise Broken(world.plan, [*world.witness.broken, f"{never} are listed, but nobody was ever asked"])
         if again or world.plan.repeated:
             await self.answer_again()
         waiting = [one for one in listed if not self._is_left_alone(one)]

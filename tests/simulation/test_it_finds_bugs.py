@@ -18,6 +18,7 @@ from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.model.log_keys import RecalledLog
 from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.stored_values import NO_EFFECTS
+from stepwell.storage.unstored_archive import UnstoredArchive
 from stepwell.stores.memory.store import MemoryStore
 from tests.simulation.growing import plan_of
 from tests.simulation.loop import simulated_loop
@@ -83,7 +84,7 @@ def forget_steps(patch: Patch) -> None:
 
     async def careless(self: Any, key: str, note: Any) -> None:
         if "/step/" in key and note.value is not None:
-            self._archive, kept = None, self._archive
+            self._archive, kept = UnstoredArchive(), self._archive
             await put(self, key, note)
             self._archive = kept
         else:

@@ -3,9 +3,9 @@
 import pytest
 
 from stepwell.errors import StoreUnavailable
-from stepwell.storage.port import CommitEffects
+from stepwell.storage.stored_values import CommitEffects
 from stepwell.stores.postgres.store import PostgresStore
-from stepwell.testing.store_rules.samples import numbers, record
+from stepwell.testing.store_rules.samples import head, logged, numbers, record, signals_of
 
 PATIENT = 600.0  # seconds; a test must not fail because the machine is busy
 
@@ -13,11 +13,11 @@ PATIENT = 600.0  # seconds; a test must not fail because the machine is busy
 BEGIN = """
 import asyncio, sys
 from stepwell.errors import CommitConflict
-from stepwell.storage.port import CommitEffects
+from stepwell.storage.stored_values import CommitEffects
 from stepwell.stores.postgres.store import PostgresStore
-from stepwell.testing.store_rules.samples import record
+from stepwell.testing.store_rules.samples import head, record
 
-store = PostgresStore({dsn!r}, schema={schema!r}, patience=600)
+store = PostgresStore({dsn!r}, schema={schema!r}, timeout=600)
 """
 
 
@@ -28,19 +28,19 @@ async def drive(store: PostgresStore, run_id: str, count: int) -> None:
     for number in range(count):
         assert await store.write_log(run_id, number, "k", b"1")
         assert await store.send(run_id, str(number), b"1")
-        assert [key for key, _ in await store.pending_signals(run_id)] == [str(number)]
+        assert [key for key, _ in await signals_of(store, run_id)] == [str(number)]
         await store.append(record(run_id, number), CommitEffects(drop_log_through=number, consumed=(str(number),)))
-        head = await store.head(run_id)
-        assert head is not None
-        assert head.entry.number == number
+        newest = await head(store, run_id)
+        assert newest is not None
+        assert newest.entry.number == number
 
 
 async def nothing_is_lost(store: PostgresStore, count: int, runs: int) -> None:
     for n in range(runs):
         assert numbers(await store.history(f"r{n}")) == list(range(count))
         assert await store.pending_signals(f"r{n}") == []
-        assert await store.read_log(f"r{n}", count - 1) == {}
-    assert len(await store.entries()) == count * runs
+        assert await logged(store, f"r{n}", count - 1) == {}
+    assert len(await store.checkpoints()) == count * runs
 
 
 # -------------------------------------------------------------------- what goes wrong, in words
@@ -50,6 +50,6 @@ async def refused(store: PostgresStore) -> str:
     with pytest.raises(StoreUnavailable) as refusal:
         await store.append(record("r", 0))
     with pytest.raises(StoreUnavailable):
-        await store.head("r")
+        await head(store, "r")
     await store.close()
     return str(refusal.value)

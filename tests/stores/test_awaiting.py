@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
 import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -66,10 +69,11 @@ async def test_an_error_is_raised_where_it_is_awaited() -> None:
         await task
 
 
-async def test_a_task_is_woken_in_the_turn_in_which_the_thread_calls() -> None:
+async def test_a_task_is_woken_in_the_turn_in_which_the_loop_notices() -> None:
     one: Awaited[int] = Awaited()
     task = await asleep(one)
     finish(one)
+    await asyncio.sleep(0)  # the loop notices when this turn has begun
     await asyncio.sleep(0)
     assert task.done()
 
@@ -170,3 +174,56 @@ async def test_one_that_was_cancelled_does_not_keep_the_others_asleep() -> None:
     finish(*work)
     found = await asyncio.gather(*tasks, return_exceptions=True)
     assert (found[0], type(found[1]), found[2]) == (0, asyncio.CancelledError, 2)
+
+
+def test_a_loop_that_watches_no_files_wakes_its_tasks_too() -> None:
+    class Loop(asyncio.SelectorEventLoop):
+        def add_reader(self, *args: Any) -> None:  # type: ignore[override]
+            raise NotImplementedError
+
+        def remove_reader(self, fd: Any) -> bool:
+            return True
+
+    async def work() -> Any:
+        done: list[Awaited[Any]] = [Awaited() for _ in range(3)]
+        tasks = [await asleep(one) for one in done]
+        finish(*done)
+        return await asyncio.gather(*tasks)
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        assert runner.run(work()) == [0, 1, 2]
+
+
+def test_a_task_that_is_interrupted_does_not_keep_the_others_asleep() -> None:
+    async def begin() -> list[Awaited[Any]]:
+        return [Awaited() for _ in range(3)]
+
+    async def interrupted(one: Awaited[Any]) -> None:
+        await one
+        raise KeyboardInterrupt
+
+    loop = asyncio.new_event_loop()
+    work = loop.run_until_complete(begin())
+    first, *others = (loop.create_task((wait_for if n else interrupted)(one)) for n, one in enumerate(work))
+    loop.run_until_complete(turns())
+    finish(*work)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(asyncio.wait(others))
+    assert first.done()
+    assert [loop.run_until_complete(asyncio.wait_for(task, 10)) for task in others] == [1, 2]
+    assert isinstance(first.exception(), KeyboardInterrupt)
+    loop.close()
+
+
+def test_what_wakes_a_loop_is_closed_with_it() -> None:
+    async def work() -> weakref.ref[Any]:
+        one: Awaited[int] = Awaited()
+        finish(one)
+        await one
+        return weakref.ref(asyncio.get_running_loop())
+
+    before = len(os.listdir("/proc/self/fd"))
+    loops = [asyncio.run(work()) for _ in range(20)]
+    gc.collect()
+    assert not any(loop() for loop in loops)
+    assert len(os.listdir("/proc/self/fd")) <= before + 1

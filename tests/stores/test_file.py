@@ -10,26 +10,36 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from stepwell.errors import CheckpointCorrupt, DurabilityError, RunBusy, StoreUnavailable
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import CommitEffects
-from stepwell.stores.files import layout as file_layout
-from stepwell.stores.files import lock as file_lock
-from stepwell.stores.files.layout import safe_name
+from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Record
+from stepwell.stores.files import run_file
+from stepwell.stores.files.layout import run_name
 from stepwell.stores.files.store import FileStore
-from stepwell.testing.store_rules.samples import ODD_IDS, fill, meaning, numbers, places, record, text
-from tests.support.spies import first, spy
+from stepwell.testing.store_rules.samples import (
+    ODD_IDS,
+    fill,
+    head,
+    id_of,
+    logged,
+    meaning,
+    numbers,
+    places,
+    record,
+    signals_of,
+    text,
+)
 
 RACE = """
 import asyncio, sys, time
 from stepwell.errors import CommitConflict
 from stepwell.stores.files.store import FileStore
-from stepwell.testing.store_rules.samples import record
+from stepwell.testing.store_rules.samples import head, record
 
 async def main():
     store, won = FileStore({path!r}), []
@@ -39,8 +49,8 @@ async def main():
             await store.append(record("r", number, body={name!r}, checkpoint_id=f"{name}-{{number}}"))
             won.append(number)
         except CommitConflict:
-            head = await store.head("r")
-            assert head.entry.number >= number, (head, number)
+            newest = await head(store, "r")
+            assert newest.entry.number >= number, (newest, number)
     await store.close()
     print(*won)
 
@@ -49,7 +59,7 @@ asyncio.run(main())
 
 ENDLESS = """
 import asyncio, sys
-from stepwell.storage.port import CommitEffects
+from stepwell.storage.stored_values import CommitEffects
 from stepwell.stores.files.store import FileStore
 from stepwell.testing.store_rules.samples import record
 
@@ -82,10 +92,12 @@ async def store(root: Path) -> AsyncIterator[FileStore]:
     await made.close()
 
 
+def file_of(root: Path, run_id: str = "r") -> Path:
+    return root / "runs" / run_name(run_id)
+
+
 def every_file(root: Path) -> dict[str, bytes]:
-    """What is stored. What is in a lock is nothing that is stored."""
-    files = [path for path in sorted(root.rglob("*")) if path.is_file() and path.name != ".lock"]
-    return {str(path): path.read_bytes() for path in files}
+    return {str(path): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
 @pytest.mark.process
@@ -116,20 +128,39 @@ async def test_a_killed_writer_loses_nothing_it_was_told_is_stored(root: Path) -
         kept = numbers(await store.history("r"))
         assert kept == list(range(len(kept)))
         assert len(kept) >= len([line for line in told if line])
-        assert len(await store.entries()) == len(kept)
+        assert len(await store.checkpoints()) == len(kept)
         await store.append(record("r", len(kept)), CommitEffects(drop_log_through=len(kept)))
-        assert await store.read_log("r", len(kept) - 1) == {}
+        assert (await store.open("r")).log == []
         await store.close()
-        assert not list(root.rglob(".tmp-*"))
         shutil.rmtree(root)
 
 
-async def test_a_person_finds_and_reads_a_record(store: FileStore, root: Path) -> None:
-    await store.append(record("run-1", 0, workflow="billing", body={"b": [1], "a": 2}))
-    text = (root / "billing" / "run-1" / "000000-run-1-0.json").read_text()
-    assert '\n  "workflow": "billing",\n' in text
-    assert '\n  "body": {\n    "b": [\n      1\n    ],\n    "a": 2\n  }\n}\n' in text
+# -------------------------------------------------------------------- people
+
+
+async def test_a_person_finds_and_reads_a_run(store: FileStore, root: Path) -> None:
+    await store.append(record("refund-3", 0, workflow="billing", body={"b": [1], "a": 2}))
+    await store.send("refund-3", "answer", text("yes"))
+    (path,) = root.glob("runs/*/refund-3~*.jsonl")
+    header, commit, body, signal_line, answer = path.read_text().splitlines()
+    assert json.loads(header)["run_id"] == "refund-3"
+    assert json.loads(commit)["entry"]["workflow"] == "billing"
+    assert body == '{"b":[1],"a":2}'
+    assert (json.loads(signal_line)["line"], json.loads(signal_line)["key"], answer) == (
+        "signal",
+        "answer",
+        '{"said":"yes"}',
+    )
     assert json.loads((root / "stepwell.json").read_text()) == {"format": 1}
+
+
+async def test_a_body_of_several_lines_is_stored_as_one(store: FileStore, root: Path) -> None:
+    await store.append(Record(record("r", 0).entry, b'{\n  "a": [1,\n 2],\n  "b": "x\\ny"\n}'))
+    assert [each.body for each in await store.read("r")] == [b'{"a":[1,2],"b":"x\\ny"}']
+    assert len(file_of(root).read_bytes().splitlines()) == 3
+    with pytest.raises(ValueError, match=r"."):
+        await store.append(Record(record("r", 1).entry, b'{\n"a":'))
+    await store.append(record("r", 1))
 
 
 async def test_no_name_leads_out_of_the_root(store: FileStore, root: Path) -> None:
@@ -138,242 +169,71 @@ async def test_no_name_leads_out_of_the_root(store: FileStore, root: Path) -> No
         await store.write_log(name, 1, name, b"1")
         await store.acquire(name, this_process("mine"), seconds=60)
     assert os.listdir(root.parent) == [root.name]
-    depths = {len(path.relative_to(root).parts) for path in root.rglob("*.json")}
-    assert depths == {1, 3, 4}
+    assert {len(path.relative_to(root).parts) for path in root.rglob("*.jsonl")} == {3}
+    assert len(list(root.rglob("*.jsonl"))) == len(ODD_IDS)
 
 
-def test_two_names_never_become_one() -> None:
-    names = [*ODD_IDS, *(safe_name(name) for name in ODD_IDS)]
-    made = [safe_name(name).casefold() for name in dict.fromkeys(names)]
+def test_two_runs_never_have_one_file() -> None:
+    names = [*ODD_IDS, *(run_name(name) for name in ODD_IDS)]
+    made = [run_name(name).casefold() for name in dict.fromkeys(names)]
     assert len(set(made)) == len(made)
     for name in made:
-        assert 0 < len(name) <= 100
-        assert not name.startswith(".")
-        assert "/" not in name
-
-
-# -------------------------------------------------------------------- damage
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-20])
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def garble(path: Path) -> None:
-    path.write_bytes(b"\xff\xfe not json")
-
-
-def zeros(path: Path) -> None:
-    path.write_bytes(bytes(path.stat().st_size))
-
-
-def spoil_a_text(path: Path) -> None:
-    path.write_bytes(path.read_bytes().replace(b'"n"', b'"\xff"'))
-
-
-def rename_the_run(path: Path) -> None:
-    path.write_text(path.read_text().replace('"run_id": "r"', '"run_id": "other"'))
-
-
-def renumber(path: Path) -> None:
-    path.write_text(path.read_text().replace('"number": 1', '"number": 7'))
-
-
-def change_the_workflow(path: Path) -> None:
-    path.write_text(path.read_text().replace('"workflow": "w"', '"workflow": "v"'))
-
-
-def change_the_id(path: Path) -> None:
-    path.write_text(path.read_text().replace("r-1", "r-2"))
-
-
-def make_it_a_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def make_it_a_broken_link(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("nowhere")
-
-
-def drop_a_field(path: Path) -> None:
-    path.write_text(path.read_text().replace('"status": "running",', ""))
-
-
-DAMAGES = [truncate, empty, garble, zeros, spoil_a_text, rename_the_run, renumber, change_the_workflow, change_the_id]
-DAMAGES += [make_it_a_folder, make_it_a_broken_link, drop_a_field]
-
-
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-async def test_a_damaged_file_is_named(store: FileStore, root: Path, damage: Callable[[Path], None]) -> None:
-    await fill(store, "r", 2)
-    await fill(store, "fine", 1)
-    path = root / "w" / "r" / "000001-r-1.json"
-    damage(path)
-    os.utime(path.parent, (time.time() + 1, time.time() + 1))
-    for reading in (
-        store.head("r"),
-        store.chain("r", 1),
-        store.history("r"),
-        store.locate("r-1"),
-        store.entries(),
-        store.entries(workflow="w"),
-        store.newest(),
-        store.newest(workflow="w"),
-        store.newest(run_id="r"),
-    ):
-        with pytest.raises(CheckpointCorrupt, match=str(path)):
-            await reading
-    assert numbers(await store.chain("r", 0)) == [0]
-    assert numbers(await store.history("fine")) == [0]
-
-
-async def test_history_past_a_number_reads_nothing_before_it(store: FileStore, root: Path) -> None:
-    await fill(store, "r", 4)
-    for number in (0, 1):
-        truncate(root / "w" / "r" / f"00000{number}-r-{number}.json")
-    assert numbers(await store.history("r", after=1)) == [2, 3]
-    with pytest.raises(CheckpointCorrupt, match="000001-r-1"):
-        await store.history("r", after=0)
-
-
-async def test_a_file_with_the_name_of_nothing_is_named(store: FileStore, root: Path) -> None:
-    await fill(store, "r", 2)
-    path = root / "w" / "r" / "000001-r-1.json"
-    path.rename(path.with_name("copy of 1.json"))
-    with pytest.raises(CheckpointCorrupt, match=r"copy of 1\.json"):
-        await store.head("r")
-
-
-async def test_damaged_memory_and_claims_are_named(store: FileStore, root: Path) -> None:
-    await fill(store, "r", 1)
-    await store.write_log("r", 1, "k", b"1")
-    await store.acquire("r", this_process("mine"), seconds=60)
-    truncate(root / "w" / "r" / "memory" / "000001-k.json")
-    (root / "w" / "r" / "owner.json").write_text("{}")
-    with pytest.raises(CheckpointCorrupt, match=r"000001-k\.json"):
-        await store.read_log("r", 1)
-    with pytest.raises(CheckpointCorrupt, match=r"owner\.json"):
-        await store.acquire("r", this_process("mine"), seconds=60)
+        folder, _, file = name.partition("/")
+        assert len(folder) == 2
+        assert len(file) <= 100
+        assert "/" not in file
+        assert not file.startswith(".")
 
 
 async def test_a_foreign_file_is_left_alone(store: FileStore, root: Path) -> None:
     await fill(store, "r", 1)
-    for path in (root / "notes.txt", root / "data.json", root / "w" / "notes", root / "w" / "r" / "notes.txt"):
+    mine = [root / "notes.txt", root / "data.json", root / "runs" / "notes", file_of(root).with_name("notes.jsonl")]
+    for path in mine:
         path.write_text("mine")
     (root / "photos" / "2020").mkdir(parents=True)
     (root / "photos" / "2020" / "index.json").write_text("{}")
     await store.append(record("r", 1))
     assert numbers(await store.history("r")) == [0, 1]
-    assert places(await store.entries()) == [("r", 0), ("r", 1)]
-    assert (root / "w" / "r" / "notes.txt").read_text() == "mine"
+    assert places(await store.checkpoints()) == [("r", 0), ("r", 1)]
+    assert [path.read_text() for path in mine] == ["mine"] * 4
 
 
-async def test_a_newer_format_is_refused_and_left_alone(store: FileStore, root: Path) -> None:
+async def test_a_file_that_was_moved_to_the_place_of_another_is_named(store: FileStore, root: Path) -> None:
     await fill(store, "r", 1)
-    (root / "stepwell.json").write_text('{"format": 2, "more": true}')
-    before = every_file(root)
-    other = FileStore(root)
-    for call in (other.append(record("r", 1)), other.head("r"), other.entries(), other.write_log("r", 1, "k", b"1")):
-        with pytest.raises(StoreUnavailable, match="newer"):
+    await fill(store, "s", 2)
+    shutil.copy(file_of(root, "s"), file_of(root, "r"))
+    for call in (store.read("r"), store.runs(), store.append(record("r", 1)), store.locate(id_of("r", 0))):
+        with pytest.raises(CheckpointCorrupt, match=f"{file_of(root, 'r')} belongs to run 's'; move it back"):
             await call
+    assert numbers(await store.history("s")) == [0, 1]
+
+
+async def test_lines_of_another_run_are_damage(store: FileStore, root: Path) -> None:
+    for run_id in ("r", "s"):
+        for number in range(2):
+            await store.append(record(run_id, number))
+    mine, theirs = file_of(root, "r").read_bytes(), file_of(root, "s").read_bytes()
+    assert len(mine) == len(theirs)
+    start = mine.index(b'{"line":"commit"')
+    file_of(root, "r").write_bytes(mine[:start] + theirs[start:])
+    other = FileStore(root)
+    with pytest.raises(CheckpointCorrupt, match=str(file_of(root, "r"))):
+        await other.read("r")
     await other.close()
-    assert every_file(root) == before
 
 
-async def test_a_record_of_a_newer_format_is_refused(store: FileStore, root: Path) -> None:
+async def test_a_run_deleted_by_hand_is_gone(store: FileStore, root: Path) -> None:
+    await fill(store, "r", 3)
+    await store.send("r", "k", text(1))
+    file_of(root).unlink()
+    assert await store.read("r") == []
+    assert await store.runs() == []
+    assert await store.send("r", "k", text(2))
     await fill(store, "r", 1)
-    path = root / "w" / "r" / "000000-r-0.json"
-    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
-    with pytest.raises(StoreUnavailable, match="newer"):
-        await store.head("r")
-
-
-async def test_a_place_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for path in (tmp_path / "file", tmp_path / "file" / "store"):
-        store = FileStore(path)
-        for call in (store.append(record("r", 0)), store.entries()):
-            with pytest.raises(DurabilityError, match=str(tmp_path / "file")):
-                await call
-        await store.close()
-
-
-async def test_a_full_disk_is_reported_and_leaves_nothing(
-    store: FileStore, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    shutil.rmtree(root)
+    assert await store.runs() == []
     await fill(store, "r", 1)
-    before = every_file(root)
-
-    def full(handle: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(StoreUnavailable, match=f"{root}.*No space left"):
-            await store.append(record("r", 1))
-    assert every_file(root) == before
-    await store.append(record("r", 1))
-
-
-async def test_a_body_that_is_not_json_is_not_written(store: FileStore, root: Path) -> None:
-    await fill(store, "r", 1)
-    for body in (b"", b"{", b'1, "seq": 5', b"{} {}"):
-        with pytest.raises(ValueError, match=r"."):
-            await store.append(type(record("r", 1))(record("r", 1).entry, body))
-    assert numbers(await store.history("r")) == [0]
-
-
-# -------------------------------------------------------------------- what a crash leaves
-
-
-async def test_half_written_files_are_ignored_and_cleaned_up(store: FileStore, root: Path) -> None:
-    await fill(store, "r", 1)
-    await store.write_log("r", 1, "k", b"1")
-    for folder in (root / "w" / "r", root / "w" / "r" / "memory"):
-        (folder / ".tmp-1-1").write_text('{"format"')
-    with file_lock.lock_folder(root / "w" / "r") as lock:
-        assert lock is not None
-        file_lock.write_token(lock)  # whoever was killed there had begun with that
-    assert numbers(await store.history("r")) == [0]
-    assert await store.read_log("r", 1) == {"k": b"1"}
-    other = FileStore(root)  # as a process that comes after the one that was killed
-    await other.append(record("r", 1))
-    await other.close()
-    assert not list(root.rglob(".tmp-*"))
-
-
-async def test_memory_of_a_settled_place_is_forgotten_by_the_next_append(store: FileStore, root: Path) -> None:
-    await fill(store, "r", 1)
-    await store.write_log("r", 1, "k", b"1")
-    await store.append(record("r", 1))  # as if killed before it forgot place 1
-    await store.append(record("r", 2), CommitEffects(drop_log_through=2))
-    assert not list(root.rglob("000001-k.json"))
-
-
-async def test_of_a_record_and_its_replacement_the_replacement_counts(store: FileStore, root: Path) -> None:
-    await fill(store, "r", 2)
-    old = root / "w" / "r" / "000001-r-1.json"
-    content, at = old.read_bytes(), old.stat().st_mtime_ns
-    await store.put(record("r", 1, checkpoint_id="new", body="new"))
-    old.write_bytes(content)  # as if killed before it was deleted
-    os.utime(old, ns=(at, at))
-    assert meaning(await store.head("r")) == meaning(record("r", 1, checkpoint_id="new", body="new"))
-    await store.append(record("r", 2))
-    assert not old.exists()
-    assert numbers(await store.history("r")) == [0, 1, 2]
-
-
-async def test_a_released_run_without_records_leaves_no_folder(store: FileStore, root: Path) -> None:
-    await store.acquire("r", this_process("mine"), seconds=60)
-    await store.release("r", this_process("mine"))
-    await store.close()
-    assert os.listdir(root / ".new") == []
+    assert (root / "stepwell.json").exists()
 
 
 async def test_a_copy_without_time_stamps_reads_the_same(store: FileStore, root: Path) -> None:
@@ -382,53 +242,181 @@ async def test_a_copy_without_time_stamps_reads_the_same(store: FileStore, root:
     copy = root.with_name("copy")
     shutil.copytree(root, copy, copy_function=shutil.copyfile)
     other = FileStore(copy)
-    assert await other.entries() == await store.entries()
-    assert await other.newest() == await store.newest()
-    assert await other.newest(run_id="a") == await store.newest(run_id="a")
+    assert await other.checkpoints() == await store.checkpoints()
     await other.append(record("a", 2))
-    assert await other.newest() == record("a", 2).entry
+    assert numbers(await store.history("a")) == [0, 1]
     await other.close()
 
 
-async def test_a_clock_that_goes_back_does_not_change_the_order(
-    store: FileStore, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await fill(store, "r", 2)
-    monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)
+async def test_a_run_with_a_second_name_is_still_replaced(store: FileStore, root: Path) -> None:
+    """Some backups are made of hard links."""
     other = FileStore(root)
-    await other.append(record("r", 2))
-    await other.append(record("s", 0))
-    assert places(await other.entries()) == [("r", 0), ("r", 1), ("r", 2), ("s", 0)]
-    assert await other.newest() == record("s", 0).entry
+    await fill(store, "r", 3)
+    assert numbers(await other.history("r")) == [0, 1, 2]
+    os.link(file_of(root), root.with_name("backup.jsonl"))
+    await store.rewrite("r", remove=[0])
+    await other.append(record("r", 3))
+    assert numbers(await store.history("r")) == [1, 2, 3]
     await other.close()
 
 
-async def test_the_newest_is_found_without_reading_every_file(
+# -------------------------------------------------------------------- damage
+
+
+async def test_a_damaged_body_is_named_when_it_is_read(store: FileStore, root: Path) -> None:
+    for number in range(4):
+        await store.append(record("r", number, body=f"number {number}"))
+    path = file_of(root)
+    path.write_bytes(path.read_bytes().replace(b"number 1", b"numbre 1"))
+    assert [run.number for run in await store.runs()] == [3]
+    assert len(await store.checkpoints()) == 4
+    assert numbers(await store.read("r")) == [3]
+    assert numbers(await store.history("r", after=1)) == [2, 3]
+    for call in (store.history("r"), store.read("r", 1)):
+        with pytest.raises(CheckpointCorrupt, match=rf"{path} is damaged: commit 1 of run 'r' is not what was written"):
+            await call
+    assert await store.rewrite("r", remove=[1]) == 1
+    assert numbers(await store.history("r")) == [0, 2, 3]
+
+
+async def test_damage_in_old_history_does_not_stop_the_run(store: FileStore, root: Path) -> None:
+    for number in range(200):
+        await store.append(record("r", number, body="x" * 500))
+    await store.close()
+    path = file_of(root)
+    content = path.read_bytes()
+    at = content.index(b'"number":20,')
+    path.write_bytes(content[:at] + b'"number":21,' + content[at + 12 :])
+    other = FileStore(root)
+    assert numbers((await other.open("r")).records) == [199]
+    await other.append(record("r", 200))
+    assert await other.numbers("r") == [n for n in range(201) if n != 20]
+    assert numbers(await other.history("r", after=20, upto=23)) == [21, 22, 23]
+    assert await other.locate(id_of("r", 19)) == record("r", 19).entry
+    for call in (
+        other.history("r"),
+        other.history("r", after=19, upto=20),
+        other.read("r", 20),
+        other.checkpoints(),
+        other.locate(id_of("r", 20)),
+        other.rewrite("r", remove=[3]),
+        other.compact(),
+    ):
+        with pytest.raises(CheckpointCorrupt, match=f"{path} is damaged at byte"):
+            await call
+    survey = await other.survey()
+    assert ([run.run_id for run in survey.runs], list(survey.damaged)) == (["r"], [])
+    await other.close()
+
+
+async def test_a_survey_names_the_files_that_cannot_be_read(store: FileStore, root: Path) -> None:
+    for run_id in ("fine", "garbled", "headless", "folder"):
+        await fill(store, run_id, 2)
+    await store.close()
+    garbled, headless, folder = (file_of(root, name) for name in ("garbled", "headless", "folder"))
+    garbled.write_bytes(garbled.read_bytes().replace(b'"number":1', b'"number":7'))
+    headless.write_bytes(b"x" + headless.read_bytes())
+    folder.unlink()
+    folder.mkdir()
+    other = FileStore(root)
+    survey = await other.survey()
+    assert [run.run_id for run in survey.runs] == ["fine"]
+    found = {damaged.run_id: damaged.why for damaged in survey.damaged if damaged.run_id is not None}
+    assert set(found) == {"garbled"}
+    assert str(garbled) in found["garbled"]
+    whys = " ".join(damaged.why for damaged in survey.damaged)
+    assert str(headless) in whys
+    assert str(folder) in whys
+    with pytest.raises(DurabilityError, match=str(root)):
+        await other.runs()
+    assert numbers(await other.history("fine")) == [0, 1]
+    await other.close()
+
+
+# -------------------------------------------------------------------- the place
+
+
+async def test_a_newer_format_is_refused_and_left_alone(store: FileStore, root: Path) -> None:
+    await fill(store, "r", 1)
+    (root / "stepwell.json").write_text('{"format": 2, "more": true}')
+    before = every_file(root)
+    other = FileStore(root)
+    for call in (other.append(record("r", 1)), other.read("r"), other.runs(), other.write_log("r", 1, "k", b"1")):
+        with pytest.raises(StoreUnavailable, match="newer"):
+            await call
+    await other.close()
+    assert every_file(root) == before
+
+
+async def test_a_place_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "store"):
+        store = FileStore(path)
+        for call in (store.append(record("r", 0)), store.runs()):
+            with pytest.raises(DurabilityError, match=str(tmp_path / "file")):
+                await call
+        await store.close()
+
+
+async def test_reading_creates_nothing(store: FileStore, root: Path) -> None:
+    mine = this_process("mine")
+    assert await store.runs() == await store.checkpoints() == await store.read("r") == await store.numbers("r") == []
+    assert await store.drop("r") is False
+    assert await store.rewrite("r", remove=[1]) == 0
+    await store.release("r", mine)
+    await store.compact()
+    report = await asyncio.to_thread(store.renew, {"r": 1}, seconds=1)
+    assert (*report.lost, *report.signalled) == ()
+    assert not root.exists()
+    with pytest.raises(DurabilityError):
+        await store.append(record("r", 1))
+    assert not list(root.rglob("*.jsonl"))
+
+
+async def test_a_released_run_without_records_leaves_no_file(store: FileStore, root: Path) -> None:
+    await store.acquire("r", this_process("mine"), seconds=60)
+    assert file_of(root).exists()
+    await store.release("r", this_process("mine"))
+    assert not file_of(root).exists()
+
+
+async def test_a_full_disk_is_reported_and_leaves_nothing(
     store: FileStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(5):
-        for run_id in ("a", "b", "c"):
-            await store.append(record(run_id, number))
-    read: list[Path] = []
-    monkeypatch.setattr(file_layout, "read_cover", spy(file_layout.read_cover, read, first))
-    assert await store.newest() == record("c", 4).entry
-    assert len(read) <= 3
-    read.clear()
-    for run_id in ("a", "b"):
-        os.utime(root / "w" / run_id, (1, 1))
-    assert await store.newest(workflow="w") == record("c", 4).entry
-    assert len(read) == 1
+    await fill(store, "r", 1)
+    before = every_file(root)
+    pwrite = os.pwrite
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    def half(handle: int, data: memoryview, offset: int) -> int:
+        if len(data) < 20:
+            full(handle)
+        return pwrite(handle, data[: len(data) // 2], offset)
+
+    for name, failing in (("fsync", full), ("pwrite", half)):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, failing)
+            with pytest.raises(StoreUnavailable, match=f"{root}.*No space left"):
+                await store.append(record("r", 1))
+        assert every_file(root) == before
+    await store.append(record("r", 1))
 
 
 async def test_a_lock_that_is_never_given_back_is_reported(
     store: FileStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(store, "r", 1)
-    monkeypatch.setattr(file_lock, "PATIENCE", 0.1)
-    with file_lock.lock_folder(root / "w" / "r"), pytest.raises(StoreUnavailable, match="held the lock"):
-        await store.append(record("r", 1))
+    monkeypatch.setattr(run_file, "PATIENCE", 0.1)
+    other = FileStore(root)
+    with other._open_threads().run("r").writing():
+        for call in (store.append(record("r", 1)), store.read("r")):
+            with pytest.raises(StoreUnavailable, match=f"has held the lock on {file_of(root)}"):
+                await call
     assert numbers(await store.history("r")) == [0]
     await store.append(record("r", 1))
+    await other.close()
 
 
 # -------------------------------------------------------------------- several of us
@@ -438,7 +426,7 @@ async def test_two_stores_on_one_directory_see_each_other(store: FileStore, root
     other = FileStore(root)
     for number in range(10):
         await (store, other)[number % 2].append(record("r", number))
-        assert meaning(await (other, store)[number % 2].head("r")) == meaning(record("r", number))
+        assert meaning(await head((other, store)[number % 2], "r")) == meaning(record("r", number))
     await store.acquire("r", this_process("mine"), seconds=60)
     with pytest.raises(RunBusy):
         await other.acquire("r", this_process("other"), seconds=60)
@@ -451,18 +439,16 @@ async def test_a_run_that_comes_and_goes_under_many_hands_stays_whole(root: Path
             try:
                 await store.append(record("r", 0, workflow=workflow, checkpoint_id=f"{workflow}{n}"))
                 await store.write_log("r", 1, workflow, b"1")
-                await store.remove("r", 0)
+                await store.rewrite("r", remove=[0], effects=NO_EFFECTS)
             except DurabilityError as error:
                 assert "cannot be added" in str(error) or "belongs to" in str(error)  # noqa: PT017
 
     stores = [FileStore(root) for _ in range(4)]
     await asyncio.gather(*(hammer(store, f"w{n}") for n, store in enumerate(stores)))
-    assert len(list(root.glob("*/r"))) <= 1
-    left = await stores[0].head("r")
-    if left is not None:
-        await stores[0].remove("r", 0)
+    await stores[0].drop("r")
+    assert not list(root.rglob("*.part"))
     await stores[0].append(record("r", 0))
-    assert places(await stores[1].entries()) == [("r", 0)]
+    assert places(await stores[1].checkpoints()) == [("r", 0)]
     for store in stores:
         await store.close()
 
@@ -484,14 +470,6 @@ async def test_a_forked_child_uses_the_store_beside_its_parent(store: FileStore)
     assert numbers(await store.history("child")) == list(range(5))
 
 
-def test_renewing_and_asking_for_mail_need_no_event_loop(root: Path) -> None:
-    store = FileStore(root)
-    assert store.renew({"r": 1}, seconds=1) == []
-    assert store.runs_with_signals(["r"]) == []
-    asyncio.run(store.close())
-    assert not root.exists()
-
-
 async def test_the_disk_is_never_touched_on_the_event_loop(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[int] = set()
 
@@ -506,3 +484,35 @@ async def test_the_disk_is_never_touched_on_the_event_loop(store: FileStore, mon
     await store.release("r", this_process("mine"))
     assert threads
     assert threading.get_ident() not in threads
+
+
+def test_a_store_outlives_the_event_loops_that_use_it(root: Path) -> None:
+    store = FileStore(root)
+    for number in range(3):
+        asyncio.run(store.append(record("r", number)))
+    assert numbers(asyncio.run(store.history("r"))) == [0, 1, 2]
+    asyncio.run(store.close())
+
+
+async def test_the_number_of_a_lease_is_kept_when_it_is_released(store: FileStore, root: Path) -> None:
+    await fill(store, "r", 1)
+    fence = await store.acquire("r", this_process("mine"), seconds=60)
+    size = file_of(root).stat().st_size
+    for _ in range(5):
+        await asyncio.to_thread(store.renew, {"r": fence}, seconds=60)
+    assert file_of(root).stat().st_size == size, "a renewed lease takes no more room"
+    await store.release("r", this_process("mine"))
+    other = FileStore(root)
+    assert await other.acquire("r", this_process("other"), seconds=60) == fence + 1
+    await other.close()
+
+
+async def test_signals_and_log_of_a_run_without_records_survive(store: FileStore, root: Path) -> None:
+    await store.send("r", "k", text(1))
+    await store.write_log("r", 0, "k", text(2))
+    await store.close()
+    other = FileStore(root)
+    assert await signals_of(other, "r") == [("k", text(1))]
+    assert await logged(other, "r", 0) == {"k": text(2)}
+    assert await other.runs() == []
+    await other.close()

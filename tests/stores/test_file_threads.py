@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.storage.port import CommitEffects, Entry, Pending, Record
+from stepwell.storage.stored_values import CommitEffects, Entry, Record, RequestEntry
 from stepwell.stores.files.store import FileStore
 
 pytestmark = pytest.mark.process
@@ -21,6 +21,7 @@ AT = "2026-01-01T00:00:00+00:00"
 # once may crash the process.
 READER = """
 import asyncio, faulthandler, sys, threading
+from stepwell.storage.filters import RequestFilter
 from stepwell.storage.lease import this_process
 from stepwell.stores.files.store import FileStore
 
@@ -34,11 +35,12 @@ def watch(frame, event, argument):
 threading.setprofile(watch)
 
 async def read(store, runs):
-    read = [store.read_log, store.pending_signals, store.head]
-    found = await asyncio.gather(*(do(run) if do != store.read_log else do(run, 1) for do in read for run in runs))
-    questions = await asyncio.gather(*(store.pending(run_id=run) for run in runs))
+    opened = await asyncio.gather(*(store.open(run) for run in runs))
+    signals = await asyncio.gather(*(store.pending_signals(run) for run in runs))
+    requests = await asyncio.gather(*(store.requests(RequestFilter(run_id=run)) for run in runs))
     await asyncio.gather(*(store.acquire(run, this_process("d"), seconds=1) for run in runs))
-    print(sum(map(len, found[:2 * len(runs)])), sum(map(len, questions)), len(await store.entries()), sorted(late))
+    logged = [row for run in opened for row in run.log]
+    print(len(logged), sum(map(len, signals)), sum(map(len, requests)), len(await store.checkpoints()), sorted(late))
 
 asyncio.run(read(FileStore(sys.argv[1]), sys.argv[2:]))
 """
@@ -48,10 +50,10 @@ async def fill(path: Path, runs: list[str]) -> None:
     store = FileStore(path)
     for run in runs:
         entry = Entry(run, 0, f"c-{run}", "w", "IDLE", 0, AT, is_snapshot=True, outputs=False)
-        asked = (Pending(run, "q", "w", "e", "str", "str", "{}", AT, None),)
+        asked = (RequestEntry(run, "q", "w", "e", "str", "str", "{}", AT, None),)
         await store.append(Record(entry, b"{}"), CommitEffects(asked=asked, wake=AT))
         await store.write_log(run, 1, "1.0", b"{}")
-        await store.send(run, "letter", b"{}")
+        await store.send(run, "input", b"{}")
     await store.close()
 
 
@@ -61,4 +63,4 @@ def test_many_threads_may_read_at_once_before_anything_was_read(tmp_path: Path) 
     command = [sys.executable, "-c", READER, str(tmp_path / "runs"), *runs]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == f"{2 * RUNS} {RUNS} {RUNS} []"
+    assert done.stdout.strip() == f"{RUNS} {RUNS} {RUNS} {RUNS} []"

@@ -20,13 +20,25 @@ from psycopg.conninfo import make_conninfo
 from stepwell.errors import CommitConflict, RunBusy, StoreUnavailable
 from stepwell.storage import clock
 from stepwell.storage.lease import Owner, this_process
-from stepwell.storage.port import CommitEffects
-from stepwell.stores.postgres import access as postgres_access
+from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects
 from stepwell.stores.postgres import store as postgres_store
+from stepwell.stores.postgres import writer as postgres_writer
+from stepwell.stores.postgres.connection import Connection
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.stores.postgres.tables import FORMAT
 from stepwell.testing import STORE_RULES, StoreRule
-from stepwell.testing.store_rules.samples import after, fill, meaning, numbers, question, record, text
+from stepwell.testing.store_rules.samples import (
+    after,
+    fill,
+    head,
+    logged,
+    meaning,
+    numbers,
+    question,
+    record,
+    signals_of,
+    text,
+)
 from tests.stores.postgres_samples import BEGIN, PATIENT, drive, nothing_is_lost
 from tests.support.postgres_locks import come_to_wait, nobody_moves
 from tests.support.postgres_proxy import BreakingLine, Pooler
@@ -45,8 +57,8 @@ async def main():
             await store.append(record("r", number, body={name!r}))
             won.append(number)
         except CommitConflict:
-            head = await store.head("r")
-            assert head.entry.number >= number, (head, number)
+            newest = await head(store, "r")
+            assert newest.entry.number >= number, (newest, number)
     await store.close()
     print(*won)
 
@@ -89,7 +101,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 async def store(schema: str) -> AsyncIterator[PostgresStore]:
-    made = PostgresStore(dsn(), schema=schema, patience=PATIENT)
+    made = PostgresStore(dsn(), schema=schema, timeout=PATIENT)
     yield made
     await made.close()
 
@@ -123,8 +135,7 @@ async def test_a_killed_writer_loses_nothing_it_was_told_is_stored(store: Postgr
         assert kept == list(range(len(kept)))
         assert len(kept) >= len([line for line in told if line])
         await store.append(record("r", len(kept)))
-        for number in range(len(kept), -1, -1):
-            assert await store.remove("r", number)
+        assert await store.drop("r")
 
 
 async def test_a_dead_owner_is_replaced_by_one_of_many(store: PostgresStore) -> None:
@@ -155,9 +166,9 @@ async def test_whoever_claims_a_run_sees_everything_written_under_the_claim_befo
 ) -> None:
     fence = await store.acquire("r", this_process("mine"), seconds=0)
     await store.append(record("r", 0), CommitEffects(fence=fence))
-    other = PostgresStore(dsn(), schema=schema, patience=PATIENT)
+    other = PostgresStore(dsn(), schema=schema, timeout=PATIENT)
     with psycopg.connect(dsn()) as db:  # somebody is about to use that key, or not
-        db.execute(f"INSERT INTO {schema}.memory VALUES ('r', 1, 'k', '2')".encode())
+        db.execute(f"INSERT INTO {schema}.superstep_log SELECT key, 1, 'k', '2' FROM {schema}.runs".encode())
         remembering = asyncio.ensure_future(store.write_log("r", 1, "k", b"1", fence=fence))
         await come_to_wait(schema)
         claiming = asyncio.ensure_future(other.acquire("r", this_process("other"), seconds=60))
@@ -165,19 +176,19 @@ async def test_whoever_claims_a_run_sees_everything_written_under_the_claim_befo
         assert not claiming.done()
         db.rollback()
     assert await claiming > fence
-    assert await other.read_log("r", 1) == {"k": b"1"}
+    assert await logged(other, "r", 1) == {"k": b"1"}
     assert await remembering
     await other.close()
 
 
-def test_renewing_and_asking_for_mail_need_no_event_loop(schema: str) -> None:
+def test_renewing_needs_no_event_loop(schema: str) -> None:
     store = PostgresStore(dsn(), schema=schema)
     fence = asyncio.run(store.acquire("r", this_process("mine"), seconds=60))
-    assert store.renew({"r": fence}, seconds=600) == []
+    assert list(store.renew({"r": fence}, seconds=600).lost) == []
     with after(minutes=2), pytest.raises(RunBusy):
         asyncio.run(store.acquire("r", this_process("other"), seconds=60))
     asyncio.run(store.send("r", "k", b"1"))
-    assert store.runs_with_signals(["r", "s"]) == ["r"]
+    assert list(store.renew({"r": fence, "s": 1}, seconds=None).signalled) == ["r"]
     asyncio.run(store.close())
 
 
@@ -188,8 +199,8 @@ async def test_concurrent_appends_of_many_runs_share_a_statement(
     store: PostgresStore, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    counted = spy(postgres_access._write, sizes, lambda batch, *rest: len(batch))
-    monkeypatch.setattr(postgres_access, "_write", counted)
+    exchange = Connection.exchange
+    monkeypatch.setattr(Connection, "exchange", spy(exchange, sizes, lambda db, calls: len(calls)))
     await fill(store, "held", 1)
     sizes.clear()
     with nobody_moves("held", schema):
@@ -200,8 +211,8 @@ async def test_concurrent_appends_of_many_runs_share_a_statement(
         waiting += [asyncio.ensure_future(store.write_log("held", 1, f"k{n}", b"1")) for n in range(50)]
         await asyncio.sleep(0)
     await asyncio.gather(held, *waiting)
-    assert sizes == [250]  # the one that was alone was sent by the event loop
-    assert len(await store.entries()) == 202
+    assert sizes == [1, 250]
+    assert len(await store.checkpoints()) == 202
 
 
 async def test_what_one_run_asks_for_is_done_in_that_order(store: PostgresStore, schema: str) -> None:
@@ -226,15 +237,15 @@ async def test_what_one_run_asks_for_is_done_in_that_order(store: PostgresStore,
     await held
     assert isinstance(outcomes.pop(3), CommitConflict)
     assert outcomes == [True, None, None, True, None, True]
-    assert await store.read_log("r", 0) == {"k": b"2"}
+    assert await logged(store, "r", 0) == {"k": b"2"}
     assert await store.pending_signals("r") == []
 
 
 async def test_a_statement_is_bounded(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_access, "BATCH", 7)
-    monkeypatch.setattr(postgres_access, "BATCH_CHARACTERS", 5000)
+    monkeypatch.setattr(postgres_writer, "BATCH", 7)
+    monkeypatch.setattr(postgres_writer, "LARGE", 5000)
     await asyncio.gather(*(store.append(record(f"r{n}", 0, body="x" * 1000)) for n in range(40)))
-    assert len(await store.entries()) == 40
+    assert len(await store.checkpoints()) == 40
 
 
 async def test_a_conflict_in_a_group_spoils_only_itself(store: PostgresStore) -> None:
@@ -252,20 +263,20 @@ async def test_a_job_that_the_server_cannot_do_spoils_only_itself(store: Postgre
     assert isinstance(refused, StoreUnavailable)
     assert "too long" in str(refused)
     assert outcomes == [None] * 9
-    assert len(await store.entries()) == 9
+    assert len(await store.checkpoints()) == 9
 
 
 async def test_what_cannot_be_written_at_all_harms_nobody(store: PostgresStore) -> None:
     outcomes = await asyncio.gather(
-        store.append(record("r", 0)), store.append(record("\ud800", 0)), store.send("s", "k", b"\xff"),
+        store.append(record("r", 0)), store.append(record("s", 0, status="\ud800")), store.send("s", "k", b"\xff"),
         return_exceptions=True,
     )  # fmt: skip
-    assert [type(outcome) for outcome in outcomes] == [type(None), UnicodeEncodeError, UnicodeDecodeError]
-    assert len(await store.entries()) == 1
+    assert [type(outcome) for outcome in outcomes] == [type(None), UnicodeEncodeError, StoreUnavailable]
+    assert len(await store.checkpoints()) == 1
 
 
 async def test_a_deadlock_is_sorted_out(schema: str) -> None:
-    store = PostgresStore(make_conninfo(dsn(), options="-c deadlock_timeout=500ms"), schema=schema, patience=PATIENT)
+    store = PostgresStore(make_conninfo(dsn(), options="-c deadlock_timeout=500ms"), schema=schema, timeout=PATIENT)
     for run_id in ("a", "b", "held"):
         await fill(store, run_id, 1)
 
@@ -294,7 +305,7 @@ async def test_a_deadlock_is_sorted_out(schema: str) -> None:
 
 async def test_a_stricter_isolation_changes_nothing(schema: str) -> None:
     strict = make_conninfo(dsn(), options="-c default_transaction_isolation=serializable")
-    one, two = (PostgresStore(strict, schema=schema, patience=PATIENT) for _ in range(2))
+    one, two = (PostgresStore(strict, schema=schema, timeout=PATIENT) for _ in range(2))
     for number in range(20):
         rivals = [each.append(record("r", number, body=n)) for n, each in enumerate((one, two))]
         others = [each.append(record(f"{n}-{number}", 0)) for n, each in enumerate((one, two))]
@@ -310,7 +321,7 @@ async def test_a_commit_waits_for_the_disk_whatever_the_server_is_set_to(store: 
     hasty = make_conninfo(dsn(), options="-c synchronous_commit=off")
     with psycopg.connect(hasty) as db:
         assert db.execute("SHOW synchronous_commit").fetchone() == ("off",)
-        db.execute(f"SELECT {schema}.work({FORMAT}, '[]', '{{}}')".encode())
+        db.execute(f"SELECT {schema}.renew({FORMAT}, false, '{{}}', NULL, 0)".encode())
         assert db.execute("SHOW synchronous_commit").fetchone() == ("on",)
         db.commit()
         assert db.execute("SHOW synchronous_commit").fetchone() == ("off",)
@@ -322,7 +333,7 @@ async def test_a_commit_waits_for_the_disk_whatever_the_server_is_set_to(store: 
 @contextlib.asynccontextmanager
 async def on_a_breaking_line(schema: str) -> AsyncIterator[tuple[PostgresStore, BreakingLine]]:
     with BreakingLine(dsn()) as line:
-        store = PostgresStore(line.dsn, schema=schema, patience=PATIENT)
+        store = PostgresStore(line.dsn, schema=schema, timeout=PATIENT)
         await fill(store, "r", 1)
         yield store, line
         await store.close()
@@ -339,8 +350,8 @@ async def test_what_was_done_and_not_answered_is_not_done_twice(schema: str, pla
             (store.send("r", "n", b"1"), True),
             (store.append(record("r", 1), everything), None),
             (store.append(record("r", 2), CommitEffects(closed=("q",))), None),
-            (store.put(record("r", 5), CommitEffects(asked=(question("r", "q"),))), None),
-            (store.remove("r", 5), True),
+            (store.rewrite("r", insert=record("r", 5), effects=CommitEffects(asked=(question("r", "q"),))), 0),
+            (store.rewrite("r", remove=[5], effects=NO_EFFECTS), 1),
             (store.release("r", mine), None),
             (store.append(record("s", 0)), None),
             (store.drop("s"), True),
@@ -353,13 +364,13 @@ async def test_what_was_done_and_not_answered_is_not_done_twice(schema: str, pla
         second = await store.acquire("r", mine, seconds=60)
         assert second > first
         line.break_next(*plans)
-        assert store.renew({"r": first}, seconds=60) == ["r"]
+        assert list(store.renew({"r": first}, seconds=60).lost) == ["r"]
         assert [line.broke.acquire(blocking=False) for _ in range(13 * len(plans) + 1)][-2:] == [True, False]
-        assert meaning(await store.head("r")) == meaning(record("r", 2))
+        assert meaning(await head(store, "r")) == meaning(record("r", 2))
         assert numbers(await store.history("r")) == [0, 1, 2]
-        assert await store.pending_signals("r") == [("n", b"1")]
-        assert await store.read_log("r", 1) == {}
-        assert await store.pending() == []
+        assert await signals_of(store, "r") == [("n", b"1")]
+        assert await logged(store, "r", 1) == {}
+        assert await store.requests() == []
 
 
 @pytest.mark.parametrize("what", ["append", "remember"])
@@ -374,7 +385,7 @@ async def test_what_was_done_before_somebody_else_claimed_the_run_was_done(schem
         line.break_next("after", "hold")
         writing = asyncio.ensure_future(write(1))
         await asyncio.to_thread(line.held.acquire)  # it was done, the answer was lost, and it is being sent again
-        other = PostgresStore(dsn(), schema=schema, patience=PATIENT)
+        other = PostgresStore(dsn(), schema=schema, timeout=PATIENT)
         await other.acquire("r", this_process("other"), seconds=0)
         line.go_on.release()
         assert await writing in (None, True)
@@ -385,7 +396,7 @@ async def test_what_was_done_before_somebody_else_claimed_the_run_was_done(schem
 
 async def test_a_lost_answer_is_not_taken_for_that_of_somebody_else(schema: str) -> None:
     async with on_a_breaking_line(schema) as (store, line):
-        other = PostgresStore(dsn(), schema=schema, patience=PATIENT)
+        other = PostgresStore(dsn(), schema=schema, timeout=PATIENT)
         await other.append(record("r", 1, body="theirs"))
         await other.write_log("r", 2, "k", b"2")
         await other.send("r", "k", b"1")
@@ -408,7 +419,7 @@ async def test_a_statement_that_outlives_its_line_counts(schema: str) -> None:
             await come_to_wait(schema, 2)  # and now the second one does
         await appending
         assert numbers(await store.history("r")) == [0, 1]
-        assert len(await store.pending()) == 1
+        assert len(await store.requests()) == 1
 
 
 async def test_a_group_whose_answer_is_lost_is_done_once(schema: str) -> None:
@@ -422,7 +433,7 @@ async def test_a_group_whose_answer_is_lost_is_done_once(schema: str) -> None:
         outcomes = await asyncio.gather(*jobs, return_exceptions=True)
         await held
         assert [type(outcome) for outcome in outcomes] == [type(None), CommitConflict] * 20
-        assert len(await store.entries()) == 22
+        assert len(await store.checkpoints()) == 22
 
 
 async def until_moved(done: asyncio.Future[Any], where: str, schema: str) -> None:
@@ -434,9 +445,9 @@ async def until_moved(done: asyncio.Future[Any], where: str, schema: str) -> Non
 
 
 async def test_a_server_that_is_restarted_in_the_midst_of_commits_loses_nothing(server: Server, schema: str) -> None:
-    store = PostgresStore(server.dsn, schema=schema, patience=PATIENT)
+    store = PostgresStore(server.dsn, schema=schema, timeout=PATIENT)
     await fill(store, "warm", 1)
-    await store.remove("warm", 0)
+    await store.drop("warm")
     driving = asyncio.gather(*(drive(store, f"r{n}", 15) for n in range(8)))
     for how in ("fast", "immediate", "fast", "immediate"):
         await until_moved(driving, server.dsn, schema)
@@ -449,9 +460,9 @@ async def test_a_server_that_is_restarted_in_the_midst_of_commits_loses_nothing(
 
 async def test_connections_that_are_ended_at_any_moment_lose_nothing(schema: str) -> None:
     named = make_conninfo(dsn(), application_name=schema)
-    store = PostgresStore(named, schema=schema, patience=PATIENT)
+    store = PostgresStore(named, schema=schema, timeout=PATIENT)
     await fill(store, "warm", 1)
-    await store.remove("warm", 0)
+    await store.drop("warm")
     driving = asyncio.gather(*(drive(store, f"r{n}", 15) for n in range(8)))
     chance = random.Random()
     while not driving.done():
@@ -465,11 +476,11 @@ async def test_connections_that_are_ended_at_any_moment_lose_nothing(schema: str
 
 
 async def test_a_server_that_stays_away_is_reported_and_found_again(server: Server, schema: str) -> None:
-    store = PostgresStore(server.dsn, schema=schema, patience=0)
+    store = PostgresStore(server.dsn, schema=schema, timeout=0)
     await fill(store, "r", 1)
     server.stop()
     outcomes = await asyncio.gather(
-        *(store.append(record(f"r{n}", 0)) for n in range(5)), store.head("r"), return_exceptions=True
+        *(store.append(record(f"r{n}", 0)) for n in range(5)), head(store, "r"), return_exceptions=True
     )
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 6
     assert len({id(outcome) for outcome in outcomes}) == 6
@@ -484,7 +495,7 @@ async def test_a_server_that_stays_away_is_reported_and_found_again(server: Serv
 
 async def test_a_pooler_may_give_each_statement_another_connection(schema: str) -> None:
     with Pooler(dsn()) as pooler:
-        store = PostgresStore(pooler.dsn, schema=schema, patience=PATIENT)
+        store = PostgresStore(pooler.dsn, schema=schema, timeout=PATIENT)
         await asyncio.gather(*(drive(store, f"r{n}", 10) for n in range(5)))
         await nothing_is_lost(store, 10, 5)
         await store.close()
@@ -495,4 +506,4 @@ async def test_a_pooler_may_give_each_statement_another_connection(schema: str) 
 @pytest.mark.parametrize("rule", [rule for rule in STORE_RULES if rule.manner == "plain"][::3], ids=str)
 async def test_rules_are_true_behind_a_pooler(rule: StoreRule, schema: str) -> None:
     with Pooler(dsn()) as pooler:
-        await rule.check(lambda: PostgresStore(pooler.dsn, schema=schema, patience=PATIENT))
+        await rule.check(lambda: PostgresStore(pooler.dsn, schema=schema, timeout=PATIENT))

@@ -32,7 +32,7 @@ from stepwell import (
 from stepwell.errors import CodecError, CommitConflict, StoreUnavailable
 from stepwell.storage.lease import this_process
 from stepwell.stores.postgres.store import PostgresStore
-from stepwell.testing.store_rules.samples import fill
+from stepwell.testing.store_rules.samples import fill, logged
 from tests.support.postgres_proxy import BreakingLine, Pooler
 from tests.support.postgres_server import ask, dsn, fresh_schema
 from tests.support.spies import first, spy
@@ -61,7 +61,7 @@ def table() -> Iterator[str]:
 
 @pytest.fixture
 async def store(schema: str) -> AsyncIterator[PostgresStore]:
-    made = PostgresStore(dsn(), schema=schema, patience=PATIENT)
+    made = PostgresStore(dsn(), schema=schema, timeout=PATIENT)
     await fill(made, "r", 1)
     yield made
     await made.close()
@@ -89,7 +89,7 @@ async def done(store: PostgresStore, work: Callable[[Db], bytes], key: str = "k"
 async def test_what_is_written_and_what_is_remembered_are_there_together(store: PostgresStore, table: str) -> None:
     assert await done(store, writes(table)) is None
     assert rows(table) == ["it"]
-    assert await store.read_log("r", 1) == {"k": b"1"}
+    assert await logged(store, "r", 1) == {"k": b"1"}
 
 
 async def test_what_was_remembered_is_not_done_again(store: PostgresStore, table: str) -> None:
@@ -119,7 +119,7 @@ async def test_of_two_at_once_one_is_kept(store: PostgresStore, table: str) -> N
 
     outcomes = await asyncio.gather(done(store, at_once("a")), done(store, at_once("b")))
     (kept,) = rows(table)
-    assert await store.read_log("r", 1) == {"k": b'"%s"' % kept.encode()}
+    assert await logged(store, "r", 1) == {"k": b'"%s"' % kept.encode()}
     assert sorted(outcomes, key=str) == sorted([None, b'"%s"' % kept.encode()], key=str)
 
 
@@ -131,7 +131,7 @@ async def test_an_error_undoes_everything(store: PostgresStore, table: str) -> N
     with pytest.raises(LookupError):
         await done(store, fails)
     assert rows(table) == []
-    assert await store.read_log("r", 1) == {}
+    assert await logged(store, "r", 1) == {}
 
 
 async def test_an_error_of_the_database_comes_out_as_it_is(store: PostgresStore, table: str) -> None:
@@ -146,7 +146,7 @@ async def test_an_error_of_the_database_comes_out_as_it_is(store: PostgresStore,
     with pytest.raises(errors.UniqueViolation):  # said by the COMMIT
         await done(store, twice)
     assert rows(table) == []
-    assert await store.read_log("r", 1) == {}
+    assert await logged(store, "r", 1) == {}
     assert await done(store, writes(table)) is None
 
 
@@ -161,7 +161,7 @@ async def test_whoever_was_followed_by_somebody_else_writes_nothing(store: Postg
     with pytest.raises(CommitConflict, match="acquired by another process"):
         await done(store, overtaken, "b", fence=first)
     assert rows(table) == ["it"]
-    assert await store.read_log("r", 1) == {"a": b"1"}
+    assert await logged(store, "r", 1) == {"a": b"1"}
 
 
 async def test_others_of_the_run_are_not_kept_waiting(store: PostgresStore, table: str) -> None:
@@ -170,11 +170,11 @@ async def test_others_of_the_run_are_not_kept_waiting(store: PostgresStore, tabl
     def slow(db: Db) -> bytes:
         writes(table)(db)
         assert asyncio.run(store.write_log("r", 1, "sibling", b"2", fence=fence))
-        assert store.renew({"r": fence}, seconds=60) == []
+        assert list(store.renew({"r": fence}, seconds=60).lost) == []
         return b"1"
 
     assert await done(store, slow, fence=fence) is None
-    assert await store.read_log("r", 1) == {"k": b"1", "sibling": b"2"}
+    assert await logged(store, "r", 1) == {"k": b"1", "sibling": b"2"}
 
 
 # -------------------------------------------------------------------- what a function may do with the connection
@@ -195,7 +195,7 @@ async def test_the_connection_is_one_as_any(store: PostgresStore, table: str) ->
 
     assert await done(store, usual) is None
     assert rows(table) == ["it"]
-    assert await store.read_log("r", 1) == {"k": '"日本 \\" \' é"'.encode()}
+    assert await logged(store, "r", 1) == {"k": '"日本 \\" \' é"'.encode()}
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
@@ -219,7 +219,7 @@ async def test_a_function_that_ends_it_in_words_is_told(store: PostgresStore, ta
 
     with pytest.raises(RuntimeError, match="ended its transaction by itself"):
         await done(store, ends)
-    assert await store.read_log("r", 1) == {}
+    assert await logged(store, "r", 1) == {}
 
 
 async def test_a_function_that_goes_on_after_an_error_is_told(store: PostgresStore, table: str) -> None:
@@ -276,7 +276,7 @@ async def test_what_is_given_up_is_stopped_and_undone(store: PostgresStore, tabl
     with pytest.raises(errors.QueryCanceled):
         await doing
     assert rows(table) == []
-    assert await store.read_log("r", 1) == {}
+    assert await logged(store, "r", 1) == {}
 
 
 async def test_what_was_given_up_is_not_begun_and_not_committed(store: PostgresStore, table: str) -> None:
@@ -293,7 +293,7 @@ async def test_what_was_given_up_is_not_begun_and_not_committed(store: PostgresS
     with pytest.raises(StoreUnavailable, match="given up"):
         await asyncio.to_thread(early.do, writes(table))
     assert rows(table) == []
-    assert await store.read_log("r", 1) == {}
+    assert await logged(store, "r", 1) == {}
 
 
 # -------------------------------------------------------------------- lost answers, and death
@@ -304,8 +304,8 @@ async def test_a_commit_whose_answer_is_lost_is_recognised(
     store: PostgresStore, schema: str, table: str, plan: str
 ) -> None:
     with BreakingLine(dsn()) as line:
-        broken = PostgresStore(line.dsn, schema=schema, patience=PATIENT)
-        assert await broken.read_log("r", 1) == {}
+        broken = PostgresStore(line.dsn, schema=schema, timeout=PATIENT)
+        assert await logged(broken, "r", 1) == {}
         line.break_next(plan)
         if plan == "after":
             assert await done(broken, writes(table)) is None
@@ -315,13 +315,13 @@ async def test_a_commit_whose_answer_is_lost_is_recognised(
             assert rows(table) == []
             assert await done(broken, writes(table)) is None
         assert rows(table) == ["it"]
-        assert await store.read_log("r", 1) == {"k": b"1"}
+        assert await logged(store, "r", 1) == {"k": b"1"}
         await broken.close()
 
 
 async def test_a_commit_that_outlives_its_line_counts(store: PostgresStore, schema: str, table: str) -> None:
     with BreakingLine(dsn()) as line, psycopg.connect(dsn()) as db:
-        broken = PostgresStore(line.dsn, schema=schema, patience=PATIENT)
+        broken = PostgresStore(line.dsn, schema=schema, timeout=PATIENT)
         fence = await broken.acquire("r", this_process("mine"), seconds=60)
         db.execute(f"SELECT FROM {schema}.runs WHERE run_id = 'r' FOR UPDATE".encode())
         line.break_next("meanwhile")
@@ -329,7 +329,7 @@ async def test_a_commit_that_outlives_its_line_counts(store: PostgresStore, sche
             await done(broken, writes(table, result=b"first"), fence=fence)  # its last statement waits, alone
         again = asyncio.ensure_future(done(broken, writes(table, result=b"second"), fence=fence))
         query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
-        while ask(query, f"%{schema}%work%") < [(2,)]:  # noqa: ASYNC110 - the server tells nobody
+        while ask(query, f"%{schema}%finish_step%") < [(2,)]:  # noqa: ASYNC110 - the server tells nobody
             await asyncio.sleep(0.005)
         db.rollback()
         assert await again in (None, b"first")  # whichever was let in
@@ -339,7 +339,7 @@ async def test_a_commit_that_outlives_its_line_counts(store: PostgresStore, sche
 
 async def test_a_pooler_may_stand_in_between(schema: str, table: str) -> None:
     with Pooler(dsn()) as pooler:
-        store = PostgresStore(pooler.dsn, schema=schema, patience=PATIENT)
+        store = PostgresStore(pooler.dsn, schema=schema, timeout=PATIENT)
         await fill(store, "r", 1)
         for n in range(4):
             assert await done(store, writes(table, str(n)), f"k{n}") is None
@@ -371,8 +371,8 @@ async def seller(count: int, ctx: WorkflowContext[None, list]) -> None:
 
 finish = postgres_transaction.PostgresTransaction._finish
 finished = []
-def dying(self, guest, step, body):
-    found = finish(self, guest, step, body)
+def dying(self, db, step, body):
+    found = finish(self, db, step, body)
     finished.append(step)
     if {die!r} == "committed" and len(finished) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -400,7 +400,7 @@ def test_a_killed_program_has_done_both_or_neither(schema: str, table: str, die:
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert killed.stdout.splitlines() == ["called 0", "called 1"]
     assert rows(table) == kept
-    assert ask(f"SELECT count(*) FROM {schema}.memory WHERE key LIKE %s", "%order%") == [(len(kept),)]
+    assert ask(f"SELECT count(*) FROM {schema}.superstep_log WHERE key LIKE %s", "%order%") == [(len(kept),)]
     resumed = program(schema, table, "", fresh=False)
     assert resumed.returncode == 0, resumed.stderr
     called = [f"called {n}" for n in range(len(kept), 3)]
@@ -439,7 +439,7 @@ def shop(storage: Any, body: Callable[[Any], Any], kind: Any = Seller) -> Workfl
 
 @pytest.fixture
 async def storage(schema: str) -> AsyncIterator[PostgresCheckpointStorage]:
-    async with PostgresCheckpointStorage(dsn(), schema=schema, patience=PATIENT) as made:
+    async with PostgresCheckpointStorage(dsn(), schema=schema, timeout=PATIENT) as made:
         yield made
 
 
@@ -485,7 +485,7 @@ async def test_a_step_in_a_transaction_is_sealed_with_its_storage(schema: str, t
     async with PostgresCheckpointStorage(dsn(), schema=schema, seal=seal) as storage:
         with pytest.raises(HandlerFailed):
             await shop(storage, body).run("go", run_id="r")
-        (kept,) = [row[0] for row in ask(f"SELECT body FROM {schema}.memory WHERE key LIKE %s", "%order%")]
+        (kept,) = [row[0] for row in ask(f"SELECT body FROM {schema}.superstep_log WHERE key LIKE %s", "%order%")]
         assert "sealed" in kept
         assert "secret" not in kept
         assert (await shop(storage, body).run(run_id="r")).get_outputs() == ["ordered secret"]
@@ -505,7 +505,7 @@ async def test_what_led_to_a_transaction_is_stored_before_it(
 
     async def body(ctx: Any) -> Any:
         def look(db: Db) -> str:
-            seen.append(ask(f"SELECT latest FROM {schema}.runs WHERE run_id = 'r'"))
+            seen.append(ask(f"SELECT number FROM {schema}.runs WHERE run_id = 'r'"))
             return order(db, table, "a")
 
         return await ctx.step("order", look, transaction=True)

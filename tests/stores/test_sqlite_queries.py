@@ -11,10 +11,10 @@ import pytest
 
 from stepwell.storage.filters import CheckpointFilter, RequestFilter, RunFilter
 from stepwell.storage.lease import this_process
-from stepwell.storage.stored_values import CommitEffects
-from stepwell.stores.sqlite import leases, lists, records, upkeep
+from stepwell.storage.stored_values import CommitEffects, Entry
+from stepwell.stores.sqlite import lists
 from stepwell.stores.sqlite.store import SQLiteStore
-from stepwell.testing.store_rules.samples import fill, numbers, on, places, question, record, run_metadata
+from stepwell.testing.store_rules.samples import fill, id_of, numbers, on, places, question, record, run_metadata
 
 
 @pytest.fixture
@@ -29,10 +29,23 @@ async def store(path: Path) -> AsyncIterator[SQLiteStore]:
     await made.close()
 
 
-async def plan_of(store: SQLiteStore, query: str, values: Any, *, sorts: bool = False) -> str:
-    plan = str(await store._db.read(lambda db: db.execute(f"EXPLAIN QUERY PLAN {query}", values).fetchall()))
+async def plans_of(store: SQLiteStore, work: Any, *, sorts: bool = False, scans: bool = False) -> str:
+    """How SQLite finds the rows for the statements of a call."""
+    statements: list[str] = []
+    for run in (store._db.read, store._db.write):
+        await run(lambda db: db.set_trace_callback(statements.append))
+    await work
+    for run in (store._db.read, store._db.write):
+        await run(lambda db: db.set_trace_callback(None))
+    asked = [one for one in statements if one.lstrip().startswith(("SELECT", "WITH", "DELETE"))]
+    assert asked
+
+    def explain(db: sqlite3.Connection) -> str:
+        return str([db.execute(f"EXPLAIN QUERY PLAN {one}").fetchall() for one in asked])
+
+    plan = await store._db.read(explain)
     assert sorts or "TEMP B-TREE" not in plan
-    assert "SCAN" not in plan
+    assert scans or "SCAN" not in plan
     return plan
 
 
@@ -54,23 +67,27 @@ async def steps_of(store: SQLiteStore, work: Any) -> int:
 
 
 async def test_what_concerns_one_run_is_found_by_an_index(store: SQLiteStore) -> None:
-    await fill(store, "r", 1)
-    numbered = "sqlite_autoindex_commits_1 (run=? AND number"
-    for query, values, index in [
-        (records.SELECT_RUN, ("r",), f"{numbered}=?)"),
-        (records.SELECT_BACKWARDS, ("r", 9), f"{numbered}<?)"),
-        (records.SELECT_HISTORY, ("r", 0, 9), f"{numbered}>? AND number<?)"),
-        (records.SELECT_OUTPUTS, ("r", 0, 9), "commits_with_outputs (run=? AND number>? AND number<?)"),
-        (records.DELETE_SUPERSEDED, {"run": 1, "below": 9}, f"{numbered}>? AND number<?)"),
-        (leases.SELECT_SIGNALS, ("r",), "pending_signals (run=? AND position>?)"),
-        (leases.SELECT_STANDING, ("r",), "pending_signals (run=? AND position>?)"),
-        (leases.SELECT_LOG, ("r",), "USING PRIMARY KEY (run=?)"),
-        (lists.SELECT_RUN_ENTRY, ("r",), f"{numbered}=?)"),
-        (upkeep.SELECT_NUMBERS, ("r",), "COVERING INDEX sqlite_autoindex_commits_1 (run=?)"),
+    await fill(store, "r", 3)
+    by_number = "sqlite_autoindex_commits_1 (run=? AND number"
+    mine = this_process("mine")
+    for work, indexes in [
+        (
+            store.append(record("r", 3), CommitEffects(drop_below=2)),
+            [f"{by_number}=?)", f"{by_number}>? AND number<?)"],
+        ),
+        (store.open("r", owner=mine, seconds=60), [f"{by_number}<?)", "pending_signals (run=? AND position>?)"]),
+        (store.open("r"), [f"{by_number}<?)", "superstep_log USING PRIMARY KEY (run=?)"]),
+        (store.read("r", 2), [f"{by_number}<?)"]),
+        (store.history("r", after=0, upto=9), [f"{by_number}>? AND number<?)"]),
+        (store.history("r", outputs_only=True), ["commits_with_outputs (run=? AND number>? AND number<?)"]),
+        (store.run("r"), [f"{by_number}=?)"]),
+        (store.numbers("r"), ["COVERING INDEX sqlite_autoindex_commits_1 (run=?)"]),
+        (store.checkpoints(CheckpointFilter(run_id="r", workflow="w"), limit=5), [f"{by_number}<?)"]),
+        (asyncio.to_thread(store.renew, {"r": 1}, seconds=None), ["pending_signals (run=? AND position>?)"]),
     ]:
-        plan = await plan_of(store, query, values)
-        assert index in plan
-        assert "runs_by_id (run_id=?)" in plan or "'r'" not in str(values)
+        plan = await plans_of(store, work)
+        assert "runs_by_id (run_id=?)" in plan
+        assert [index for index in indexes if index not in plan] == []
 
 
 async def test_a_list_of_runs_is_read_in_order_from_an_index(store: SQLiteStore) -> None:
@@ -78,6 +95,7 @@ async def test_a_list_of_runs_is_read_in_order_from_an_index(store: SQLiteStore)
     past = (await store.runs())[0]
     for run_filter, index in [
         (RunFilter(), "runs_by_age (called=?"),
+        (RunFilter(children=True), "runs_by_age (called=?"),
         (RunFilter(workflow="w"), "runs_by_workflow (workflow=? AND called=?"),
         (RunFilter(status="done"), "runs_by_status (status=? AND called=?"),
         (RunFilter(workflow="w", status="done"), "runs_by_workflow_and_status (workflow=? AND status=? AND called=?"),
@@ -88,16 +106,14 @@ async def test_a_list_of_runs_is_read_in_order_from_an_index(store: SQLiteStore)
         (RunFilter(tags={"a": "1"}, workflow="w", until=on(2)), "runs_by_tag (name=? AND value=? AND called=?"),
     ]:
         for after in (None, past):
-            query, values = lists.search_runs(run_filter, after)
-            plan = await plan_of(store, query, {**values, "called": 0})
+            plan = await plans_of(store, store.runs(run_filter, past=after, limit=10))
             assert f"{index} AND began>? AND (began,run_id)<(?,?))" in plan
 
 
 async def test_runs_are_found_by_the_start_of_their_id(store: SQLiteStore) -> None:
     await fill(store, "r", 1)
-    query, values = lists.search_runs(RunFilter(prefix="abcd", workflow="w", status="done", since=on(1)), None)
-    plan = await plan_of(store, query, {**values, "called": 0}, sorts=True)
-    assert "runs_by_id (run_id>? AND run_id<?)" in plan
+    run_filter = RunFilter(prefix="abcd", workflow="w", status="done", since=on(1))
+    assert "runs_by_id (run_id>? AND run_id<?)" in await plans_of(store, store.runs(run_filter), sorts=True)
 
 
 async def test_requests_and_wakes_are_read_in_order_from_an_index(store: SQLiteStore) -> None:
@@ -111,22 +127,20 @@ async def test_requests_and_wakes_are_read_in_order_from_an_index(store: SQLiteS
     ]:
         order = "at" if request_filter.due_until is None else "deadline"
         for past in (None, asked):
-            plan = await plan_of(store, *lists.search_requests(request_filter, past, 10))
+            plan = await plans_of(store, store.requests(request_filter, past=past, limit=10))
             assert f"{index}({order},run_id)>(?,?) AND {order}<?)" in plan
-    assert "runs_by_wake (wake<?)" in await plan_of(store, lists.SELECT_WAKES, {"before": "2026", "workflow": None})
+    assert "runs_by_wake (wake<?)" in await plans_of(store, store.wakes(before="2026", workflow="w"))
 
 
 async def test_checkpoints_are_found_by_an_index(store: SQLiteStore) -> None:
     await fill(store, "r", 1)
-    place = await plan_of(store, lists.SELECT_AT_PLACE, (1, 0, "c"))
+    place = await plans_of(store, store.locate(id_of("r", 7)), sorts=True)
     assert "runs_by_hash (hash=?)" in place
     assert "(run=? AND number=?)" in place
-    assert "commits_with_foreign_id (checkpoint_id=?)" in await plan_of(store, lists.SELECT_FOREIGN, ("c",), sorts=True)
-    of_run = lists.search_checkpoints(CheckpointFilter(run_id="r", workflow="w"), record("r", 0).entry, 5)
-    assert "sqlite_autoindex_commits_1 (run=? AND number<?)" in await plan_of(store, *of_run)
-    of_workflow = lists.search_checkpoints(CheckpointFilter(workflow="w"), None, 5)
-    assert "(workflow=?)" in await plan_of(store, *of_workflow, sorts=True)
-    by_prefix = await plan_of(store, *lists.search_checkpoints(CheckpointFilter(prefix="0a1b"), None, 5), sorts=True)
+    assert "commits_with_foreign_id (checkpoint_id=?)" in place
+    of_workflow = await plans_of(store, store.checkpoints(CheckpointFilter(workflow="w"), limit=5), sorts=True)
+    assert "(workflow=?)" in of_workflow
+    by_prefix = await plans_of(store, store.checkpoints(CheckpointFilter(prefix="0a1b"), limit=5), sorts=True)
     assert "runs_by_hash (hash>? AND hash<?)" in by_prefix
     assert "commits_with_foreign_id (checkpoint_id>? AND checkpoint_id<?)" in by_prefix
 
@@ -163,10 +177,9 @@ async def test_the_latest_checkpoint_of_a_workflow_takes_one_look_at_each_run(st
     for n in range(10):
         for number in range(50):
             await store.append(record(f"r{n}", number, at=on(1 + number % 28) if n == 0 else on(28)))
-    query, values = lists.search_checkpoints(CheckpointFilter(workflow="w"), None, 1)
 
-    def read(db: sqlite3.Connection) -> list[Any]:
-        return db.execute(query, values).fetchall()
+    def read(db: sqlite3.Connection) -> list[Entry]:
+        return lists.list_checkpoints(db, CheckpointFilter(workflow="w"), None, 1)
 
     steps = await steps_of(store, store._db.write(read))
     for n in range(1, 10):
@@ -178,7 +191,7 @@ async def test_the_latest_checkpoint_of_a_workflow_takes_one_look_at_each_run(st
 
 
 async def test_a_run_whose_times_do_not_rise_is_marked(store: SQLiteStore, path: Path) -> None:
-    async def marks() -> list[tuple[object, ...]]:
+    async def marks() -> list[str]:
         query = "SELECT run_id FROM runs WHERE unordered ORDER BY run_id"
         return await store._db.read(lambda db: [row[0] for row in db.execute(query)])
 

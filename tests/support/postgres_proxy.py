@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 SOCKET = ".s.PGSQL.5432"
 ENDS_A_REQUEST = b"QSX"  # a plain query, the end of a parametrised one, goodbye
 STATEMENT = b"\0stepwell_"  # the name of one that was prepared, after the name of its portal
+FUNCTIONS = (b"append", b"write_log", b"finish_step", b"send", b"acquire", b"renew", b"release", b"rewrite", b"drop")
 ENDS_AN_ANSWER = b"Z"  # the server waits for the next request
 
 
@@ -80,6 +81,10 @@ class Between:
         self._listener.close()
         shutil.rmtree(self._folder)
 
+    def greet(self, welcome: bytes) -> bytes:
+        """What a client is told when it has connected."""
+        return welcome
+
     def answer(self, request: bytes, client: Line, server: Line) -> bytes:
         server.send(request)
         answer = server.upto(ENDS_AN_ANSWER)
@@ -100,7 +105,7 @@ class Between:
             for server in servers:
                 server.send(startup)
                 welcome = server.upto(ENDS_AN_ANSWER)
-            client.send(welcome)
+            client.send(self.greet(welcome))
             while True:
                 answer = self.answer(client.upto(ENDS_A_REQUEST), client, servers[0])
                 if answer.endswith(b"I"):  # no transaction is open
@@ -206,13 +211,16 @@ class SilentLine(Between):
 
 
 def writes(request: bytes) -> bool:
-    """Whether the request has the server do jobs, and not only prepare a statement for them."""
-    first = 1 + int.from_bytes(request[1:5], "big")  # where the first message ends
-    only_prepares = request[:1] == b"P" and request[first : first + 1] == b"S"
-    return not only_prepares and (b".work(" in request or STATEMENT in request)
+    """Whether the request calls functions that write."""
+    return STATEMENT in request or any(b"." + function + b"(" in request for function in FUNCTIONS)
 
 
 class Pooler(Between):
     """Gives each transaction another connection, as poolers in transaction mode do."""
 
     lines_to_the_server = 3
+
+    def greet(self, welcome: bytes) -> bytes:
+        """Invent a process id, as poolers do: there is no single one."""
+        key = welcome.index(b"K\0\0\0\x0c") + 5  # the message with the process id and the key to cancel
+        return welcome[:key] + b"\0\0\0\1" + welcome[key + 4 :]

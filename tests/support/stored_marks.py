@@ -14,8 +14,8 @@ from stepwell import Executor, LatestOnly, Workflow, WorkflowBuilder, WorkflowCo
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.files.store import FileStore
 from stepwell.stores.memory.store import MemoryStore
-from stepwell.stores.postgres.queries import TABLES
 from stepwell.stores.postgres.store import PostgresStore
+from stepwell.stores.postgres.tables import TABLES
 from stepwell.stores.sqlite.store import SQLiteStore
 from tests.support.postgres_server import ask, dsn, fresh_schema
 

@@ -70,7 +70,8 @@ def test_the_restart_example_keeps_its_files_where_it_is_told(tmp_path: Path) ->
     done = run("file_storage_restart", tmp_path, str(kept))
     assert done.returncode == 0, done.stderr
     assert "  exit code 9" in done.stdout.splitlines()
-    assert len(list(kept.glob("loading/*/0*.json"))) == 5
+    (log,) = kept.glob("runs/*/*.jsonl")
+    assert log.read_text().count('{"line":"commit"') == 5
 
 
 def test_every_line_that_is_looked_for_belongs_to_an_example() -> None:

@@ -20,6 +20,7 @@ from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.signal import ReceivedCancel
 from stepwell.model.valid_text import is_text
+from stepwell.storage.archive import StoredRun
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import new_run_id, new_stamp
 from stepwell.storage.lease import this_process
@@ -62,16 +63,21 @@ async def cancel(
         raise ValueError(f"the reason {reason!r} is not valid Unicode (it has a lone surrogate) and cannot be stored")
     run_id = (await find_run(storage, run)).run_id
     archive = StoreArchive(storage._store, DEFAULT_CODEC)
-    before = await _load_head(archive, run_id)
+    before = _require(await archive.head(run_id), run_id)
     check_no_caller(before)
     if before.status in _OVER:
         return Cancelled(run_id, before.status, before.number, changed=False, driver=None)
     driver: str | None = None
     while True:
         try:
-            head = await _stop_here(archive, run_id, reason)
+            # Committed here, if nobody drives the run.
+            async with hold_run(archive, run_id) as stored:
+                # Read under the lease: the run may have ended since we looked.
+                head = _require(stored.head, run_id)
+                if head.status not in _OVER:
+                    head = await _commit(archive, head, reason)
         except RunBusy as busy:
-            head = await _load_head(archive, run_id)
+            head = _require(await archive.head(run_id), run_id)
             # Sent on every turn: the first signal with a key wins, so repeating it is free, and a
             # run that was restored meanwhile has a new epoch and needs a new one.
             await archive.send(run_id, cancel_key(head.header.epoch, before.number), ReceivedCancel(before.number))
@@ -86,18 +92,12 @@ async def cancel(
             return Cancelled(run_id, *end, changed=True, driver=driver)
 
 
-async def _stop_here(archive: StoreArchive, run_id: str, reason: str | None) -> Checkpoint:
-    """Commit the cancellation of a run that nobody drives. Raises RunBusy if somebody does."""
-    async with _hold_lease(archive, run_id) as head:
-        # Read under the lease: the run may have ended between the caller's look and ours.
-        return head if head.status in _OVER else await _commit(archive, head, reason)
-
-
 async def _commit_reason(archive: StoreArchive, run_id: str, number: int, reason: str) -> None:
     """Commit the reason after the driver's cancellation, unless the run has moved on since."""
-    while (await _load_head(archive, run_id)).number == number:
+    while _require(await archive.head(run_id), run_id).number == number:
         try:
-            async with _hold_lease(archive, run_id) as head:
+            async with hold_run(archive, run_id) as stored:
+                head = _require(stored.head, run_id)
                 if head.number == number:
                     await _commit(archive, head, reason)
         except RunBusy:
@@ -106,13 +106,14 @@ async def _commit_reason(archive: StoreArchive, run_id: str, number: int, reason
 
 
 @asynccontextmanager
-async def _hold_lease(archive: StoreArchive, run_id: str) -> AsyncIterator[Checkpoint]:
-    """Acquire a run, and return where it is."""
-    lease, stored = await lease_renewal.open_run(archive, run_id, this_process(new_run_id()), _ignore_signals)
+async def hold_run(archive: StoreArchive, run_id: str) -> AsyncIterator[StoredRun]:
+    """Acquire a run for the length of a block, and yield what is stored of it.
+
+    Signals that arrive meanwhile are applied when the run is driven.
+    """
+    lease, stored = await lease_renewal.open_run(archive, run_id, this_process(new_run_id()), lambda: None)
     try:
-        if stored.head is None:
-            raise _deleted_error(run_id)
-        yield stored.head
+        yield stored
     finally:
         await lease_renewal.release(lease)
 
@@ -141,16 +142,7 @@ async def _find_end(archive: StoreArchive, before: Checkpoint, head: Checkpoint)
     return ends[0] if ends else (head.status, head.number) if head.status in _OVER else None
 
 
-async def _load_head(archive: StoreArchive, run_id: str) -> Checkpoint:
-    head = await archive.head(run_id)
+def _require(head: Checkpoint | None, run_id: str) -> Checkpoint:
     if head is None:
-        raise _deleted_error(run_id)
+        raise NotFound(f"run {run_id!r} was deleted meanwhile")
     return head
-
-
-def _deleted_error(run_id: str) -> NotFound:
-    return NotFound(f"run {run_id!r} was deleted meanwhile")
-
-
-def _ignore_signals() -> None:
-    """Do nothing: signals that arrive meanwhile are applied when the run is resumed."""

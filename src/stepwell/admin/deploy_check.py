@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from stepwell import kernel
+from stepwell.admin.lookup import pages_of_runs
 from stepwell.engine.compatibility import CompatibleRun, make_compatible
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.errors import CheckpointMissing, CodecError, DurabilityError, GraphChanged, StoreUnavailable
@@ -22,11 +24,9 @@ from stepwell.storage.filters import RunFilter
 from stepwell.storage.ids import child_run_id
 from stepwell.storage.port import Store
 from stepwell.storage.store_archive import StoreArchive
-from stepwell.storage.stored_values import RunEntry
 from stepwell.workflows.workflow import Workflow
 
 _PAGE = 200  # runs per page of the list
-_TRIES = 5
 
 Verdict = Literal["compatible", "migrates", "incompatible"]
 
@@ -94,20 +94,15 @@ async def check(
     # By id: a run whose status changes while we list them appears under both statuses.
     runs: dict[str, CheckedRun] = {}
     name = workflow.name if stored_as is None else stored_as
-    async for entry in _entries(storage._store, name, UNFINISHED + FINISHED if every else UNFINISHED):
-        run = await _check_run(storage._store, entry, workflow)
-        if run is not None:
-            runs[run.run_id] = run
-    return Checked(name, workflow.version, tuple(runs.values()))
-
-
-async def _entries(store: Store, name: str, statuses: tuple[WorkflowRunState, ...]) -> AsyncIterator[RunEntry]:
-    for status in statuses if is_text(name) else ():
-        past: RunEntry | None = None
-        while page := await store.runs(RunFilter(workflow=name, status=status.value), past=past, limit=_PAGE):
+    for status in (UNFINISHED + FINISHED if every else UNFINISHED) if is_text(name) else ():
+        async for page in pages_of_runs(storage._store, RunFilter(workflow=name, status=status.value), _PAGE):
             for entry in page:
-                yield entry
-            past = page[-1]
+                with suppress(CheckpointMissing):  # deleted after it was listed
+                    verdict, why = await _verdict(storage._store, entry.run_id, workflow)
+                    runs[entry.run_id] = CheckedRun(
+                        entry.run_id, WorkflowRunState(entry.status), entry.number, verdict, why
+                    )
+    return Checked(name, workflow.version, tuple(runs.values()))
 
 
 async def find_incompatibilities(store: Store, run_id: str, workflow: Workflow) -> tuple[str, ...]:
@@ -116,17 +111,9 @@ async def find_incompatibilities(store: Store, run_id: str, workflow: Workflow) 
     return why if verdict == "incompatible" else ()
 
 
-async def _check_run(store: Store, entry: RunEntry, workflow: Workflow) -> CheckedRun | None:
-    try:
-        verdict, why = await _verdict(store, entry.run_id, workflow)
-    except CheckpointMissing:
-        return None  # deleted after it was listed
-    return CheckedRun(entry.run_id, WorkflowRunState(entry.status), entry.number, verdict, why)
-
-
 async def _verdict(store: Store, run_id: str, workflow: Workflow) -> tuple[Verdict, tuple[str, ...]]:
     try:
-        changes = await _Check(store).find_changes(run_id, workflow._definition)
+        changes = await _find_changes(store, run_id, workflow._definition)
     except (CheckpointMissing, StoreUnavailable):
         # Both are DurabilityErrors, but say nothing about the code.
         raise
@@ -137,75 +124,68 @@ async def _verdict(store: Store, run_id: str, workflow: Workflow) -> tuple[Verdi
     return ("migrates", tuple(changes)) if changes else ("compatible", ())
 
 
-class _Check:
-    """Opens a run and the runs of its sub-workflows for reading only.
+# Opens a run and the runs of its sub-workflows for reading only. Raises what a drive would raise at
+# its start.
+async def _find_changes(store: Store, run_id: str, definition: WorkflowDefinition) -> list[str]:
+    """Return what migrations would change in a run, in sentences; empty if it needs none."""
+    stored = await StoreArchive(store, definition.codec).look(run_id)
+    if stored.head is None:
+        raise CheckpointMissing(f"run {run_id!r} is not in this store")
+    compatible = make_compatible(definition, stored.head, stored.log, stored.signals)
+    return await _check_checkpoint(store, compatible, definition)
 
-    Raises what a drive would raise at its start.
+
+async def _check_checkpoint(store: Store, compatible: CompatibleRun, definition: WorkflowDefinition) -> list[str]:
+    checkpoint = compatible.at
+    for path, payload in _payloads(checkpoint):
+        _check_readable(path, payload)
+    if checkpoint.messages and checkpoint.since_input >= definition.max_iterations:
+        made, limit = checkpoint.since_input, definition.max_iterations
+        problem = f"it has made {made} supersteps since its last input, and the limit is {limit}"
+        raise GraphChanged(f"run {checkpoint.run_id!r}: {problem}", differences=[problem])
+    changes = list(compatible.changes) if compatible.migrations else []
+    for child in checkpoint.children.values():
+        changes += await _check_child(store, checkpoint, child, definition)
+    return changes + await _check_called_runs(store, compatible, definition)
+
+
+async def _check_child(store: Store, checkpoint: Checkpoint, child: Child, definition: WorkflowDefinition) -> list[str]:
+    """Check the waiting run of a sub-workflow; a forked caller continues with a fork of it."""
+    inner = _inner_definition(definition, child.executor)
+    if inner is None:
+        return []
+    if child.caller == Child.caller_of(checkpoint.run_id, checkpoint.header.epoch):
+        return _name_inner_run(child.run_id, await _find_changes(store, child.run_id, inner))
+    # The caller was forked or restored: the checkpoint it refers to belongs to the run before,
+    # and is not necessarily its head. `needed = 0` also finds it in a run that keeps only its
+    # latest checkpoint.
+    source = await StoreArchive(store, inner.codec, needed=0).find(child.checkpoint_id)
+    if source is None:
+        problem = f"run {child.run_id!r} of the sub-workflow {child.executor!r}"
+        raise GraphChanged(
+            f"{problem} is not stored any more",
+            differences=[f"{problem}, which waits for an answer, is not stored any more"],
+        )
+    compatible = make_compatible(inner, source, RecalledLog(), afresh=True)
+    return _name_inner_run(child.run_id, await _check_checkpoint(store, compatible, inner))
+
+
+async def _check_called_runs(store: Store, compatible: CompatibleRun, definition: WorkflowDefinition) -> list[str]:
+    """Check the sub-workflow runs that the current superstep has called.
+
+    No checkpoint refers to them yet.
     """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def find_changes(self, run_id: str, definition: WorkflowDefinition) -> list[str]:
-        """Return what migrations would change in a run, in sentences; empty if it needs none."""
-        archive = StoreArchive(self._store, definition.codec)
-        stored = await archive.look(run_id)
-        if stored.head is None:
-            raise CheckpointMissing(f"run {run_id!r} is not in this store")
-        compatible = make_compatible(definition, stored.head, stored.log, stored.signals)
-        return await self._check_checkpoint(archive, compatible, definition)
-
-    async def _check_checkpoint(
-        self, archive: StoreArchive, compatible: CompatibleRun, definition: WorkflowDefinition
-    ) -> list[str]:
-        for path, payload in _payloads(compatible.at):
-            _check_readable(path, payload, compatible.at.run_id)
-        _check_limit(compatible.at, definition)
-        changes = list(compatible.changes) if compatible.migrations else []
-        for child in compatible.at.children.values():
-            changes += await self._check_child(archive, compatible.at, child, definition)
-        return changes + await self._check_called_runs(compatible, definition)
-
-    async def _check_child(
-        self, archive: StoreArchive, checkpoint: Checkpoint, child: Child, definition: WorkflowDefinition
-    ) -> list[str]:
-        """Check the waiting run of a sub-workflow; a forked caller continues with a fork of it."""
-        inner = _inner_definition(definition, child.executor)
-        if inner is None:
-            return []
-        if child.caller == Child.caller_of(checkpoint.run_id, checkpoint.header.epoch):
-            return _name_inner_run(child.run_id, await self.find_changes(child.run_id, inner))
-        # The caller was forked or restored: the checkpoint it refers to belongs to the run before,
-        # and is not necessarily its head. `needed = 0` also finds it in a run that keeps only its
-        # latest checkpoint.
-        child_archive = StoreArchive(self._store, inner.codec, needed=0)
-        source = await child_archive.find(child.checkpoint_id)
-        if source is None:
-            problem = f"run {child.run_id!r} of the sub-workflow {child.executor!r}"
-            raise GraphChanged(
-                f"{problem} is not stored any more",
-                differences=[f"{problem}, which waits for an answer, is not stored any more"],
-            )
-        compatible = make_compatible(inner, source, RecalledLog(), afresh=True)
-        return _name_inner_run(child.run_id, await self._check_checkpoint(child_archive, compatible, inner))
-
-    async def _check_called_runs(self, compatible: CompatibleRun, definition: WorkflowDefinition) -> list[str]:
-        """Check the sub-workflow runs that the current superstep has called.
-
-        No checkpoint refers to them yet.
-        """
-        checkpoint, changes = compatible.at, list[str]()
-        for delivery in kernel.plan(
-            definition.graph, checkpoint.place, checkpoint.messages, checkpoint.held
-        ).deliveries:
-            inner = _inner_definition(definition, delivery.executor)
-            # The id is derived, so whether the sub-workflow was called shows in whether such a run
-            # exists.
-            run_id = child_run_id(checkpoint.run_id, checkpoint.header.epoch, delivery.id)
-            if inner is None or delivery.id in compatible.log.outcomes or await self._store.run(run_id) is None:
-                continue
-            changes += _name_inner_run(run_id, await self.find_changes(run_id, inner))
-        return changes
+    checkpoint, changes = compatible.at, list[str]()
+    plan = kernel.plan(definition.graph, checkpoint.place, checkpoint.messages, checkpoint.held)
+    for delivery in plan.deliveries:
+        inner = _inner_definition(definition, delivery.executor)
+        # The id is derived, so whether the sub-workflow was called shows in whether such a run
+        # exists.
+        run_id = child_run_id(checkpoint.run_id, checkpoint.header.epoch, delivery.id)
+        if inner is None or delivery.id in compatible.log.outcomes or await store.run(run_id) is None:
+            continue
+        changes += _name_inner_run(run_id, await _find_changes(store, run_id, inner))
+    return changes
 
 
 def _inner_definition(definition: WorkflowDefinition, executor: str) -> WorkflowDefinition | None:
@@ -232,16 +212,9 @@ def _payloads(checkpoint: Checkpoint) -> Iterator[tuple[str, Payload]]:
         yield from ((f"$.held.{key}", payload) for payloads in by_source.values() for payload in payloads)
 
 
-def _check_readable(path: str, payload: Payload, run_id: str) -> None:
+def _check_readable(path: str, payload: Payload) -> None:
     try:
         payload.open()
     except CodecError as error:
         # The codec counts from the payload; people need the path from the checkpoint.
         raise CodecError(error.message, path=path + error.path.removeprefix("$")) from error
-
-
-def _check_limit(checkpoint: Checkpoint, definition: WorkflowDefinition) -> None:
-    if checkpoint.messages and checkpoint.since_input >= definition.max_iterations:
-        made, limit = checkpoint.since_input, definition.max_iterations
-        problem = f"it has made {made} supersteps since its last input, and the limit is {limit}"
-        raise GraphChanged(f"run {checkpoint.run_id!r}: {problem}", differences=[problem])

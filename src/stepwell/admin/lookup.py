@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing, StepwellError
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.valid_text import is_text
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -84,19 +86,29 @@ async def find_checkpoint(storage: BuiltInStorage, text: str) -> CheckpointInfo:
     if runs := await _find_by_prefix(store, text):
         run = _require_unique(text, runs, [entry.run_id for entry in runs])
         return CheckpointInfo(run.run_id, run.checkpoint_id, run.number)
-    long_enough = _is_long_enough(text)
-    entries = await store.checkpoints(CheckpointFilter(prefix=text), limit=_ENOUGH) if long_enough else []
-    if not entries:
+    if len(text) < SHORTEST or not (entries := await store.checkpoints(CheckpointFilter(prefix=text), limit=_ENOUGH)):
         raise await _no_match(store, "checkpoint or run", text)
-    return _info(await _check_readable(store, _require_unique(text, entries, [_label(entry) for entry in entries])))
+    names = [f"{entry.checkpoint_id} ({entry.run_id}@{entry.number})" for entry in entries]
+    return _info(await _check_readable(store, _require_unique(text, entries, names)))
 
 
-async def entry_of(store: Store, at: CheckpointInfo) -> Entry:
-    """Return the entry of a checkpoint found before. Raises NotFound if it was deleted since."""
+async def load_checkpoint(store: Store, at: CheckpointInfo) -> tuple[Checkpoint, Commit]:
+    """Return a checkpoint found before, and its commit. Raises NotFound if it was deleted since.
+
+    Payloads stay in their stored form until somebody opens them: no class of the program is needed.
+    """
     entry = await store.locate(at.checkpoint_id)
     if entry is None:
         raise NotFound(f"checkpoint {at.checkpoint_id!r} of run {at.run_id!r} was deleted meanwhile")
-    return entry
+    return await StoreArchive(store, DEFAULT_CODEC).at(entry)
+
+
+async def pages_of_runs(store: Store, wanted: RunFilter, size: int) -> AsyncIterator[list[RunEntry]]:
+    """Yield the runs a filter selects, newest first, a page at a time."""
+    past: RunEntry | None = None
+    while page := await store.runs(wanted, past=past, limit=size):
+        yield page
+        past = page[-1]
 
 
 async def _load_run(store: Store, text: str) -> RunEntry:
@@ -108,7 +120,7 @@ async def _load_run(store: Store, text: str) -> RunEntry:
 
 
 async def _find_by_prefix(store: Store, text: str) -> list[RunEntry]:
-    if not (is_text(text) and _is_long_enough(text)):
+    if not is_text(text) or len(text) < SHORTEST:
         return []
     return await store.runs(RunFilter(prefix=text, children=True), limit=_ENOUGH)
 
@@ -148,14 +160,6 @@ def _info(entry: Entry) -> CheckpointInfo:
     return CheckpointInfo(entry.run_id, entry.checkpoint_id, entry.number)
 
 
-def _label(entry: Entry) -> str:
-    return f"{entry.checkpoint_id} ({entry.run_id}@{entry.number})"
-
-
-def _is_long_enough(text: str) -> bool:
-    return len(text) >= SHORTEST
-
-
 def _require_unique(text: str, matches: Sequence[T], names: Sequence[str]) -> T:
     if len(matches) == 1:
         return matches[0]
@@ -167,5 +171,5 @@ def _require_unique(text: str, matches: Sequence[T], names: Sequence[str]) -> T:
 async def _no_match(store: Store, what: str, text: str) -> NotFound:
     newest = [run.run_id for run in await store.runs(limit=_MOST_CANDIDATES)]
     hint = f"the newest runs are {', '.join(newest)}" if newest else "it holds no runs"
-    short = "" if _is_long_enough(text) else f" (a shortened id has at least {SHORTEST} characters)"
+    short = "" if len(text) >= SHORTEST else f" (a shortened id has at least {SHORTEST} characters)"
     return NotFound(f"no {what} {text!r} in this store{short}; {hint}", newest)

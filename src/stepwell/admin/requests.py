@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 
-from stepwell.admin.lookup import NotFound, entry_of, find_run
+from stepwell.admin.diffs.documents import plain_value
+from stepwell.admin.lookup import NotFound, find_run, load_checkpoint
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.model.checkpoint import Checkpoint, RunHeader
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedJson, ReceivedResponse
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.checked_reads import decode_stored
-from stepwell.storage.json_text import json_of
 from stepwell.storage.pending_requests import PendingRequest
 from stepwell.storage.signals import find_signalled, is_of_epoch
 from stepwell.storage.store_archive import StoreArchive
@@ -41,9 +41,7 @@ class OpenRequest:
     asked_at: str
     deadline: str | None
     answered: bool  # an answer has been sent, and the next drive of the run will apply it
-    # what a response is sent with
-    _header: RunHeader = field(repr=False, compare=False)
-    _request: Request = field(repr=False, compare=False)
+    _epoch: int = field(repr=False, compare=False)  # of the run, which a response is sent with
 
 
 async def open_requests(storage: BuiltInStorage, run: str) -> list[OpenRequest]:
@@ -56,7 +54,13 @@ async def open_requests(storage: BuiltInStorage, run: str) -> list[OpenRequest]:
     """
     head = await load_head(storage, run)
     archive = StoreArchive(storage._store, DEFAULT_CODEC)
-    answered = await _find_answers(archive, head) if head.requests else set()
+    # An answer of an earlier epoch was given before the run was moved back, and will not be
+    # applied.
+    answered = {
+        signal.request_id
+        for key, signal in (await archive.pending_signals(head.run_id) if head.requests else {}).items()
+        if isinstance(signal, ReceivedResponse | ReceivedJson) and is_of_epoch(key, head.header.epoch)
+    }
     return [_make_question(head, request, answered=request.id in answered) for request in head.requests.values()]
 
 
@@ -78,8 +82,7 @@ async def load_requests(storage: BuiltInStorage, place: CheckpointInfo) -> list[
 
     None counts as answered, as a fork could answer them all.
     """
-    entry = await entry_of(storage._store, place)
-    checkpoint, _ = await StoreArchive(storage._store, DEFAULT_CODEC).at(entry)
+    checkpoint, _ = await load_checkpoint(storage._store, place)
     return [_make_question(checkpoint, request, answered=False) for request in checkpoint.requests.values()]
 
 
@@ -96,29 +99,18 @@ async def find_pending_answers(storage: BuiltInStorage, requests: Sequence[Pendi
     return {(question.run_id, question.request_id) for question in questions if question.answered}
 
 
-async def _find_answers(archive: StoreArchive, head: Checkpoint) -> set[str]:
-    # An answer of an earlier epoch was given before the run was moved back, and will not be
-    # applied.
-    return {
-        signal.request_id
-        for key, signal in (await archive.pending_signals(head.run_id)).items()
-        if isinstance(signal, ReceivedResponse | ReceivedJson) and is_of_epoch(key, head.header.epoch)
-    }
-
-
 def _make_question(checkpoint: Checkpoint, request: Request, *, answered: bool) -> OpenRequest:
     what = f"the schema of the question {request.id!r} of run {checkpoint.run_id!r}"
     return OpenRequest(
         checkpoint.run_id,
         request.id,
         executor=request.executor,
-        data=msgspec.json.decode(json_of(request.payload)),
+        data=plain_value(request.payload),
         request_type=request.request_type,
         response_type=request.response_type,
         response_schema=decode_stored(_read_schema, request.schema.encode(), what),
         asked_at=request.at,
         deadline=request.deadline,
         answered=answered,
-        _header=checkpoint.header,
-        _request=request,
+        _epoch=checkpoint.header.epoch,
     )

@@ -44,9 +44,9 @@ async def send_response(storage: BuiltInStorage, question: OpenRequest, value: A
     If the request was closed since, the answer is never applied. Raises RequestExpired, and
     EditRefused for a value that is not JSON.
     """
-    _check_deadline(question.run_id, question._request)
-    answer = _encode_answer(question.request_id, value)
-    await send_answers(StoreArchive(storage._store, DEFAULT_CODEC), question._header, [(question._request, answer)])
+    answer = _encode_answer(question.run_id, question.request_id, question.deadline, value)
+    key = plain_key(question._epoch, question.request_id, question.asked_at, new_run_id())
+    await StoreArchive(storage._store, DEFAULT_CODEC).send(question.run_id, key, answer)
 
 
 def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list[tuple[Request, ReceivedJson]]:
@@ -54,39 +54,31 @@ def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list
 
     Raises as `respond` does, before anything is changed.
     """
-    return [(_find_request(checkpoint, id), _encode_answer(id, value)) for id, value in responses.items()]
+    answers = []
+    for id, value in responses.items():
+        request = checkpoint.requests.get(id)
+        if request is None:
+            open_ids = ", ".join(map(repr, checkpoint.requests)) or "none"
+            raise UnknownRequest(
+                f"run {checkpoint.run_id!r} has no open request {id!r} at commit {checkpoint.number}; "
+                f"open requests: {open_ids}",
+                run_id=checkpoint.run_id,
+                request_id=id,
+            )
+        answers.append((request, _encode_answer(checkpoint.run_id, id, request.deadline, value)))
+    return answers
 
 
 async def send_answers(archive: StoreArchive, header: RunHeader, answers: list[tuple[Request, ReceivedJson]]) -> None:
     for request, answer in answers:
         # Each answer has its own key. With one key per request, an answer of the wrong type would
         # be the first signal and would keep every later answer out.
-        await archive.send(header.run_id, plain_key(header.epoch, request, new_run_id()), answer)
+        await archive.send(header.run_id, plain_key(header.epoch, request.id, request.at, new_run_id()), answer)
 
 
-def _find_request(checkpoint: Checkpoint, id: str) -> Request:
-    request = checkpoint.requests.get(id)
-    if request is None:
-        open_ids = ", ".join(map(repr, checkpoint.requests)) or "none"
-        raise UnknownRequest(
-            f"run {checkpoint.run_id!r} has no open request {id!r} at commit {checkpoint.number}; "
-            f"open requests: {open_ids}",
-            run_id=checkpoint.run_id,
-            request_id=id,
-        )
-    _check_deadline(checkpoint.run_id, request)
-    return request
-
-
-def _check_deadline(run_id: str, request: Request) -> None:
-    if request.deadline is not None and clock.until(request.deadline) <= timedelta(0):
-        raise RequestExpired(
-            f"request {request.id!r} has expired: its deadline was {request.deadline}",
-            run_id=run_id,
-            request_id=request.id,
-        )
-
-
-def _encode_answer(id: str, value: Any) -> ReceivedJson:
-    check_plain(value, f"the answer to {id!r}")
-    return ReceivedJson(id, msgspec.json.encode(value))
+def _encode_answer(run_id: str, request_id: str, deadline: str | None, value: Any) -> ReceivedJson:
+    if deadline is not None and clock.until(deadline) <= timedelta(0):
+        problem = f"request {request_id!r} has expired: its deadline was {deadline}"
+        raise RequestExpired(problem, run_id=run_id, request_id=request_id)
+    check_plain(value, f"the answer to {request_id!r}")
+    return ReceivedJson(request_id, msgspec.json.encode(value))

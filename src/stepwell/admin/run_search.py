@@ -8,13 +8,12 @@ from typing import Any
 
 import msgspec
 
-from stepwell.admin.diffs.documents import document_of
+from stepwell.admin.diffs.documents import document_of, plain_value
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing
 from stepwell.kernel.lifecycle import drop_undone
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import fold_case
-from stepwell.storage.json_text import json_of
 from stepwell.storage.run_list import RunInfo
 from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.wire.format import read_commit
@@ -43,13 +42,12 @@ async def search(storage: BuiltInStorage, text: str, /, **filters: Any) -> Async
     after: RunInfo | None = filters.pop("after", None)
     while page := await storage.list_runs(**filters, after=after, limit=_PAGE):
         for run in page:
-            where = await find_text(storage, run.run_id, text)
-            if where is not None:
+            if (where := await _find_text(storage, run.run_id, text)) is not None:
                 yield Holding(run, where)
         after = page[-1]
 
 
-async def find_text(storage: BuiltInStorage, run_id: str, wanted: str) -> str | None:
+async def _find_text(storage: BuiltInStorage, run_id: str, wanted: str) -> str | None:
     """Return the path of the first value of a run that contains a string.
 
     None if there is none, or no such run.
@@ -72,16 +70,14 @@ async def _parts(storage: BuiltInStorage, run_id: str) -> AsyncIterator[dict[str
     records = await storage._store.history(run_id, upto=head.number, outputs_only=True)
     # Outputs from before a restore are no longer part of the run's result.
     commits = drop_undone([read_commit(record, DEFAULT_CODEC)[0] for record in records])
-    payloads = [output.payload for commit in commits for done in commit.done for output in done.outputs]
-    yield {"outputs": [msgspec.json.decode(json_of(payload)) for payload in payloads]}
+    yield {"outputs": [plain_value(output.payload) for c in commits for done in c.done for output in done.outputs]}
 
 
 def _strings(path: str, value: Any) -> Iterator[tuple[str, str]]:
     """Yield every string in a value with its path; numbers, booleans and null as JSON writes them."""
-    if isinstance(value, dict):
-        if set(value) == _TAG:
-            yield from _strings(path, value["v"])
-            return
+    if isinstance(value, dict) and set(value) == _TAG:
+        yield from _strings(path, value["v"])
+    elif isinstance(value, dict):
         for name, inner in value.items():
             below = f"{path}.{name}" if path else str(name)
             # The outermost keys are ours (state, requests, ...): a search for "state" would match

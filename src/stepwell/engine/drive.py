@@ -212,7 +212,12 @@ class Drive:
         self.executors, self.run_id, self.at = self._executor_source.acquire(), run.run_id, run.at
         self._broadcast.set_run(run.run_id)
         executors = RunExecutors(
-            run.run_id, self.executors, self._archive.pack, are_live=self._executor_source.are_live
+            run.run_id,
+            self.executors,
+            self._archive.pack,
+            are_live=self._executor_source.are_live,
+            # A run that is not stored continues with its live executors, unless its caller repeats a failed call.
+            may_be_restored=self._archive.is_durable or options.caller is not None,
         )
         answers: Mapping[str, Payload] = {}
         # Checked before a fork is created for them.

@@ -9,19 +9,27 @@ from typing import Any
 from stepwell.errors import RunError
 from stepwell.graph.executor import Executor, keeps_state
 from stepwell.graph.persistent import persistent_names
-from stepwell.model.payload import Pack, Payload, pack_copy
+from stepwell.model.payload import Pack, Payload
 
 
 class RunExecutors:
     """The executor instances of one run."""
 
-    def __init__(self, run_id: str, executors: Mapping[str, Executor], pack: Pack, *, are_live: bool = False) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        executors: Mapping[str, Executor],
+        pack: Pack,
+        *,
+        are_live: bool = False,
+        may_be_restored: bool = True,
+    ) -> None:
         self._run_id, self.instances, self._pack = run_id, executors, pack
         # The instances have the state in which the run was left: it need not be restored.
         self.are_live = are_live
         # The last payload of each executor: of a large state, only what changed is packed again.
         self._saved: dict[str, Payload] = {}
-        self._needed = frozenset(executors if pack is not pack_copy else _find_restorable(executors))
+        self._needed = frozenset(executors if may_be_restored else _find_retried(executors))
         # Those that are saved after each message: they have state, and somebody may restore it.
         self.stateful = frozenset(id for id in self._needed if keeps_state(executors[id]))
 
@@ -84,7 +92,7 @@ class RunExecutors:
             ) from error
 
 
-def _find_restorable(executors: Mapping[str, Executor]) -> Iterable[str]:
+def _find_retried(executors: Mapping[str, Executor]) -> Iterable[str]:
     """Yield the executors that a run without storage may have to restore, before it repeats an attempt."""
     for id, executor in executors.items():
         table = executor._handler_table

@@ -135,7 +135,8 @@ class WorkflowEvent:
     ) -> None:
         self.type = type
         # A payload is decoded when the data is read: most observers skip most events.
-        self._data, self._opened = (data, True) if payload is None else (payload, False)
+        self._data: Any = data if payload is None else payload
+        self._opened = payload is None
         self.state = state
         self.executor_id = executor_id
         self.iteration = iteration

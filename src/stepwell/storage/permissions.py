@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 
 from stepwell.errors import DefinitionError
+from stepwell.storage.posix import sync_folder
 
 OWNER_ONLY = 0o600  # the owner of a file reads and writes it
 
@@ -63,6 +65,18 @@ def make_one_folder(folder: str | os.PathLike[str], mode: int) -> None:
         # everything in it belongs to one group.
         inherited = stat.S_IMODE(os.stat(folder).st_mode) & stat.S_ISGID
         os.chmod(folder, mode | inherited)
+
+
+def make_folders(folder: str | os.PathLike[str], mode: int) -> None:
+    """Create a folder and its parents, durably: they survive a power failure."""
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    make_folders(parent, mode)
+    # Another process may be faster. If the name belongs to a file, using the folder fails later.
+    with suppress(FileExistsError):
+        make_one_folder(folder, mode)
+    sync_folder(parent)
 
 
 def files_mode_in(folder: str | os.PathLike[str]) -> int:

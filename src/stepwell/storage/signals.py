@@ -59,9 +59,9 @@ def answer_key(epoch: int, request: Request) -> str:
     return f"answer/{epoch}/{request.at}/{request.id}"
 
 
-def plain_key(epoch: int, request: Request, unique: str) -> str:
+def plain_key(epoch: int, request_id: str, asked_at: str, unique: str) -> str:
     """Return a key of its own for each plain response: if one is rejected, another may follow."""
-    return f"plain/{epoch}/{unique}/{request.at}/{request.id}"
+    return f"plain/{epoch}/{unique}/{asked_at}/{request_id}"
 
 
 def input_key(epoch: int, unique: str) -> str:

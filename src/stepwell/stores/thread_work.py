@@ -7,6 +7,9 @@ next iteration. A future would take one iteration more, a shielded future two.
 from __future__ import annotations
 
 import asyncio
+import os
+import weakref
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextvars import Context
 from typing import Any, Generic, Self, TypeVar
@@ -25,6 +28,7 @@ class Awaited(Generic[T]):
 
     __slots__ = (
         "_asyncio_future_blocking",
+        "_bell",
         "_error",
         "_holds_back",
         "_is_done",
@@ -37,6 +41,7 @@ class Awaited(Generic[T]):
 
     def __init__(self, *, unbroken: bool = False) -> None:
         self.loop = asyncio.get_running_loop()
+        self._bell = _bells.get(self.loop) or _install_bell(self.loop)
         self._asyncio_future_blocking = False
         self._unbroken = self._holds_back = unbroken
         self._is_done = False
@@ -106,21 +111,70 @@ class Awaited(Generic[T]):
 def wake_up(done: Iterable[Awaited[Any]]) -> None:
     """Wake the tasks that wait for these, from any thread.
 
-    Each event loop is called only once: `call_soon_threadsafe` costs a system call.
+    Each event loop is called only once: it costs a system call.
     """
     by_loop: dict[asyncio.AbstractEventLoop, list[Awaited[Any]]] = {}
     for awaited in done:
         by_loop.setdefault(awaited.loop, []).append(awaited)
     for loop, group in by_loop.items():
+        if (bell := group[0]._bell) is not None:
+            bell.ring(group)
+            continue
         try:
-            if len(group) == 1:
-                group[0]._wake_up(loop.call_soon_threadsafe)
-            else:
-                loop.call_soon_threadsafe(_wake_each, group)
+            loop.call_soon_threadsafe(_wake_each, group)
         except RuntimeError:  # the loop was closed, so nobody waits there any more
             continue
 
 
 def _wake_each(group: list[Awaited[Any]]) -> None:
     for awaited in group:
-        awaited._wake_up(awaited.loop.call_soon)
+        awaited.wake_up_here()
+
+
+class _Bell:
+    """Wakes tasks of an event loop from threads, by means of a file that the loop watches.
+
+    `call_soon_threadsafe` does the same with more system calls, and at each of them the two threads
+    may change places in the middle of their work. That is 10 of the 28 µs of a way to a thread and
+    back.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Raises NotImplementedError if the loop cannot watch files."""
+        self._done: deque[Awaited[Any]] = deque()
+        self._file = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # When the loop is gone: as long as it exists, a thread may ring.
+        weakref.finalize(loop, os.close, self._file)
+        loop.add_reader(self._file, self._wake)
+
+    def ring(self, done: list[Awaited[Any]]) -> None:
+        """Wake the tasks that wait for these, from any thread."""
+        self._done += done
+        os.eventfd_write(self._file, 1)
+
+    def _wake(self) -> None:
+        os.eventfd_read(self._file)
+        try:
+            while self._done:
+                self._done.popleft()._wake_up(_call)
+        finally:
+            if self._done:  # Ctrl+C in one task; the others are woken next
+                os.eventfd_write(self._file, 1)
+
+
+def _call(wake: Wake, awaited: Awaited[Any], *, context: Context | None) -> None:
+    wake(awaited) if context is None else context.run(wake, awaited)
+
+
+_bells: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Bell] = weakref.WeakKeyDictionary()
+
+
+def _install_bell(loop: asyncio.AbstractEventLoop) -> _Bell | None:
+    """Install the bell of an event loop; None if its kind, or the system, has none."""
+    if not hasattr(os, "eventfd"):  # Linux has it
+        return None
+    try:
+        bell = _bells[loop] = _Bell(loop)
+    except NotImplementedError:
+        return None
+    return bell

@@ -258,7 +258,7 @@ class WorkflowExecutor(Nesting):
 
         source = ExecutorSource(pool.acquire, release)
         if suspended is not None:
-            source = ExecutorSource(lambda: suspended.executors, release, are_live=True)
+            source = ExecutorSource(lambda: suspended.executors, release)
         return Drive(self.workflow._definition, options, source)
 
     def _archive(self, ctx: InternalContext, needed: int | None = None) -> Archive:

@@ -168,7 +168,7 @@ def test_a_server_may_be_away_for_longer_while_a_run_is_driven(
 
     class Noting(PostgresCheckpointStorage):
         def __init__(self, dsn: str, **known: Any) -> None:
-            patience.add(known["patience"])
+            patience.add(known["timeout"])
             super().__init__(dsn, **known)
 
     monkeypatch.setattr("stepwell.cli.stores.postgres_schema.PostgresCheckpointStorage", Noting)

@@ -7,12 +7,10 @@ from typing import Any
 
 from stepwell.admin.diffs.documents import document_of
 from stepwell.admin.diffs.json_diff import Change, compare, lines_of, patch_of, reverse_changes
-from stepwell.admin.lookup import NotFound, entry_of, find_checkpoint
-from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.admin.lookup import NotFound, find_checkpoint, load_checkpoint
 from stepwell.errors import RunError
 from stepwell.model.event import CheckpointInfo
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.store_archive import StoreArchive
 
 
 class NotForked(RunError):
@@ -65,14 +63,13 @@ async def diff_from_parent(storage: BuiltInStorage, run: str) -> Difference:
     is not stored any more.
     """
     checkpoint = await find_checkpoint(storage, run)
-    content, _ = await StoreArchive(storage._store, DEFAULT_CODEC).at(await entry_of(storage._store, checkpoint))
+    content, _ = await load_checkpoint(storage._store, checkpoint)
     header = content.header
     if header.parent_id is None:
         raise NotForked(f"run {checkpoint.run_id!r} is not a fork: it started with an input", run_id=checkpoint.run_id)
     # Looked up first, so that the error can name the fork; find_checkpoint() would only know the
     # id.
-    entry = await storage._store.locate(header.parent_id)
-    if entry is None:
+    if await storage._store.locate(header.parent_id) is None:
         raise NotFound(
             f"run {checkpoint.run_id!r} was forked from {header.parent_run}@{header.parent_number}, "
             f"which is not stored any more"
@@ -84,8 +81,7 @@ async def diff_from_parent(storage: BuiltInStorage, run: str) -> Difference:
 
 async def load_document(storage: BuiltInStorage, at: CheckpointInfo) -> dict[str, Any]:
     """Return a checkpoint as a JSON document."""
-    entry = await entry_of(storage._store, at)
-    return document_of((await StoreArchive(storage._store, DEFAULT_CODEC).at(entry))[0])
+    return document_of((await load_checkpoint(storage._store, at))[0])
 
 
 def _label(at: CheckpointInfo) -> str:

@@ -25,11 +25,11 @@ def document_of(checkpoint: Checkpoint) -> dict[str, Any]:
         "status": status_word(checkpoint.status),
         "iteration": checkpoint.iteration,
         "wake": checkpoint.wake,
-        "state": {key: _decode(value) for key, value in checkpoint.state.items()},
-        "executors": {key: _decode(value) for key, value in checkpoint.executors.items()},
+        "state": {key: plain_value(value) for key, value in checkpoint.state.items()},
+        "executors": {key: plain_value(value) for key, value in checkpoint.executors.items()},
         "messages": [_describe_message(message) for message in checkpoint.messages],
         "held": {
-            join: {source: [_decode(payload) for payload in payloads] for source, payloads in held.items()}
+            join: {source: [plain_value(payload) for payload in payloads] for source, payloads in held.items()}
             for join, held in checkpoint.held.items()
         },
         "requests": {id: _describe_request(request) for id, request in checkpoint.requests.items()},
@@ -40,24 +40,27 @@ def document_of(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _decode(value: Payload) -> Any:
-    return msgspec.json.decode(json_of(value))
+def plain_value(payload: Payload) -> Any:
+    """Return a payload as plain JSON data, with classes as their tags."""
+    return msgspec.json.decode(json_of(payload))
 
 
 def _describe_message(message: RoutedMessage) -> dict[str, Any]:
     # A message without a source is the input of the run.
-    fields: dict[str, Any] = {"from": message.source or "input", "to": [*message.takers, *message.joins]}
-    if message.reply is not None:
-        fields["answers"] = message.reply.request_id
-    return {**fields, "data": _decode(message.payload)}
+    return {
+        "from": message.source or "input",
+        "to": [*message.takers, *message.joins],
+        **({} if message.reply is None else {"answers": message.reply.request_id}),
+        "data": plain_value(message.payload),
+    }
 
 
 def _describe_request(request: Request) -> dict[str, Any]:
-    fields = {
+    return {
         "executor": request.executor,
-        "question": _decode(request.payload),
+        "question": plain_value(request.payload),
         "request_type": request.request_type,
         "response_type": request.response_type,
         "deadline": request.deadline,
+        **({} if request.default is None else {"default": plain_value(request.default)}),
     }
-    return fields if request.default is None else {**fields, "default": _decode(request.default)}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -14,25 +15,25 @@ from stepwell.admin.deploy_check import find_incompatibilities
 from stepwell.admin.doctor.findings import Examined as Examined
 from stepwell.admin.doctor.findings import Finding as Finding
 from stepwell.admin.doctor.findings import check_tags, find_unknown_executors, remove_duplicates
-from stepwell.admin.retention.inventory import gather_in_batches
+from stepwell.admin.lookup import pages_of_runs
+from stepwell.admin.retention.inventory import entries_of, gather_in_batches
 from stepwell.admin.transfer.redaction import LOCK
-from stepwell.admin.transfer.run_copy import PAGE, PARTLY_HERE, RunCopy, is_listed_right, read_run_copy
+from stepwell.admin.transfer.run_copy import PAGE, PARTLY_HERE, RunCopy, apply_record, is_listed_right, read_run_copy
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CodecError, DurabilityError, NewerFormat, StoreUnavailable
-from stepwell.kernel.commit import apply
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.status_words import status_word
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.filters import EVERY_RUN, CheckpointFilter, RequestFilter
+from stepwell.storage.filters import EVERY_RUN, RequestFilter
 from stepwell.storage.limits import entry_flaws, flaw_in_count, flaw_in_time
 from stepwell.storage.port import Store
 from stepwell.storage.record import pending_of, wake_of
 from stepwell.storage.signals import read_signal
 from stepwell.storage.store_archive import parent_of
-from stepwell.storage.stored_values import DamagedRun, Entry, Record, RunEntry, Survey
-from stepwell.storage.wire.format import header_of, read_commit, read_log_entry, read_outcome
+from stepwell.storage.stored_values import DamagedRun, Record, RunEntry
+from stepwell.storage.wire.format import read_log_entry, read_outcome
 from stepwell.workflows.workflow import Workflow
 
 _RUNS = 200  # runs per page of the list
@@ -89,36 +90,41 @@ class _Examination:
         self._wakes: Mapping[str, str] | None = None  # wake-up times by run; None if they cannot be read
 
     async def findings(self) -> AsyncIterator[Finding]:
-        for finding in [*await self._check_store(), *await self._read_wakes()]:
+        for finding in await self._check_store():
             yield finding
-        past: RunEntry | None = None
+        # A damaged run may also break the list of wake-up times; then it is reported once, as itself.
+        wakes, reported = await self._read_wakes(), set[str]()
+        async for finding in self._check_runs():
+            reported.add(finding.what)
+            yield finding
+        for finding in wakes:
+            if finding.what not in reported:
+                yield finding
+
+    async def _check_runs(self) -> AsyncIterator[Finding]:
         done: set[str] = set()
         try:
-            while page := await self._store.runs(EVERY_RUN, past=past, limit=_RUNS):
-                for run_findings in await gather_in_batches(self._check_run(entry) for entry in page):
-                    for finding in run_findings:
-                        yield finding
+            async for page in pages_of_runs(self._store, EVERY_RUN, _RUNS):
+                for finding in await self._check_page(page):
+                    yield finding
                 done |= {entry.run_id for entry in page}
-                past = page[-1]
+            return
         except DurabilityError as error:
             # One damaged entry breaks the whole page. A survey lists the readable entries and the
             # damaged ones.
-            survey = await self._survey_runs(error)
-        else:
-            return
-        for runs in _pages([run for run in survey.runs if run.run_id not in done]):
-            for run_findings in await gather_in_batches(self._check_run(entry) for entry in runs):
-                for finding in run_findings:
-                    yield finding
+            if await self._is_away(error):
+                raise
+            survey = await self._store.survey()
+        left = [run for run in survey.runs if run.run_id not in done]
+        for begin in range(0, len(left), _RUNS):
+            for finding in await self._check_page(left[begin : begin + _RUNS]):
+                yield finding
         for damaged in survey.damaged:
             for finding in await self._check_damaged_run(damaged):
                 yield finding
 
-    async def _survey_runs(self, error: DurabilityError) -> Survey:
-        """Return all runs of a store that cannot be listed page by page, unless it is away."""
-        if await self._is_away(error):
-            raise error
-        return await self._store.survey()
+    async def _check_page(self, runs: Sequence[RunEntry]) -> list[Finding]:
+        return list(chain.from_iterable(await gather_in_batches(self._check_run(entry) for entry in runs)))
 
     async def _check_damaged_run(self, damaged: DamagedRun) -> list[Finding]:
         """Check what can still be read of a run that cannot be listed."""
@@ -168,7 +174,7 @@ class _Examination:
         """Return the numbers of a run's records, and the findings about the numbers themselves."""
         findings: list[Finding] = []
         try:
-            numbers = [entry.number for entry in await self._store.checkpoints(CheckpointFilter(run_id=run_id))]
+            numbers = [entry.number for entry in await entries_of(self._store, run_id)]
         except DurabilityError as error:
             findings.append(await self._finding(error, run_id))
             numbers = await self._store.numbers(run_id)
@@ -222,7 +228,7 @@ class _Examination:
             raise record
         self._totals.records += 1
         self._totals.bytes += len(record.body)
-        commit, shape = read_commit(record, DEFAULT_CODEC)
+        after, commit, shape = apply_record(before, record)
         entry = record.entry
         self._totals.formats[shape.format] += 1
         subject = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
@@ -231,23 +237,14 @@ class _Examination:
         check_tags(_decode(record.body), subject)
         if not is_listed_right(entry, commit, is_snapshot=shape.run is not None):
             raise CodecError(f"the list entry of {subject} does not match its content", path="$")
-        # A snapshot stands alone, a delta needs the checkpoint before it.
-        if shape.run is not None:
-            return self._check_workflow(entry, apply(header_of(shape), None, commit, previous_id=shape.previous_id))
-        if before is not None and before.number == commit.number - 1:
-            return self._check_workflow(entry, apply(before.header, before, commit))
         # With LatestOnly, superseded records with outputs stay for their outputs; what they changed
         # is gone.
-        if entry.latest_only and entry.outputs:
-            return None
-        raise CodecError(f"{subject} is a delta, and the record it is based on is missing", path="$")
-
-    def _check_workflow(self, entry: Entry, checkpoint: Checkpoint) -> Checkpoint:
-        if entry.workflow != checkpoint.header.workflow:
-            subject = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
-            problem = f"is listed under workflow {entry.workflow!r}, but belongs to {checkpoint.header.workflow!r}"
+        if after is None and not (entry.latest_only and entry.outputs):
+            raise CodecError(f"{subject} is a delta, and the record it is based on is missing", path="$")
+        if after is not None and entry.workflow != after.header.workflow:
+            problem = f"is listed under workflow {entry.workflow!r}, but belongs to {after.header.workflow!r}"
             raise CodecError(f"{subject} {problem}", path="$")
-        return checkpoint
+        return after
 
     async def _check_signals(self, run_id: str) -> list[Finding]:
         try:
@@ -403,10 +400,6 @@ class _Examination:
         if await self._is_away(error):
             raise error
         return Finding("error", str(error), run_id, number)
-
-
-def _pages(runs: Sequence[RunEntry]) -> Iterator[Sequence[RunEntry]]:
-    return (runs[begin : begin + _RUNS] for begin in range(0, len(runs), _RUNS))
 
 
 def _may_be_away(error: DurabilityError) -> bool:

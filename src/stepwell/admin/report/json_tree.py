@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from stepwell.admin.report.markup import escape, shorten
+from stepwell.admin.report.markup import escape, plural, shorten
 from stepwell.admin.transfer.redaction import REMOVED
 
 _BRIEF = 100  # characters that are shown without folding
@@ -47,9 +47,8 @@ class Tree:
     def _draw_text(self, text: str) -> Iterator[str]:
         shown = text[: max(self._room, 0)]
         self._room -= len(shown)
-        cut = len(text) - len(shown)
         yield f"<details><summary>string of {len(text):,} characters: <code>{escape(text[:60])}…</code></summary>"
-        yield f"<pre>{escape(shown)}</pre>{_note_rest(cut, 'characters')}</details>"
+        yield f"<pre>{escape(shown)}</pre>{_note_rest(len(text) - len(shown), 'characters')}</details>"
 
     def _draw_items(self, value: dict[str, Any] | list[Any]) -> Iterator[str]:
         kind, inner = "", value
@@ -57,7 +56,7 @@ class Tree:
         if isinstance(value, dict) and isinstance(value.get("$"), str) and isinstance(value.get("v"), (dict, list)):
             kind, inner = value["$"].rpartition(":")[2] + ", ", value["v"]
         pairs = list(inner.items()) if isinstance(inner, dict) else list(enumerate(inner))
-        title = f"{shorten(kind, _BRIEF)}{_count(inner)}"
+        title = shorten(kind, _BRIEF) + plural(len(inner), "key" if isinstance(inner, dict) else "item")
         yield f'<details><summary><span class="soft">{escape(title)}</span></summary><ul>'
         for n, (key, item) in enumerate(pairs):
             if self._left <= 0:
@@ -71,25 +70,13 @@ class Tree:
 
 def format_brief(value: Any, longest: int) -> str:
     """Return a value as JSON on one line, shortened if it is long."""
-    text = _encode_start(value, longest) if isinstance(value, (dict, list)) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def _encode_start(value: dict[str, Any] | list[Any], longest: int) -> str:
-    """Return the beginning of the JSON of a large value, without encoding the rest of it."""
-    parts: list[str] = []
-    size = 0
-    for part in json.JSONEncoder(ensure_ascii=False).iterencode(value):
-        parts.append(part)
-        size += len(part)
-        if size > longest:
+    text = ""
+    # Piece by piece: of a large value only the beginning is encoded.
+    for piece in json.JSONEncoder(ensure_ascii=False).iterencode(value):
+        text += piece
+        if len(text) > longest:
             break
-    return "".join(parts)
-
-
-def _count(value: dict[str, Any] | list[Any]) -> str:
-    word = "key" if isinstance(value, dict) else "item"
-    return f"{len(value):,} {word}{'' if len(value) == 1 else 's'}"
+    return shorten(text, longest)
 
 
 def _note_rest(count: int, what: str) -> str:

@@ -16,3 +16,7 @@ def escape(text: object) -> str:
 
 def shorten(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def plural(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"

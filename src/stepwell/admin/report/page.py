@@ -8,21 +8,17 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
-
-from stepwell.admin.diffs.documents import document_of
+from stepwell.admin.diffs.documents import document_of, plain_value
 from stepwell.admin.report.drawing import draw
 from stepwell.admin.report.json_tree import Tree, format_brief
-from stepwell.admin.report.markup import escape, shorten
+from stepwell.admin.report.markup import escape, plural, shorten
 from stepwell.admin.report.timeline import CommitRow, Timeline, load_timeline
 from stepwell.admin.transfer.redaction import LOCK
 from stepwell.model.commit import Commit, Done
 from stepwell.model.event import WorkflowErrorDetails
-from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.status_words import status_word
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.json_text import json_of
 from stepwell.storage.permissions import creating
 
 # Limits that bound the size of a page, whatever a run contains.
@@ -69,16 +65,13 @@ async def report_to(
     path: str | os.PathLike[str], storage: BuiltInStorage, run_id: str, *, number: int | None = None
 ) -> None:
     """Write the page of `report_run` to a file. A new file is readable by its owner only."""
-    await asyncio.to_thread(write_page, path, await report_run(storage, run_id, number=number))
+    page = await report_run(storage, run_id, number=number)
 
+    def write_page() -> None:
+        with open(path, "w", encoding="utf-8", newline="\n", opener=creating()) as file:
+            file.write(page)
 
-def write_page(path: str | os.PathLike[str], page: str) -> None:
-    """Write a page to a file.
-
-    A new file is readable by its owner only; an existing one keeps its permissions.
-    """
-    with open(path, "w", encoding="utf-8", newline="\n", opener=creating()) as file:
-        file.write(page)
+    await asyncio.to_thread(write_page)
 
 
 def _render_page(timeline: Timeline) -> Iterator[str]:
@@ -106,7 +99,7 @@ def _render_facts(timeline: Timeline) -> Iterator[str]:
     facts: list[tuple[str, object]] = [
         ("Status", status_word(head.status, wake=head.wake)),
         ("Started", timeline.began),
-        ("Last commit", f"{head.stamp.at} (number {head.number}, after {_count(head.iteration, 'superstep')})"),
+        ("Last commit", f"{head.stamp.at} (number {head.number}, after {plural(head.iteration, 'superstep')})"),
         ("Shown here", f"commit {checkpoint.number}, checkpoint {checkpoint.stamp.checkpoint_id}"),
     ]
     facts += [("Sleeps until", head.wake)] if head.wake else []
@@ -115,7 +108,7 @@ def _render_facts(timeline: Timeline) -> Iterator[str]:
         parent = "" if header.parent_run is None else f" (commit {header.parent_number} of run {header.parent_run})"
         facts.append(("Forked from", f"checkpoint {header.parent_id}{parent}"))
     facts += [("Sub-workflow of", f"run {header.caller}")] if header.caller else []
-    facts += [("Restored", _count(header.epoch, "time"))] if header.epoch else []
+    facts += [("Restored", plural(header.epoch, "time"))] if header.epoch else []
     facts += [
         ("Sub-workflow run", f"{c.run_id}, executor {c.executor}, waiting at its commit {c.number}")
         for c in checkpoint.children.values()
@@ -124,7 +117,7 @@ def _render_facts(timeline: Timeline) -> Iterator[str]:
         entries = len(timeline.run_copy.superstep_log)
         facts.append(("Superstep log", f"{entries:,} {'entry' if entries == 1 else 'entries'} not committed yet"))
     if timeline.run_copy.signals:
-        facts.append(("Signals", f"{_count(len(timeline.run_copy.signals), 'signal')} not applied yet"))
+        facts.append(("Signals", f"{plural(len(timeline.run_copy.signals), 'signal')} not applied yet"))
     yield (
         "<dl>"
         + "".join(f"<dt>{escape(key)}</dt><dd>{escape(shorten(str(value), _OUTPUT))}</dd>" for key, value in facts)
@@ -146,12 +139,12 @@ def _render_requests(requests: Iterable[Request]) -> Iterator[str]:
     open_requests = list(requests)
     if not open_requests:
         return
-    yield f"<h2>Open requests</h2><p>{_count(len(open_requests), 'request')} waiting for a response.</p>"
+    yield f"<h2>Open requests</h2><p>{plural(len(open_requests), 'request')} waiting for a response.</p>"
     for request in open_requests[:_DONE]:
         until = f", until {request.deadline}" if request.deadline else ""
         yield f"<h3>{escape(request.id)}</h3><p>Asked by <b>{escape(request.executor)}</b> at {escape(request.at)}"
         yield f"{escape(until)}; expects <code>{escape(shorten(request.response_type, _OUTPUT))}</code>.</p>"
-        yield f"<div>{Tree(_TEXT).html(_decode(request.payload), _ROWS)}</div>"
+        yield f"<div>{Tree(_TEXT).html(plain_value(request.payload), _ROWS)}</div>"
     yield _rest(len(open_requests) - _DONE, "requests")
 
 
@@ -159,19 +152,19 @@ def _render_commits(timeline: Timeline) -> Iterator[str]:
     yield '<h2>Commits</h2><div class="scroll"><table><thead><tr>'
     yield "".join(f'<th scope="col">{name}</th>' for name in ("No.", "When", "What", "Superstep", "What was done"))
     yield "</tr></thead><tbody>"
-    before: str | None = None
-    for row in timeline.first:
-        yield from _render_row(row, before, timeline.at.number)
-        before = row.commit.stamp.at
+    yield from _render_rows(timeline.first, timeline.at.number)
     if timeline.left_out:
-        count = _count(timeline.left_out, "commit")
-        yield f'<tr><td colspan="5" class="soft">… {count} left out …</td></tr>'
-        # The next row follows a commit that is not shown, so "later" would mislead.
-        before = None
-    for row in timeline.last:
-        yield from _render_row(row, before, timeline.at.number)
-        before = row.commit.stamp.at
+        yield f'<tr><td colspan="5" class="soft">… {plural(timeline.left_out, "commit")} left out …</td></tr>'
+    # The first of these may follow a commit that is not shown, so "later" would mislead there.
+    yield from _render_rows(timeline.last, timeline.at.number)
     yield "</tbody></table></div>"
+
+
+def _render_rows(rows: Iterable[CommitRow], chosen: int) -> Iterator[str]:
+    before: str | None = None
+    for row in rows:
+        yield from _render_row(row, before, chosen)
+        before = row.commit.stamp.at
 
 
 def _render_row(row: CommitRow, before: str | None, chosen: int) -> Iterator[str]:
@@ -199,11 +192,12 @@ def _render_row(row: CommitRow, before: str | None, chosen: int) -> Iterator[str
 
 def _render_delivery(done: Done) -> Iterator[str]:
     again = f", attempt {done.attempts}" if done.attempts > 1 else ""
-    parts = [f"sent {_count(len(done.sent), 'message')}"] if done.sent else []
+    parts = [f"sent {plural(len(done.sent), 'message')}"] if done.sent else []
     parts += [f"asked {shorten(', '.join(done.asked), _OUTPUT)}"] if done.asked else []
     yield f"<div><b>{escape(done.executor)}</b>{again}{escape(': ' + ', '.join(parts) if parts else '')}</div>"
     for output in done.outputs[:_OUTPUTS]:
-        yield f"<div>{escape(output.kind)}: <code>{escape(format_brief(_decode(output.payload), _OUTPUT))}</code></div>"
+        brief = format_brief(plain_value(output.payload), _OUTPUT)
+        yield f"<div>{escape(output.kind)}: <code>{escape(brief)}</code></div>"
     yield _rest(len(done.outputs) - _OUTPUTS, "outputs")
 
 
@@ -228,7 +222,7 @@ def _render_changes(row: CommitRow, commit: Commit) -> Iterator[str]:
         lines = "\n".join(shorten(line, _OUTPUT) for line in row.changes) + (
             f"\n… and {row.more_changes:,} more" if row.more_changes else ""
         )
-        yield f"<details><summary>{_count(count, 'change')}</summary><pre>{escape(lines)}</pre></details>"
+        yield f"<details><summary>{plural(count, 'change')}</summary><pre>{escape(lines)}</pre></details>"
 
 
 def _render_state(timeline: Timeline) -> Iterator[str]:
@@ -253,29 +247,16 @@ def _render_values(values: Any) -> str:
     """
     pairs = list(values.items()) if isinstance(values, dict) else list(enumerate(values))
     tree, most = Tree(_CHARACTERS), max(_VALUES // max(len(pairs), 1), _DONE)
-    rows = []
-    for key, value in pairs[:_NAMES]:
-        rows.append(f"<li><b>{escape(shorten(str(key), _OUTPUT))}</b>: {tree.html(value, most)}</li>")
+    rows = [
+        f"<li><b>{escape(shorten(str(key), _OUTPUT))}</b>: {tree.html(value, most)}</li>"
+        for key, value in pairs[:_NAMES]
+    ]
     return f"<ul>{''.join(rows)}</ul>{_rest(len(pairs) - _NAMES, 'values')}"
 
 
-def _decode(payload: Payload) -> Any:
-    return msgspec.json.decode(json_of(payload))
-
-
 def _later(before: str, at: str) -> str:
-    return f"{_span(datetime.fromisoformat(at) - datetime.fromisoformat(before))} later"
-
-
-def _span(span: timedelta) -> str:
-    seconds = span.total_seconds()
-    if abs(seconds) < 60:
-        return f"{seconds:.3f} s"
-    return str(timedelta(seconds=round(seconds)))
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
+    seconds = (datetime.fromisoformat(at) - datetime.fromisoformat(before)).total_seconds()
+    return f"{seconds:.3f} s later" if abs(seconds) < 60 else f"{timedelta(seconds=round(seconds))} later"
 
 
 def _rest(number: int, what: str) -> str:

@@ -10,16 +10,13 @@ from msgspec.structs import replace
 from stepwell.admin.diffs.documents import document_of
 from stepwell.admin.diffs.json_diff import compare, lines_of
 from stepwell.admin.report.drawing import Progress, progress_of
-from stepwell.admin.transfer.run_copy import RunCopy, read_records, read_run_copy
-from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.admin.transfer.run_copy import RunCopy, apply_record, load_run_copy, read_records
 from stepwell.errors import CheckpointMissing
-from stepwell.kernel.commit import apply
 from stepwell.kernel.lifecycle import drop_undone
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.port import Store
-from stepwell.storage.wire.format import header_of, read_commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +48,7 @@ async def load_timeline(store: Store, run_id: str, number: int | None, *, rows: 
 
     Raises CheckpointMissing if the run, or that checkpoint of it, does not exist.
     """
-    run_copy = await read_run_copy(store, run_id, "run")
-    if run_copy is None:
-        raise CheckpointMissing(f"run {run_id!r} is not in this store; list_runs() returns the runs that are")
+    run_copy = await load_run_copy(store, run_id)
     wanted = run_copy.at.number if number is None else number
     timeline = Timeline(run_copy, run_copy.at, Progress())
     # Progress needs every commit up to the selected one, so they are kept without their payloads.
@@ -87,13 +82,8 @@ async def _walk(store: Store, run_copy: RunCopy) -> AsyncIterator[tuple[Checkpoi
     before: Checkpoint | None = None
     async for page in read_records(store, run_copy):
         for record in page:
-            commit, shape = read_commit(record, DEFAULT_CODEC)
+            after, commit, _ = apply_record(before, record)
             follows = before is not None and before.number == commit.number - 1
-            after: Checkpoint | None = None
-            if shape.run is not None:
-                after = apply(header_of(shape), None, commit, previous_id=shape.previous_id)
-            elif before is not None and follows:
-                after = apply(before.header, before, commit)
             yield before if follows else None, commit, after
             before = after
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from itertools import islice
 from typing import Any, TypeVar
 
+from stepwell.admin.lookup import pages_of_runs
 from stepwell.admin.retention.policy import RunFacts
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CannotUnseal, DurabilityError, StoreUnavailable
-from stepwell.model.checkpoint import RunHeader
 from stepwell.storage.filters import EVERY_RUN, CheckpointFilter
 from stepwell.storage.port import Store
 from stepwell.storage.signals import find_signalled
@@ -25,29 +25,17 @@ T = TypeVar("T")
 Wanted = Callable[[RunEntry], bool]
 
 
-async def load_all_facts(store: Store, only: Collection[str] | None, wanted: Wanted) -> list[RunFacts]:
-    """Return facts about all runs, for pruning those that are `wanted`, or `only` these of them.
+async def load_facts(store: Store, only: Collection[str] | None, wanted: Wanted | None = None) -> list[RunFacts]:
+    """Return facts about all runs, for removing those that are `wanted`, or `only` these of them.
 
-    Their checkpoints are left out: those of all runs may be millions.
+    Their checkpoints are left out: those of all runs may be millions. Without `wanted`, which runs
+    have open requests does not matter, and is not read.
     """
-    runs = await _list_runs(store)
-    with_requests = {request.run_id for request in await store.requests()}
-    candidates = {run.run_id for run in runs if wanted(run) and (only is None or run.run_id in only)}
-    return await _load_facts(store, runs, candidates, with_requests)
-
-
-async def load_facts_for(store: Store, run_ids: Collection[str]) -> list[RunFacts]:
-    """Return facts about all runs, for deleting these."""
-    return await _load_facts(store, await _list_runs(store), run_ids, ())
-
-
-async def _load_facts(
-    store: Store,
-    runs: Sequence[RunEntry],
-    candidates: Collection[str],
-    with_requests: Collection[str],
-) -> list[RunFacts]:
-    """Return the facts needed to delete `candidates` together with their sub-workflow runs."""
+    runs = [run async for page in pages_of_runs(store, EVERY_RUN, _PAGE) for run in page]
+    with_requests = {request.run_id for request in await store.requests()} if wanted else ()
+    candidates = {
+        run.run_id for run in runs if (wanted is None or wanted(run)) and (only is None or run.run_id in only)
+    }
     signalled: set[str] = set()
     for begin in range(0, len(runs), _PAGE):
         page = [run.run_id for run in runs[begin : begin + _PAGE] if run.run_id in candidates]
@@ -62,8 +50,7 @@ async def _load_facts(
     async def load(run: RunEntry) -> RunFacts:
         has_requests, has_signals = run.run_id in with_requests, run.run_id in signalled
         try:
-            header = await _load_header(store, run) if run.workflow in workflows else None
-            parent = None if header is None else await parent_of(store, header)
+            parent = await _find_parent(store, run) if run.workflow in workflows else None
         except (StoreUnavailable, CannotUnseal):
             # Not damage: the parent of the run exists and is merely unknown to us, so nothing may
             # be deleted.
@@ -78,25 +65,14 @@ async def _load_facts(
 async def find_new_forks(store: Store, known_ids: Collection[str]) -> dict[str, str]:
     """Return the forks created since the known runs were listed: one for each parent."""
     forks: dict[str, str] = {}
-    past: RunEntry | None = None
-    while page := await store.runs(EVERY_RUN, past=past, limit=_PAGE):
+    async for page in pages_of_runs(store, EVERY_RUN, _PAGE):
         for run in page:
             # Runs are listed newest first, so everything from here on is known.
             if run.run_id in known_ids:
                 return forks
-            header = await _load_header(store, run)
-            parent = None if header is None else await parent_of(store, header)
-            if parent is not None:
+            if (parent := await _find_parent(store, run)) is not None:
                 forks[parent[0]] = run.run_id
-        past = page[-1]
     return forks
-
-
-async def _list_runs(store: Store) -> list[RunEntry]:
-    runs: list[RunEntry] = []
-    while page := await store.runs(EVERY_RUN, past=runs[-1] if runs else None, limit=_PAGE):
-        runs += page
-    return runs
 
 
 async def entries_of(store: Store, run_id: str) -> tuple[Entry, ...]:
@@ -104,15 +80,15 @@ async def entries_of(store: Store, run_id: str) -> tuple[Entry, ...]:
     return tuple(await store.checkpoints(CheckpointFilter(run_id=run_id)))
 
 
-async def _load_header(store: Store, run: RunEntry) -> RunHeader | None:
-    """Return the header of a run: its parent and its caller. None if no record of it is left."""
+async def _find_parent(store: Store, run: RunEntry) -> tuple[str, int] | None:
+    """Return the run and the number a run was forked from; None if neither is known."""
     # Every snapshot holds the header; record 0 is one, costs a single read, and may have been
     # pruned.
     records = await store.history(run.run_id, upto=0)
     if not records or not records[0].entry.is_snapshot:
         snapshot = next((entry for entry in await entries_of(store, run.run_id) if entry.is_snapshot), None)
         records = [] if snapshot is None else await store.read(run.run_id, snapshot.number)
-    return header_of(read_commit(records[0], DEFAULT_CODEC)[1]) if records else None
+    return await parent_of(store, header_of(read_commit(records[0], DEFAULT_CODEC)[1])) if records else None
 
 
 async def gather_in_batches(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

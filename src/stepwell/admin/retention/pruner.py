@@ -13,8 +13,7 @@ from stepwell.admin.retention.inventory import (
     entries_of,
     find_new_forks,
     gather_in_batches,
-    load_all_facts,
-    load_facts_for,
+    load_facts,
 )
 from stepwell.admin.retention.policy import (
     Keep,
@@ -84,7 +83,7 @@ async def prune(
     parent, and what is removed.
     """
     store, now = storage._store, clock.now()
-    runs = await load_all_facts(store, only, lambda run: policy.of(run.status) is not None)
+    runs = await load_facts(store, only, lambda run: policy.of(run.status) is not None)
     removal = plan_removal(policy, runs, now, named, only)
     deleted = set(removal.runs)
     fork_points = find_fork_points(runs, deleted)
@@ -104,7 +103,7 @@ async def delete_runs(storage: BuiltInStorage, run_ids: Collection[str], *, dry_
     is skipped, and so is the parent of a fork, unless the fork is deleted as well. The call may be
     interrupted anywhere: the store stays consistent.
     """
-    runs = await load_facts_for(storage._store, run_ids)
+    runs = await load_facts(storage._store, run_ids)
     removal = plan_deletion(run_ids, runs)
     pruning = _Pruning(storage._store, runs, dry_run, discard_signals=True)
     await pruning.drop(removal.waves)

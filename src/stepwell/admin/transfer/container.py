@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from itertools import islice
-from types import TracebackType
 from typing import BinaryIO, Literal, Self
 
 import msgspec
@@ -24,7 +23,7 @@ from stepwell.storage.checked_reads import damage_error, decode_stored
 from stepwell.storage.stored_values import Entry, Record
 
 VERSION = 1
-_NAME = "stepwell run"
+FORMAT = "stepwell run"
 _LONGEST = 1 << 30  # bytes of a line, if nothing else limits it: no store holds more
 # Upper bounds of the memory needed to read one byte of a line, and one JSON value in it.
 PER_BYTE, PER_VALUE = 7, 200
@@ -58,27 +57,21 @@ class RunLine(_TaggedLine, tag="run"):
     place: int  # of its superstep log
 
 
-# The tags "memory" and "letter" are part of the format, so they keep their old names.
-class LogLine(_TaggedLine, tag="memory"):
+class _KeyedLine(_TaggedLine):
+    key: str
+    body: msgspec.Raw
+
+    @property
+    def text(self) -> bytes:
+        return compact(self.body)
+
+
+class LogLine(_KeyedLine, tag="log"):
     """An entry of a superstep log."""
 
-    key: str
-    body: msgspec.Raw
 
-    @property
-    def text(self) -> bytes:
-        return compact(self.body)
-
-
-class SignalLine(_TaggedLine, tag="letter"):
+class SignalLine(_KeyedLine, tag="signal"):
     """A signal that is not applied yet."""
-
-    key: str
-    body: msgspec.Raw
-
-    @property
-    def text(self) -> bytes:
-        return compact(self.body)
 
 
 class RecordLine(_TaggedLine, tag="record"):
@@ -125,10 +118,6 @@ def join_lines(text: bytes) -> msgspec.Raw:
     return msgspec.Raw(text.replace(b"\n", b" ").replace(b"\r", b" "))
 
 
-def make_header(run_id: str, workflow: str, redacted: tuple[str, ...], missing: tuple[str, ...]) -> Header:
-    return Header(_NAME, VERSION, run_id, workflow, redacted, missing)
-
-
 class Writer:
     """Writes the file of an exported run. The same lines give the same bytes.
 
@@ -141,7 +130,7 @@ class Writer:
         # files.
         self._zip = gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0)
         self._sum, self._lines = sha256(), 0
-        self._write_line(_encode(first))
+        self.write(first)
 
     def __enter__(self) -> Writer:
         return self
@@ -153,17 +142,15 @@ class Writer:
             self._zip.fileobj = io.BytesIO()
             self._zip.close()
 
-    def write(self, line: Line) -> None:
-        self._write_line(_encode(line))
+    def write(self, line: Header | Line | EndLine) -> None:
+        text = _encode(line) + b"\n"
+        self._lines += 1
+        self._sum.update(text)
+        self._zip.write(text)
 
     def finish(self) -> None:
-        self._zip.write(_encode(EndLine(self._lines, self._sum.hexdigest())) + b"\n")
+        self.write(EndLine(self._lines, self._sum.hexdigest()))
         self._zip.close()
-
-    def _write_line(self, text: bytes) -> None:
-        self._lines += 1
-        self._sum.update(text + b"\n")
-        self._zip.write(text + b"\n")
 
 
 def _fits(text: bytes, memory: int) -> bool:
@@ -199,9 +186,7 @@ class Reader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._zip.close()
 
     def lines(self) -> Iterator[Line]:
@@ -216,7 +201,7 @@ class Reader:
     def _read_header(self) -> Header:
         text = self._read_line()
         first = decode_stored(_decode_version, text, self._name)
-        if first.format != _NAME:
+        if first.format != FORMAT:
             raise CheckpointCorrupt(f"{self._name} is not an exported run: its first line is not the header of one")
         if first.version < 1:
             raise damage_error(self._name, f"there is no version {first.version}")

@@ -6,7 +6,6 @@ import asyncio
 import io
 import os
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,6 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from stepwell.admin.transfer.container import (
+    FORMAT,
+    VERSION,
+    Header,
     Line,
     LogLine,
     RecordLine,
@@ -22,19 +24,17 @@ from stepwell.admin.transfer.container import (
     SignalLine,
     Writer,
     join_lines,
-    make_header,
 )
 from stepwell.admin.transfer.redaction import LOCK, REMOVED, Redaction
-from stepwell.admin.transfer.run_copy import RunCopy, collect_runs, read_records
+from stepwell.admin.transfer.run_copy import RunCopy, apply_record, collect_runs, read_records
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import DefinitionError, RunError
-from stepwell.kernel.commit import apply
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.permissions import creating, mode_of
 from stepwell.storage.record import build_record
 from stepwell.storage.stored_values import Record
-from stepwell.storage.wire.format import header_of, read_commit
+from stepwell.storage.wire.format import read_commit
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -101,8 +101,7 @@ async def export_to(
             os.fsync(file.fileno())
         unfinished.replace(target)
     except BaseException:
-        with suppress(FileNotFoundError):
-            unfinished.unlink()
+        unfinished.unlink(missing_ok=True)
         raise
     return exported
 
@@ -120,7 +119,13 @@ async def _export(
     if isinstance(without, str):
         raise TypeError(f"without must be a list of paths: without=[{without!r}]")
     redaction = Redaction(without)
-    _check_readable(storage, unsealed)
+    if not isinstance(storage, BuiltInStorage):
+        raise DefinitionError(f"only the built-in storages can export runs, not {type(storage).__name__}")
+    if getattr(storage._store, "is_sealed", False) and not unsealed:
+        raise DefinitionError(
+            "this storage is sealed, and everybody who has an exported file can read it; pass unsealed=True to export "
+            "the run all the same (importing it into a sealed storage seals it again)"
+        )
     bundle = await collect_runs(storage._store, run_id)
     main = bundle.runs[-1]
     if main.at.header.caller is not None:
@@ -129,7 +134,8 @@ async def _export(
             run_id=run_id,
         )
     count = 0
-    with Writer(file, make_header(run_id, main.at.header.workflow, redaction.paths, bundle.missing)) as writer:
+    first = Header(FORMAT, VERSION, run_id, main.at.header.workflow, redaction.paths, bundle.missing)
+    with Writer(file, first) as writer:
         for run_copy in bundle.runs:
             lines = _RunLines(run_copy, redaction)
             writer.write(RunLine(run_copy.run_id, run_copy.at.number, run_copy.role, run_copy.at.place))
@@ -151,16 +157,6 @@ def _write(writer: Writer, lines: Iterable[Line]) -> None:
         writer.write(line)
 
 
-def _check_readable(storage: BuiltInStorage, unsealed: bool) -> None:
-    if not isinstance(storage, BuiltInStorage):
-        raise DefinitionError(f"only the built-in storages can export runs, not {type(storage).__name__}")
-    if getattr(storage._store, "is_sealed", False) and not unsealed:
-        raise DefinitionError(
-            "this storage is sealed, and everybody who has an exported file can read it; pass unsealed=True to export "
-            "the run all the same (importing it into a sealed storage seals it again)"
-        )
-
-
 class _RunLines:
     """The lines of one run, with private values removed."""
 
@@ -170,14 +166,18 @@ class _RunLines:
 
     def make_other_lines(self) -> list[Line]:
         """Return the lines of the superstep log and of the signals."""
-        redaction, lines = self._redaction, list[Line]()
-        for key, body in self._run_copy.superstep_log.items():
+        note, outcome = self._redaction.redact_note, self._redaction.redact_outcome
+        return [
             # Outcomes are stored under the id of their delivery, which has no slash.
-            redact = redaction.redact_note if "/" in key else redaction.redact_outcome
-            lines.append(LogLine(key, self._encode_body(body, redact)))
-        for key, body in ((row.key, row.body) for row in self._run_copy.signals):
-            lines.append(SignalLine(key, self._encode_body(body, redaction.redact_signal)))
-        return lines
+            *(
+                LogLine(key, self._encode_body(body, note if "/" in key else outcome))
+                for key, body in self._run_copy.superstep_log.items()
+            ),
+            *(
+                SignalLine(row.key, self._encode_body(row.body, self._redaction.redact_signal))
+                for row in self._run_copy.signals
+            ),
+        ]
 
     def make_record_line(self, record: Record) -> RecordLine:
         if not self._redaction.paths:
@@ -197,14 +197,8 @@ class _RunLines:
 
     def _make_standalone(self, record: Record) -> Record:
         """Return a record as a snapshot: a delta may contain parts of removed values."""
-        commit, shape = read_commit(record, DEFAULT_CODEC)
-        if shape.run is not None:
-            self._checkpoint = apply(header_of(shape), None, commit, previous_id=shape.previous_id)
-        elif self._checkpoint is not None and self._checkpoint.number == commit.number - 1:
-            self._checkpoint = apply(self._checkpoint.header, self._checkpoint, commit)
-        else:
-            # Kept only for its outputs: the record it is based on is not stored any more.
-            self._checkpoint = None
-            bare = replace(shape, state=None, executors={}, executor_splices={})
-            return Record(record.entry, _encode(bare))
-        return build_record(commit, self._checkpoint, snapshot=True)
+        self._checkpoint, commit, shape = apply_record(self._checkpoint, record)
+        if self._checkpoint is not None:
+            return build_record(commit, self._checkpoint, snapshot=True)
+        # Kept only for its outputs: the record it is based on is not stored any more.
+        return Record(record.entry, _encode(replace(shape, state=None, executors={}, executor_splices={})))

@@ -23,10 +23,9 @@ from stepwell.admin.transfer.container import (
     SignalLine,
 )
 from stepwell.admin.transfer.import_errors import too_large_error
-from stepwell.admin.transfer.run_copy import PARTLY_HERE, is_listed_right
+from stepwell.admin.transfer.run_copy import PARTLY_HERE, apply_record, is_listed_right
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointCorrupt
-from stepwell.kernel.commit import apply
 from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
 from stepwell.model.commit import Commit
 from stepwell.model.state_writes import Appended
@@ -35,7 +34,7 @@ from stepwell.storage.json_text import json_of
 from stepwell.storage.limits import LONGEST, entry_flaws, flaw_in_count, flaw_in_name
 from stepwell.storage.signals import read_signal
 from stepwell.storage.stored_values import Record, SignalRow
-from stepwell.storage.wire.format import header_of, read_commit, read_log_entry, read_outcome
+from stepwell.storage.wire.format import read_log_entry, read_outcome
 
 _LONGEST_KEY = LONGEST + 1000  # characters: the key of a signal contains an id
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode
@@ -151,7 +150,7 @@ class _FileCheck:
             raise self._make_error(f"commit {entry.number} of run {run_id!r} is out of place")
         if entry.workflow != contents.workflow and contents.number >= 0:
             raise self._make_error(f"run {run_id!r} in it belongs to two workflows")
-        self._checkpoint, commit = apply_record(self._checkpoint, record)
+        self._checkpoint, commit = check_record(self._checkpoint, record)
         contents.number, contents.workflow = entry.number, entry.workflow
         if self._checkpoint is not None and self._checkpoint.header.workflow != entry.workflow:
             raise self._make_error(f"run {run_id!r} in it belongs to two workflows")
@@ -165,7 +164,11 @@ class _FileCheck:
 
         A checkpoint holds what all its deltas hold.
         """
-        size = 2 * len(record.body) + PER_VALUE * _count_payloads(commit)
+        writes = sum(len(write.items) if isinstance(write, Appended) else 1 for write in commit.state.values())
+        held = sum(len(payloads) for sources in (commit.held or {}).values() for payloads in sources.values())
+        # Each payload is an object in memory.
+        payloads = writes + held + len(commit.messages or ()) + len(commit.executors) + len(commit.asked)
+        size = 2 * len(record.body) + PER_VALUE * payloads
         self._memory = size if record.entry.is_snapshot else self._memory + size
         if self._max_memory is not None and self._memory > self._max_memory:
             what = f"run {record.entry.run_id!r} in {self._name}, read up to commit {commit.number},"
@@ -188,19 +191,15 @@ class _FileCheck:
         return damage_error(self._name, why)
 
 
-def apply_record(before: Checkpoint | None, record: Record) -> tuple[Checkpoint | None, Commit]:
+def check_record(before: Checkpoint | None, record: Record) -> tuple[Checkpoint | None, Commit]:
     """Return the checkpoint a record leads to; None for a record kept only for its outputs."""
-    commit, shape = read_commit(record, DEFAULT_CODEC)
+    after, commit, shape = apply_record(before, record)
     what = f"checkpoint {record.entry.checkpoint_id} of run {record.entry.run_id!r}"
     if not is_listed_right(record.entry, commit, is_snapshot=shape.run is not None):
         raise CheckpointCorrupt(f"the list entry of {what} does not match its content")
-    if shape.run is not None:
-        return apply(header_of(shape), None, commit, previous_id=shape.previous_id), commit
-    if before is not None and before.number == commit.number - 1:
-        return apply(before.header, before, commit), commit
-    if record.entry.latest_only and record.entry.outputs:
-        return None, commit
-    raise CheckpointCorrupt(f"{what} is a delta, and the record it is based on is missing")
+    if after is None and not (record.entry.latest_only and record.entry.outputs):
+        raise CheckpointCorrupt(f"{what} is a delta, and the record it is based on is missing")
+    return after, commit
 
 
 def _names(commit: Commit, header: RunHeader | None) -> Iterator[tuple[str, str]]:
@@ -217,10 +216,3 @@ def _names(commit: Commit, header: RunHeader | None) -> Iterator[tuple[str, str]
         yield "a tag", name
         # The value of a tag may be empty, unlike a name.
         yield f"the tag {name[:40]!r}", value or "-"
-
-
-def _count_payloads(commit: Commit) -> int:
-    """Return how many payloads a commit holds, each of them an object in memory."""
-    writes = sum(len(write.items) if isinstance(write, Appended) else 1 for write in commit.state.values())
-    held = sum(len(payloads) for sources in (commit.held or {}).values() for payloads in sources.values())
-    return writes + held + len(commit.messages or ()) + len(commit.executors) + len(commit.asked)

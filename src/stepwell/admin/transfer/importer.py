@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import BinaryIO
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
 from stepwell.admin.retention.inventory import BATCH, gather_in_batches
 from stepwell.admin.transfer.container import Line, LogLine, Reader, RecordLine, RunLine, SignalLine, compact
-from stepwell.admin.transfer.import_check import CheckedFile, Opener, RunContents, apply_record, check_file
+from stepwell.admin.transfer.import_check import CheckedFile, Opener, RunContents, check_file, check_record
 from stepwell.admin.transfer.import_errors import ImportRefused as ImportRefused
 from stepwell.admin.transfer.run_copy import PARTLY_HERE
 from stepwell.errors import DefinitionError, StoreUnavailable
@@ -89,12 +89,8 @@ async def import_from(
 
     The file is read twice, one record at a time.
     """
-    source = _Source(partial(_open_file, path), f"the file {os.fspath(path)!r}", max_memory)
+    source = _Source(partial(Path(path).open, "rb"), f"the file {os.fspath(path)!r}", max_memory)
     return await _import(storage, source, run_id, inspect_only)
-
-
-def _open_file(path: str | os.PathLike[str]) -> BinaryIO:
-    return open(path, "rb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +121,7 @@ async def _import(storage: BuiltInStorage, source: _Source, run_id: str | None, 
         )
     new_name = None if run_id in (None, header.run_id) else run_id
     if new_name is not None:
-        _check_renamable(checked, new_name)
+        _check_renamable(checked, header.run_id, new_name)
     existing = await _find_existing(storage._store, checked, source, new_name)
     importing = _Import(storage._store, existing, header.run_id, new_name)
     try:
@@ -147,10 +143,8 @@ async def _import(storage: BuiltInStorage, source: _Source, run_id: str | None, 
     )
 
 
-def _check_renamable(checked: CheckedFile, run_id: str) -> None:
-    main = checked.runs[checked.header.run_id]
-    name = main.line.run_id
-    if main.busy:
+def _check_renamable(checked: CheckedFile, name: str, run_id: str) -> None:
+    if checked.runs[name].busy:
         raise ImportRefused(
             f"run {name!r} has a superstep in progress, and its idempotency keys are derived from its id",
             "; import it under its own id, and fork it to get another",
@@ -225,28 +219,22 @@ async def _is_same(store: Store, source: _Source, contents: RunContents, *, exac
         return False
     log = {row.key: row.body for row in stored.log if row.place == contents.line.place}
     signals = {signal.key: signal.body for signal in stored.signals}
-    for line in _lines_of(source, run_id):
+    is_wanted = False
+    for line in source.lines():
         match line:
+            case RunLine():
+                is_wanted = line.run_id == run_id
+            case _ if not is_wanted:
+                continue
             case RecordLine(entry=entry):
                 records = await store.history(run_id, after=entry.number - 1, upto=entry.number)
                 if [Record(record.entry, compact(record.body)) for record in records] != [line.record]:
                     return False
-            case LogLine(key=key) if exact:
-                if key not in log or compact(log[key]) != line.text:
-                    return False
-            case SignalLine(key=key) if exact:
-                if key not in signals or compact(signals[key]) != line.text:
+            case LogLine(key=key) | SignalLine(key=key) if exact:
+                rows = log if isinstance(line, LogLine) else signals
+                if key not in rows or compact(rows[key]) != line.text:
                     return False
     return True
-
-
-def _lines_of(source: _Source, run_id: str) -> Iterator[Line]:
-    is_wanted = False
-    for line in source.lines():
-        if isinstance(line, RunLine):
-            is_wanted = line.run_id == run_id
-        elif is_wanted:
-            yield line
 
 
 class _Import:
@@ -297,7 +285,7 @@ class _Import:
                 await self._store.send(run.name, key, line.text)
             case RecordLine():
                 run.last = run.renaming.rename_record(line.record) if run.renaming else line.record
-                run.at, _ = apply_record(run.at, run.last)
+                run.at, _ = check_record(run.at, run.last)
                 # Requests and wake-up times are left out until the run is complete, so that lists
                 # do not offer it.
                 metadata = None if run.at is None else metadata_of(run.at.header)

@@ -56,7 +56,10 @@ class Redaction:
         self._redact_state(tree)
         self._remove_by_name("executors", tree, "executors")
         self._remove_by_name("metadata", tree, "metadata")
-        self._redact_tags(run)
+        self._remove_by_name("tags", run, "tags")
+        # The value of a tag must be a string.
+        if "tags" in run:
+            run["tags"] = {key: REMOVED_TEXT if value == REMOVED else value for key, value in run["tags"].items()}
         self._remove_slots("messages", [*_slots(messages, "payload"), *((p, n) for p in held for n in range(len(p)))])
         self._redact_requests(requests)
         # A message that answers a request carries a copy of the question.
@@ -90,11 +93,6 @@ class Redaction:
         self._remove_slots("messages", _slots([tree], "value"))
         return tree
 
-    def redact_tags(self, tags: dict[str, str]) -> dict[str, str]:
-        run = {"tags": dict(tags)}
-        self._redact_tags(run)
-        return run["tags"]
-
     def _redact_state(self, tree: Tree) -> None:
         state = tree.get("state") or {}
         self._remove_by_name("state", state, "set")
@@ -103,13 +101,6 @@ class Redaction:
         for key, items in state.get("append", {}).items():
             if items == REMOVED:
                 state["append"][key] = [REMOVED]
-
-    def _redact_tags(self, run: Tree) -> None:
-        self._remove_by_name("tags", run, "tags")
-        # The value of a tag must be a string.
-        for key, value in run.get("tags", {}).items():
-            if value == REMOVED:
-                run["tags"][key] = REMOVED_TEXT
 
     def _redact_requests(self, requests: Sequence[Tree]) -> None:
         self._remove_slots("requests", [*_slots(requests, "payload"), *_slots(requests, "default")])
@@ -124,10 +115,7 @@ class Redaction:
 
     def _remove_by_name(self, part: str, holder: Tree, key: str) -> None:
         for path, rest in self._paths_of(part):
-            values = holder.get(key, {})
-            if not rest:
-                rest = "*"
-            if _remove(values, rest):
+            if _remove(holder.get(key, {}), rest or "*"):
                 self._used.add(path)
 
     def _remove_slots(self, part: str, slots: Iterable[tuple[Any, Any]]) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from stepwell.admin.transfer.container import Role
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointCorrupt, CheckpointMissing, CommitConflict
+from stepwell.kernel.commit import apply
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.child import Child
 from stepwell.model.commit import Commit
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.ids import child_run_id, forked_child_id
@@ -17,7 +17,8 @@ from stepwell.storage.port import Store
 from stepwell.storage.record import fold
 from stepwell.storage.store_archive import parent_of
 from stepwell.storage.stored_values import Entry, Record, SignalRow
-from stepwell.storage.wire.format import read_commit, read_outcome
+from stepwell.storage.wire.format import header_of, read_commit, read_outcome
+from stepwell.storage.wire.shapes import WireCommit
 
 PAGE = 32  # records that are in memory at a time
 PARTLY_HERE = "import/this run is only partly here: import it again"
@@ -58,23 +59,27 @@ async def collect_runs(store: Store, run_id: str) -> RunBundle:
     """
     # A caller is read before its sub-workflow runs: they may then be ahead of what it knows, as
     # after a crash, but never behind.
-    first = await read_run_copy(store, run_id, "run")
-    if first is None:
-        raise CheckpointMissing(f"run {run_id!r} is not in this store; list_runs() returns the runs that are")
+    first = await load_run_copy(store, run_id)
     copies, missing = {run_id: first}, dict[str, None]()
     queue = [first]
-    while queue:
-        current = queue.pop(0)
+    for current in queue:  # it grows during the loop
         for id, role in (await _find_references(store, current)).items():
             if id in copies or id in missing:
                 continue
-            other = await read_run_copy(store, id, role)
-            if other is None:
+            if (other := await read_run_copy(store, id, role)) is None:
                 missing[id] = None
             else:
                 copies[id] = other
                 queue.append(other)
     return RunBundle(tuple(copies.values())[::-1], tuple(missing))
+
+
+async def load_run_copy(store: Store, run_id: str) -> RunCopy:
+    """Return a consistent view of a run. Raises CheckpointMissing if it is not stored."""
+    run_copy = await read_run_copy(store, run_id, "run")
+    if run_copy is None:
+        raise CheckpointMissing(f"run {run_id!r} is not in this store; list_runs() returns the runs that are")
+    return run_copy
 
 
 async def read_run_copy(store: Store, run_id: str, role: Role) -> RunCopy | None:
@@ -100,6 +105,19 @@ def is_listed_right(entry: Entry, commit: Commit, *, is_snapshot: bool) -> bool:
     return (entry.status, entry.iteration, entry.is_snapshot) == expected and (entry.outputs or not has_outputs)
 
 
+def apply_record(before: Checkpoint | None, record: Record) -> tuple[Checkpoint | None, Commit, WireCommit]:
+    """Return the checkpoint a record leads to, its commit, and that as it is stored.
+
+    A snapshot stands alone; the checkpoint of a delta is None unless `before` is the one before it.
+    """
+    commit, shape = read_commit(record, DEFAULT_CODEC)
+    if shape.run is not None:
+        return apply(header_of(shape), None, commit, previous_id=shape.previous_id), commit, shape
+    if before is not None and before.number == commit.number - 1:
+        return apply(before.header, before, commit), commit, shape
+    return None, commit, shape
+
+
 async def read_records(store: Store, run_copy: RunCopy) -> AsyncIterator[list[Record]]:
     """Yield the records of a run up to the commit of its copy, oldest first, a page at a time."""
     entries = await store.checkpoints(CheckpointFilter(run_id=run_copy.run_id))
@@ -121,10 +139,11 @@ async def _find_references(store: Store, run_copy: RunCopy) -> dict[str, Role]:
         for record in page:
             commit, _ = read_commit(record, DEFAULT_CODEC)
             roles |= {child.run_id: "inside" for child in commit.children.values() if child is not None}
-    roles |= {child.run_id: "inside" for child in _children_in_log(run_copy)}
-    for id in possible_inner_runs(run_copy.at):
-        if await store.run(id) is not None:
-            roles[id] = "inside"
+    for key, body in run_copy.superstep_log.items():
+        if "/" not in key:
+            children = read_outcome(run_copy.run_id, key, body, DEFAULT_CODEC).children.values()
+            roles |= {child.run_id: "inside" for child in children if child is not None}
+    roles |= {id: "inside" for id in _possible_inner_runs(run_copy.at) if await store.run(id) is not None}
     parent = await parent_of(store, run_copy.at.header)
     if parent is not None:
         roles.setdefault(parent[0], "lineage")
@@ -133,16 +152,7 @@ async def _find_references(store: Store, run_copy: RunCopy) -> dict[str, Role]:
     return roles
 
 
-def _children_in_log(run_copy: RunCopy) -> list[Child]:
-    outcomes = [
-        read_outcome(run_copy.run_id, key, body, DEFAULT_CODEC)
-        for key, body in run_copy.superstep_log.items()
-        if "/" not in key
-    ]
-    return [child for outcome in outcomes for child in outcome.children.values() if child is not None]
-
-
-def possible_inner_runs(checkpoint: Checkpoint) -> list[str]:
+def _possible_inner_runs(checkpoint: Checkpoint) -> list[str]:
     """Return the ids that sub-workflow runs called in the current superstep may have."""
     header = checkpoint.header
     # The plan is not known here, as it needs the graph. So count the most deliveries there can be:

@@ -38,7 +38,7 @@ class Schema(msgspec.Struct, frozen=True):
     def open_storage(self, *, patient: bool = False) -> BuiltInStorage:
         patience = LONG_PATIENCE if patient else PATIENCE
         try:
-            return PostgresCheckpointStorage(self.dsn, schema=self.name, patience=patience, seal=load_seal())
+            return PostgresCheckpointStorage(self.dsn, schema=self.name, timeout=patience, seal=load_seal())
         except (ImportError, ValueError) as error:
             raise CommandFailed(str(error), code=USAGE) from None
 

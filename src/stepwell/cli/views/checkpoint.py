@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from stepwell.admin.diffs.documents import document_of
-from stepwell.admin.lookup import NotFound, entry_of, find_checkpoint, find_run
+from stepwell.admin.lookup import NotFound, find_checkpoint, find_run, load_checkpoint
 from stepwell.cli.views.output import print_document, print_lines
 from stepwell.cli.views.progress import compute_progress
 from stepwell.cli.views.requests import format_requests
 from stepwell.cli.views.text import format_moment, printable, tree
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.model.status_words import status_word
-from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.wire.format import read_commit
 
 if TYPE_CHECKING:
@@ -58,12 +57,9 @@ async def _read_checkpoint(
     storage: BuiltInStorage, name: str, recent: int | None
 ) -> tuple[Checkpoint, Commit, list[Commit]]:
     """Return the checkpoint, its commit, and the stored commits up to it, or the last `recent`."""
-    entry = await entry_of(storage._store, await find_checkpoint(storage, name))
-    # Payloads stay in their stored form until somebody opens them: no class of the program is
-    # needed.
-    at, commit = await StoreArchive(storage._store, DEFAULT_CODEC).at(entry)
-    after = -1 if recent is None else max(entry.number - recent, -1)
-    records = await storage._store.history(entry.run_id, after=after, upto=entry.number)
+    at, commit = await load_checkpoint(storage._store, await find_checkpoint(storage, name))
+    after = -1 if recent is None else max(at.number - recent, -1)
+    records = await storage._store.history(at.run_id, after=after, upto=at.number)
     return at, commit, [read_commit(record, DEFAULT_CODEC)[0] for record in records]
 
 

@@ -7,10 +7,10 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from stepwell.storage.permissions import OWNER_ONLY, creating, folder_mode, make_one_folder, mode_of
+from stepwell.storage.permissions import OWNER_ONLY, creating, folder_mode, make_folders, mode_of
 from stepwell.storage.posix import sync_folder
 
 # Lower case only, because some file systems ignore case. No dot: only derived names have one, so a
@@ -26,23 +26,12 @@ def safe_name(text: str) -> str:
     return f"{readable or 'x'}.{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
 
 
-def make_folder(folder: Path) -> None:
-    """Create a folder and its parents durably."""
-    if folder.is_dir():
-        return
-    make_folder(folder.parent)
-    # Another process may create it at the same moment.
-    with suppress(FileExistsError):
-        make_one_folder(folder, folder_mode(OWNER_ONLY))
-    sync_folder(folder.parent)
-
-
 def write_whole(path: Path, data: bytes) -> None:
     """Replace the content of a file atomically and durably.
 
     After a crash the file has either its old content or all of the new.
     """
-    make_folder(path.parent)
+    make_folders(path.parent, folder_mode(OWNER_ONLY))
     # Named after process and thread, so that two writers never share a draft. Flushed before it is
     # renamed: otherwise the new name could survive a power failure without its content.
     draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
@@ -70,7 +59,7 @@ def lock_file(path: Path) -> Iterator[int]:
     # Stores that lock call `require_posix` first.
     import fcntl  # lazy: there is none on Windows
 
-    make_folder(path.parent)
+    make_folders(path.parent, folder_mode(OWNER_ONLY))
     is_new = not path.exists()
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

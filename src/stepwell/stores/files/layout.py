@@ -1,8 +1,8 @@
 """The names of the files and folders of a store, and the mark that makes a directory one.
 
-    <root>/stepwell.json                             the mark, with the format of the store
-    <root>/runs/3f/refund-3~a80091c28d5eb.jsonl      the log of run refund-3
-    <root>/runs/3f/refund-3~a80091c28d5eb.part       the same while it is written anew
+    <root>/stepwell.json                         the mark, with the format of the store
+    <root>/runs/3f/refund-3~a80091c28d5eb.jsonl  the log of run refund-3
+    <root>/runs/3f/refund-3~a80091c28d5eb.part   the same while it is written anew
 
 The digits are the hash of the run id that checkpoint ids contain too, so both lead to the file.
 """
@@ -12,21 +12,20 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 
 from stepwell.errors import CheckpointCorrupt, NewerFormat, StoreUnavailable
 from stepwell.storage.ids import run_hash
-from stepwell.storage.permissions import OWNER_ONLY, create, folder_mode, make_one_folder
+from stepwell.storage.permissions import OWNER_ONLY, creating, folder_mode, make_one_folder
 from stepwell.storage.posix import sync_folder
 
 FORMAT = 1
-MARK, RUNS = "stepwell.json", "runs"
-_DIGITS, _FOLDER_DIGITS = 15, 2  # of the hash, and how many of them name the folder
+MARK = "stepwell.json"
 _RUN_NAME = re.compile(r".*~[0-9a-f]{13}\.jsonl")
 
 
@@ -37,18 +36,23 @@ class _Mark(msgspec.Struct):
 _decode_mark = msgspec.json.Decoder(_Mark).decode
 
 
+@lru_cache(maxsize=1024)
 def run_name(run_id: str) -> str:
     """Return the name of a run's file, with its folder: never hidden, never a path elsewhere."""
-    digits = f"{run_hash(run_id):0{_DIGITS}x}"
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", run_id)[:60]
-    return f"{digits[:_FOLDER_DIGITS]}/{readable}~{digits[_FOLDER_DIGITS:]}.jsonl"
+    return _place_of(run_hash(run_id)).replace("~", f"{readable}~")
 
 
-class Layout:
+def _place_of(hashed: int) -> str:
+    digits = f"{hashed:015x}"
+    return f"{digits[:2]}/~{digits[2:]}.jsonl"
+
+
+class StoreFolder:
     """The folder of a store. Nothing is created before the first write."""
 
     def __init__(self, root: Path, mode: int = OWNER_ONLY) -> None:
-        self.root, self._runs = root, root / RUNS
+        self.root, self._runs = root, root / "runs"
         self._mode = mode  # of files; in an existing store, that of its mark
         self._format: int | None = None  # of the store, once its mark was read
 
@@ -57,60 +61,51 @@ class Layout:
 
     def paths(self, hashed: int | None = None) -> Iterator[Path]:
         """Yield the files of all runs, or of those with that hash."""
-        digits = None if hashed is None else f"{hashed:0{_DIGITS}x}"
-        folders = sorted(_list(self._runs)) if digits is None else [digits[:_FOLDER_DIGITS]]
-        ending = "" if digits is None else f"~{digits[_FOLDER_DIGITS:]}.jsonl"
-        for folder in folders:
-            for name in sorted(_list(self._runs / folder)):
+        folder, _, ending = ("", "", "") if hashed is None else _place_of(hashed).partition("/")
+        for above in [folder] if folder else _list(self._runs):
+            for name in _list(self._runs / above):
                 if _RUN_NAME.fullmatch(name) and name.endswith(ending):
-                    yield self._runs / folder / name
+                    yield self._runs / above / name
 
-    def check(self) -> None:
-        """Raise unless this is a store that this Stepwell knows, or there is none yet."""
+    def check(self, *, upgrade: bool = False) -> None:
+        """Raise unless this is a store that this Stepwell knows, or there is none yet.
+
+        With `upgrade`, a store of an older format becomes one of ours.
+        """
         if self._format is None:
             self._format = read_mark(self.root)
             if self._format is not None:
-                self._mode = stat.S_IMODE((self.root / MARK).stat().st_mode) & 0o666 | OWNER_ONLY
-            elif any(entry.is_dir() for entry in self._entries()) and not (self.root / MARK).exists():
+                self._mode = (self.root / MARK).stat().st_mode & 0o666 | OWNER_ONLY
+            # Look for the mark again: another process may have created the store just now.
+            elif any((self.root / name).is_dir() for name in _list(self.root)) and read_mark(self.root) is None:
                 raise StoreUnavailable(
                     f"{self.root} is not a Stepwell store: it contains folders and no {MARK}. Nothing was changed; "
                     f"choose a new or an empty folder"
                 )
+        if upgrade and self._format is not None:
+            self.make()
 
-    def mark(self) -> None:
-        """Make the root a store of our format, before anything else is written there."""
+    def make(self) -> None:
+        """Create the store, or upgrade one of an older format."""
         self.check()
-        if self._format is None or self._format < FORMAT:
+        if (self._format or 0) < FORMAT:
             _make_folder(self.root, self._mode)
             part = self.root / f".{MARK}-{secrets.token_hex(4)}"
-            handle = create(part, os.O_WRONLY, self._mode)
-            try:
-                os.write(handle, b'{"format": %d}\n' % FORMAT)
-                os.fsync(handle)
-                os.replace(part, self.root / MARK)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(part)
-                raise
-            finally:
-                os.close(handle)
+            with open(part, "xb", opener=creating(self._mode)) as file:
+                file.write(b'{"format": %d}\n' % FORMAT)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, self.root / MARK)
             sync_folder(self.root)
             self._format = FORMAT
 
     def make_folder(self, path: Path) -> int:
-        """Create the folder of a run's file; return the mode for the file."""
+        """Create the folder of a run's file; return the permissions for the file."""
         if not self.root.is_dir():
-            self._format = None  # it was deleted since we looked
-        self.mark()
+            self._format = None  # there is none yet, or it was deleted since we looked
+        self.make()
         _make_folder(path.parent, self._mode)
         return self._mode
-
-    def _entries(self) -> list[os.DirEntry[str]]:
-        try:
-            with os.scandir(self.root) as entries:
-                return [entry for entry in entries if not entry.name.startswith(".")]
-        except FileNotFoundError:
-            return []
 
 
 def read_mark(root: Path) -> int | None:
@@ -120,33 +115,31 @@ def read_mark(root: Path) -> int | None:
     """
     path = root / MARK
     try:
-        stored = _decode_mark(path.read_bytes()).format
+        stored = _decode_mark(path.read_text("utf-8")).format
     except FileNotFoundError:
         return None
-    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-        raise CheckpointCorrupt(f"{path} is damaged: {str(error)[:200]}; restore it from a backup") from None
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        stored = 0
+    if stored < 1:
+        raise CheckpointCorrupt(f"{path} is damaged: it does not say the format of the store; restore it from a backup")
     if stored > FORMAT:
         raise NewerFormat(
             f"{path} was written by a newer Stepwell (format {stored}, this one knows {FORMAT}) and is unchanged; "
             f"upgrade Stepwell to use it"
         )
-    if stored < 1:
-        raise CheckpointCorrupt(f"{path} is damaged: there is no format {stored}; restore it from a backup")
     return stored
 
 
 def _list(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    return []
 
 
 def _make_folder(folder: Path, mode: int) -> None:
     """Create a folder for files of that mode, and the folders above it, durably."""
-    if folder.is_dir():
-        return
-    _make_folder(folder.parent, mode)
-    with suppress(FileExistsError):  # another process was faster; if it is a file, the next use fails
-        make_one_folder(folder, folder_mode(mode))
-    sync_folder(folder.parent)
+    if not folder.is_dir():
+        _make_folder(folder.parent, mode)
+        with suppress(FileExistsError):  # another process was faster; if it is a file, the next use fails
+            make_one_folder(folder, folder_mode(mode))
+        sync_folder(folder.parent)

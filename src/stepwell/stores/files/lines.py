@@ -26,6 +26,7 @@ from stepwell.storage.lease import Owner
 from stepwell.storage.stored_values import Entry, RequestEntry, RunEntry, RunMetadata
 
 _SUM_SIZE = 19  # bytes, up to the end of the line
+_START = b'{"line":"'
 _STATE = b'\n{"line":"state",'  # no body contains a raw newline
 
 Data = bytes | mmap.mmap
@@ -48,14 +49,14 @@ class Line(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="line"):
     crc: int = 0
 
 
-class Header(Line, kw_only=True, tag="run"):
+class HeaderLine(Line, kw_only=True, tag="run"):
     """The first line of every file."""
 
     generation: str  # random: a file that was written anew is not taken for the one before
     run_id: str
 
 
-class Commit(Line, kw_only=True, tag="commit"):
+class CommitLine(Line, kw_only=True, tag="commit"):
     """A record and its effects. The body is that of the record."""
 
     entry: Entry
@@ -70,7 +71,7 @@ class Commit(Line, kw_only=True, tag="commit"):
     release: bool = False
 
 
-class LogEntry(Line, kw_only=True, tag="log"):
+class LogWrite(Line, kw_only=True, tag="log"):
     """An entry of the superstep log."""
 
     place: int
@@ -127,10 +128,10 @@ class State(Line, kw_only=True, tag="state"):
         """Change the state as a line says."""
         line, body = placed.line, placed.body
         match line:
-            case Commit():
+            case CommitLine():
                 self._add_record(line.entry, placed.offset)
                 self.apply_effects(line)
-            case LogEntry():
+            case LogWrite():
                 self.log.setdefault(line.place, {})[line.key] = body
             case Signal():
                 self.used_keys.add(line.key)
@@ -148,7 +149,7 @@ class State(Line, kw_only=True, tag="state"):
         self.outputs += entry.outputs
         self.odd_ids = self.odd_ids or not says_its_place(entry)
 
-    def apply_effects(self, line: Commit) -> None:
+    def apply_effects(self, line: CommitLine) -> None:
         """Apply what a commit does beside its record."""
         through, above = line.drop_log_through, line.drop_log_above
         for place in list(self.log):
@@ -188,22 +189,23 @@ class State(Line, kw_only=True, tag="state"):
 
 # Created at import, before there are threads: msgspec inspects a class when it first meets it, and
 # two threads that do so at the same time crash the interpreter.
-_decode = msgspec.json.Decoder(Header | Commit | LogEntry | Signal | Acquire | State).decode
+_decode = msgspec.json.Decoder(HeaderLine | CommitLine | LogWrite | Signal | Acquire | State).decode
 _encode = msgspec.json.Encoder().encode
 
 
 def write_line(line: Line, body: bytes, offset: int, run_id: str) -> tuple[bytes, Placed]:
-    """Return a line as it is written at that offset, and its place."""
+    """Return a line as it is written at that offset, without its body, and its place."""
     line.size, line.crc = len(body), 0 if isinstance(line, Acquire) else crc32(body)
     head = _encode(line)[:-1]
     text = head + _sum(head, offset, run_id)
-    place = Body(offset + len(text), len(body), line.crc)
-    text += body + b"\n" if body else b""
-    return text, Placed(line, offset, offset + len(text), place)
+    return text, _placed(line, offset, offset + len(text))
 
 
 def read_line(data: Data, offset: int, run_id: str) -> Placed | None:
-    """Return the line at that offset; None if it is damaged. The body is not looked at."""
+    """Return the line at that offset; None if it is damaged.
+
+    The body is not looked at; its end may be missing.
+    """
     start = data.find(b"\n", offset) + 1
     head = data[offset : start - _SUM_SIZE]
     if data[start - _SUM_SIZE : start] != _sum(head, offset, run_id):
@@ -212,8 +214,13 @@ def read_line(data: Data, offset: int, run_id: str) -> Placed | None:
         line = _decode(head + b"}")
     except (msgspec.MsgspecError, RecursionError):  # the checksum is right: somebody made it
         return None
-    end = start + line.size + (line.size > 0)
-    return Placed(line, offset, end, Body(start, line.size, line.crc)) if data[end - 1 : end] == b"\n" else None
+    placed = _placed(line, offset, start)
+    return placed if data[placed.end - 1 : placed.end] in (b"\n", b"") else None
+
+
+def _placed(line: Line, offset: int, start: int) -> Placed:
+    end = start + line.size + 1 if line.size else start
+    return Placed(line, offset, end, Body(start, line.size, line.crc))
 
 
 def _sum(head: bytes, offset: int, run_id: str) -> bytes:
@@ -226,25 +233,20 @@ def _seed(run_id: str) -> int:
     return crc32(run_id.encode())
 
 
-class Scan(NamedTuple):
-    """The lines of a part of a file, and where damage begins in it."""
-
-    lines: list[Placed]
-    damages: list[int]
-
-
-def scan(data: Data, start: int, stop: int, run_id: str) -> Scan:
-    """Read the lines between two offsets. Damaged ones are passed over."""
-    found, offset, was_damaged = Scan([], []), start, False
+def scan(data: Data, start: int, stop: int, run_id: str) -> tuple[list[Placed], list[int]]:
+    """Return the complete lines between two offsets, and where damage begins."""
+    complete: list[Placed] = []
+    damages: list[int] = []
+    offset, was_damaged = start, False
     while offset < stop:
         placed = read_line(data, offset, run_id)
-        if placed is not None:
-            found.lines.append(placed)
-        elif not was_damaged:
-            found.damages.append(offset)
-        was_damaged = placed is None
-        offset = placed.end if placed is not None else data.find(b"\n", offset, stop) + 1 or stop
-    return found
+        if placed is not None and placed.end <= stop:
+            complete.append(placed)
+            offset, was_damaged = placed.end, False
+        else:
+            damages += [] if was_damaged else [offset]
+            offset, was_damaged = data.find(b"\n", offset, stop) + 1 or stop, True
+    return complete, damages
 
 
 def find_last_state(data: Data, run_id: str) -> Placed | None:
@@ -255,18 +257,20 @@ def find_last_state(data: Data, run_id: str) -> Placed | None:
     return placed
 
 
-def find_end(data: Data, found: Scan) -> int | None:
+def find_end(data: Data, complete: list[Placed], damages: list[int], run_id: str) -> int | None:
     """Return where the complete lines end: at the end of the file, or where a crash cut a write off.
 
     None if there is other damage.
     """
-    last_write = max((n for n, placed in enumerate(found.lines) if not placed.line.joined), default=0)
-    bodies = [(offset, body) for line, offset, _, body in found.lines[last_write:] if line.crc]
+    last_write = max((n for n, placed in enumerate(complete) if not placed.line.joined), default=0)
+    bodies = [(offset, body) for line, offset, _, body in complete[last_write:] if line.crc]
     zeroed = [offset for offset, body in bodies if b"\0" in data[body.offset : body.offset + body.size]]
-    first = min([*found.damages, *zeroed], default=len(data))
+    first = min([*damages, *zeroed], default=len(data))
     # What a crash leaves of a write is a part of it, or zeros in its place. A wrong sum alone is not
     # the work of a crash, and a later write proves that this one was complete.
-    rest = data[first:]
-    is_cut_off = not rest.endswith(b"\n") or b"\0" in rest
-    is_last = all(placed.line.joined for placed in found.lines if placed.offset > first)
+    rest, placed = data[first:], read_line(data, first, run_id)
+    is_ours = _START.startswith(rest.partition(b"\0")[0][: len(_START)])
+    lacks_body = placed is not None and b"\n" not in data[placed.body.offset :]
+    is_cut_off = is_ours and (lacks_body or not rest.endswith(b"\n") or b"\0" in rest)
+    is_last = all(placed.line.joined for placed in complete if placed.offset > first)
     return first if is_cut_off and is_last else None

@@ -22,7 +22,7 @@ from stepwell.storage.posix import sync_folder
 from stepwell.storage.stored_values import Entry, Record
 from stepwell.stores.files import lines
 from stepwell.stores.files.layout import run_name
-from stepwell.stores.files.lines import Acquire, Body, Commit, Header, Line, LogEntry, Placed, Signal, State
+from stepwell.stores.files.lines import Acquire, Body, CommitLine, HeaderLine, Line, LogWrite, Placed, Signal, State
 
 PATIENCE = 30.0  # seconds to wait for another process that holds a lock
 _FIRST = 44  # bytes of a file that tell it from others: the header up to the generation
@@ -52,19 +52,21 @@ class RunFile:
         self.run_id = run_id  # if it is not given, it is read in the file
         self._lock = threading.Lock()  # a file lock does not protect what is kept here
         self._fd = -1  # of the open file
+        self._size = 0  # of the file; more than `end` if a crash has cut off a write
         self.is_replaced = False  # nothing more can be written until it is opened again
         self._forget()
 
     def _forget(self) -> None:
-        self._buffer = bytearray()  # lines that are not written yet
+        self._buffer: list[bytes] = []  # what is not written yet
         self._rests = False  # one of them ends the lease
         self._first = b""  # of the file that was read
-        self.end = 0  # of its complete lines
+        self.end = self._next = 0  # of its complete lines; and with those that are not written yet
         self.state = State()
         self.records: dict[int, StoredRecord] = {}  # those that begin at `_indexed` or later
         self._indexed = 0
         self._damage: int | None = None  # where the part before `_indexed` is damaged
         self._state_end = self._state_size = 0  # of the last line with the whole state
+        self._is_named = False  # the name of the file survives a power failure
 
     # ---------------------------------------------------------------- opening
 
@@ -84,8 +86,6 @@ class RunFile:
         """
         with self._lock, _lock_file(self.path, exclusive=True, make_folder=make_folder) as self._fd:
             self.is_replaced = False
-            if not self._first:
-                _unlink(_part(self.path))  # left by a process that was killed
             try:
                 self._catch_up()
                 yield
@@ -98,7 +98,7 @@ class RunFile:
 
     def _catch_up(self) -> None:
         """Read what others have written since."""
-        size = os.fstat(self._fd).st_size if self._fd >= 0 else 0
+        self._size = size = os.fstat(self._fd).st_size if self._fd >= 0 else 0
         if size < self.end or (size and os.pread(self._fd, _FIRST, 0) != self._first):
             self._forget()
         if size > self.end:
@@ -108,7 +108,7 @@ class RunFile:
     def _load(self, data: mmap.mmap) -> int:
         """Read the header and the last line with the whole state; return where to continue."""
         header = lines.read_line(data, 0, "")
-        if header is None or not isinstance(header.line, Header):
+        if header is None or not isinstance(header.line, HeaderLine):
             return 0
         if run_name(header.line.run_id) != f"{self.path.parent.name}/{self.path.name}":
             raise CheckpointCorrupt(f"{self.path} belongs to run {header.line.run_id!r}; move it back to its place")
@@ -121,44 +121,40 @@ class RunFile:
         return placed.end
 
     def _fold(self, data: mmap.mmap, start: int) -> None:
-        found = lines.scan(data, start, len(data), self.run_id)
-        end = lines.find_end(data, found)
+        complete, damages = lines.scan(data, start, len(data), self.run_id)
+        end = lines.find_end(data, complete, damages, self.run_id)
         if end is None:
-            raise self._damage_error(min(found.damages, default=start))
-        for placed in found.lines:
+            raise self._damage_error(min(damages, default=start))
+        for placed in complete:
             if placed.offset < end:
                 self._apply(placed)
-        self.end = end
+        self.end = self._next = end
 
     def _apply(self, placed: Placed) -> None:
-        line = placed.line
-        if isinstance(line, Commit):
-            self.records[line.entry.number] = StoredRecord(line.entry, placed.offset, placed.body)
-        elif isinstance(line, State):
-            self.state, self._state_end, self._state_size = line, placed.end, placed.end - placed.offset
+        self._note_record(placed)
+        if isinstance(placed.line, State):
+            self.state, self._state_end, self._state_size = placed.line, placed.end, placed.end - placed.offset
         self.state.apply(placed)
+
+    def _note_record(self, placed: Placed) -> None:
+        if isinstance(placed.line, CommitLine):
+            entry = placed.line.entry
+            self.records[entry.number] = StoredRecord(entry, placed.offset, placed.body)
 
     def _map(self) -> mmap.mmap:
         return mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
 
     # ---------------------------------------------------------------- reading
 
-    def index(self, start: int = 0) -> None:
-        """Make the records from an offset on known; it is that of a record, or 0 for all."""
-        if start >= self._indexed:
-            return
-        with self._map() as data:
-            found = lines.scan(data, start or data.find(b"\n") + 1, self._indexed, self.run_id)
-        for placed in found.lines:
-            if isinstance(placed.line, Commit):
-                entry = placed.line.entry
-                self.records.setdefault(entry.number, StoredRecord(entry, placed.offset, placed.body))
-        self._indexed = start
-        self._damage = min(found.damages, default=self._damage)
-
-    @property
-    def is_damaged(self) -> bool:
-        return self._damage is not None
+    def index(self, lowest: int = 0) -> None:
+        """Make the records from that number on known. Those since the newest snapshot always are."""
+        for start in (self.state.snapshot, 0):
+            if start < self._indexed and (start or min(self.records, default=lowest + 1) > lowest):
+                with self._map() as data:
+                    before, damages = lines.scan(data, start or data.find(b"\n") + 1, self._indexed, self.run_id)
+                for placed in before:
+                    self._note_record(placed)
+                self._indexed, self._damage = start, min(damages, default=self._damage)
 
     def check_complete(self) -> None:
         """Raise CheckpointCorrupt if damage was noticed: what was not found may have been there."""
@@ -201,16 +197,17 @@ class RunFile:
 
     def put(self, line: Line, body: bytes = b"") -> None:
         """Add a line, which is written by `flush`, at the latest when the file is closed."""
-        if self.end + len(self._buffer) == 0:
-            header = Header(generation=secrets.token_hex(8), run_id=self.run_id)
-            self._buffer += lines.write_line(header, b"", 0, "")[0]
-            self._first = bytes(self._buffer[:_FIRST])
+        if self._next == 0:
+            header = HeaderLine(generation=secrets.token_hex(8), run_id=self.run_id)
+            text, placed = lines.write_line(header, b"", 0, "")
+            self._first, self._next, self._buffer = text[:_FIRST], placed.end, [text]
         if b"\n" in body:  # a body is one line; white space does not count in JSON
             body = msgspec.json.format(body, indent=-1)
         line.joined = bool(self._buffer)
-        text, placed = lines.write_line(line, body, self.end + len(self._buffer), self.run_id)
-        self._buffer += text
-        self._rests = self._rests or (isinstance(line, Commit) and line.release)
+        text, placed = lines.write_line(line, body, self._next, self.run_id)
+        self._buffer += [text, body, b"\n"] if body else [text]
+        self._next = placed.end
+        self._rests = self._rests or (isinstance(line, CommitLine) and line.release)
         self._apply(placed)
 
     def set_lease_end(self, until: float | None) -> None:
@@ -223,15 +220,19 @@ class RunFile:
 
     def flush(self) -> None:
         """Write what was put, and sync it."""
-        start, since = self.end, self.end + len(self._buffer) - self._state_end
+        start, since = self.end, self._next - self._state_end
         if not self._buffer:
             return
         if since >= max(_STATE_AT_REST if self._rests else _STATE_EVERY, _STATE_SHARE * self._state_size):
             self.put(self.state)
         try:
-            if start == 0:
-                sync_folder(self.path.parent)  # before anything is in the file that must not be lost
-            if os.fstat(self._fd).st_size > start:
+            if not self._is_named:
+                # The process that wrote this file may have been killed before its name was synced. That must
+                # be done before something is in the file that must not be lost.
+                _unlink(_part(self.path))
+                sync_folder(self.path.parent)
+                self._is_named = True
+            if self._size > start:
                 os.ftruncate(self._fd, start)  # what a crash cut off
             self._write_out()
             os.fsync(self._fd)
@@ -239,11 +240,11 @@ class RunFile:
             with suppress(OSError):
                 os.ftruncate(self._fd, start)
             raise
-        self._rests = False
+        self._size, self._rests = self.end, False
         self._blank(before=start)
 
     def _write_out(self) -> None:
-        rest = memoryview(bytes(self._buffer))
+        rest = memoryview(b"".join(self._buffer))
         while rest:
             written = os.pwrite(self._fd, rest, self.end)
             self.end += written
@@ -265,25 +266,25 @@ class RunFile:
 
     def write_anew(self, records: Iterable[Record]) -> None:
         """Write these records and the state to a new file, which takes the place of this one."""
-        part = _part(self.path)
-        _unlink(part)
-        fresh = RunFile(part, self.run_id)
-        fresh._fd = create(part, os.O_RDWR, os.fstat(self._fd).st_mode & 0o666)
+        fresh = RunFile(_part(self.path), self.run_id)
         try:
+            _unlink(fresh.path)
+            fresh._fd = create(fresh.path, os.O_RDWR, os.fstat(self._fd).st_mode & 0o666)
             for record in records:
-                fresh.put(Commit(entry=record.entry), record.body)
-                if len(fresh._buffer) > _PIECE:
+                fresh.put(CommitLine(entry=record.entry), record.body)
+                if fresh._next - fresh.end > _PIECE:
                     fresh._write_out()
             fresh._put_state_of(self)
             fresh._write_out()
             os.fsync(fresh._fd)
-            os.replace(part, self.path)
+            os.replace(fresh.path, self.path)
             sync_folder(self.path.parent)
         except BaseException:
-            _unlink(part)
+            _unlink(fresh.path)
             raise
         finally:
-            os.close(fresh._fd)
+            if fresh._fd >= 0:
+                os.close(fresh._fd)
             self._forget()
             self.is_replaced = True
 
@@ -292,7 +293,7 @@ class RunFile:
         state = other.state
         for place, entries in state.log.items():
             for key, body in entries.items():
-                self.put(LogEntry(place=place, key=key), other.read_body(body, f"log entry {key!r}"))
+                self.put(LogWrite(place=place, key=key), other.read_body(body, f"log entry {key!r}"))
         for key, body in state.signals.items():
             self.put(Signal(key=key), other.read_body(body, f"signal {key!r}"))
         if (lease := other.read_lease()) is not None:
@@ -337,13 +338,20 @@ def _lock_file(path: Path, *, exclusive: bool, make_folder: Callable[[], int] | 
         try:
             _wait_for_lock(fd, path, exclusive=exclusive)
             # While we waited, the file may have been deleted, or another one took its place.
-            is_current = os.fstat(fd).st_nlink > 0
+            is_current = _is_at(fd, path)
             if is_current:
                 yield fd
         finally:
             # Explicitly: closing would not release it while a forked child holds the handle too.
             _flock(fd, "LOCK_UN")
             os.close(fd)
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _open(path: Path, flags: int, make_folder: Callable[[], int] | None) -> int:

@@ -31,7 +31,7 @@ from stepwell.storage.stored_values import (
     Wake,
 )
 from stepwell.stores.files import transactions
-from stepwell.stores.files.layout import Layout
+from stepwell.stores.files.layout import StoreFolder
 from stepwell.stores.files.run_file import RunFile
 from stepwell.stores.files.threads import FileThreads, Write
 
@@ -51,7 +51,7 @@ class FileStore:
     def __init__(self, path: str | os.PathLike[str], *, mode: int = OWNER_ONLY) -> None:
         self._root = Path(os.path.abspath(path))
         require_posix(f"the file store {str(self._root)!r}", "file locks")
-        self._layout = Layout(self._root, validate_mode(mode))
+        self._layout = StoreFolder(self._root, validate_mode(mode))
         self._threads: FileThreads | None = None
 
     # ---------------------------------------------------------------- records
@@ -171,7 +171,10 @@ class FileStore:
         return await self._open_threads().read(self._survey)
 
     async def numbers(self, run_id: str) -> list[int]:
-        return await self._read(run_id, _numbers)
+        try:
+            return await self._read(run_id, _numbers)
+        except CheckpointCorrupt:  # the file as a whole cannot be read, as every other call says
+            return []
 
     async def compact(self) -> int:
         return await self._open_threads().read(self._compact)
@@ -269,8 +272,10 @@ class FileStore:
             try:
                 with run.reading():
                     runs += [] if run.state.run is None else [run.state.run]
-            except (CheckpointCorrupt, OSError) as error:
-                damaged.append(DamagedRun(run.run_id or None, f"{error}"))
+            except CheckpointCorrupt as error:
+                damaged.append(DamagedRun(run.run_id or None, str(error)))
+            except OSError as error:
+                damaged.append(DamagedRun(run.run_id or None, f"{path} cannot be read: {error.strerror}"))
         return Survey(sorted(runs, key=lambda run: (run.began, run.run_id), reverse=True), damaged)
 
     def _compact(self) -> int:

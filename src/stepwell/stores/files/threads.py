@@ -14,8 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stepwell.errors import StoreUnavailable
-from stepwell.stores.files.layout import Layout
+from stepwell.errors import DurabilityError, StoreUnavailable
+from stepwell.stores.files.layout import StoreFolder
 from stepwell.stores.files.run_file import RunFile
 from stepwell.stores.thread_work import Awaited, wake_up
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 Write = Callable[[RunFile], T]
 
 
-class _Job:
+class _QueuedJob:
     """A write that somebody waits for."""
 
     __slots__ = ("awaited", "creates", "error", "result", "write")
@@ -41,13 +41,13 @@ class _Job:
 class FileThreads:
     """The threads of one process, and the runs that it has read. A forked child needs new ones."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: StoreFolder) -> None:
         self.pid = os.getpid()
         self._layout = layout
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="stepwell-file")
         self._lock = threading.Lock()
         # By run. A key exists as long as a thread writes for that run, even if nothing waits.
-        self._waiting: dict[str, list[_Job]] = {}
+        self._waiting: dict[str, list[_QueuedJob]] = {}
         self._runs: dict[Path, RunFile] = {}
 
     def run(self, run_id: str) -> RunFile:
@@ -57,9 +57,12 @@ class FileThreads:
 
     def run_at(self, path: Path) -> RunFile:
         """Return the run in a file; its id is known when it was read."""
-        if len(self._runs) >= CACHED_RUNS and path not in self._runs:
-            self._runs.clear()  # a run that is in use stays with its user
-        return self._runs.setdefault(path, RunFile(path))
+        run = self._runs.get(path)
+        if run is None:
+            if len(self._runs) >= CACHED_RUNS:
+                self._runs.clear()  # a run that is in use stays with its user
+            run = self._runs.setdefault(path, RunFile(path))
+        return run
 
     async def read(self, work: Callable[[], T]) -> T:
         return await asyncio.wrap_future(self._start(lambda: self.translate(work)))
@@ -69,7 +72,7 @@ class FileThreads:
 
         With `creates`, the file of the run is created if there is none.
         """
-        job = _Job(write, creates=creates)
+        job = _QueuedJob(write, creates=creates)
         with self._lock:
             if run_id in self._waiting:
                 self._waiting[run_id].append(job)
@@ -100,29 +103,30 @@ class FileThreads:
                         job.awaited.set_exception(job.error)
                 wake_up([job.awaited for job in done])
 
-    def _take(self, run_id: str) -> list[_Job]:
+    def _take(self, run_id: str) -> list[_QueuedJob]:
         with self._lock:
             jobs, self._waiting[run_id] = self._waiting[run_id], []
             if not jobs:
                 del self._waiting[run_id]
             return jobs
 
-    def _write_some(self, run_id: str, jobs: list[_Job]) -> list[_Job]:
+    def _write_some(self, run_id: str, jobs: list[_QueuedJob]) -> list[_QueuedJob]:
         """Do the first of these jobs, as many as can be written together, and return them."""
-        done: list[_Job] = []
+        done: list[_QueuedJob] = []
         try:
             self.translate(lambda: self._write_together(run_id, jobs, done))
         except BaseException as error:  # noqa: BLE001 - raised in the tasks that wait
             if not done:
                 done, jobs[:] = list(jobs), []
             # Each gets an error of its own: one that is raised in several tasks mixes tracebacks.
-            for job in done:
-                job.error = job.error or type(error)(*error.args)
-                job.error.__cause__ = error.__cause__
+            for job in [job for job in done if job.error is None]:
+                is_ours = isinstance(error, DurabilityError)
+                job.error = type(error)(str(error)) if is_ours else StoreUnavailable(repr(error))
+                job.error.__cause__ = error
         return done
 
-    def _write_together(self, run_id: str, jobs: list[_Job], done: list[_Job]) -> None:
-        self._layout.check()
+    def _write_together(self, run_id: str, jobs: list[_QueuedJob], done: list[_QueuedJob]) -> None:
+        self._layout.check(upgrade=True)
         run = self.run(run_id)
         make_folder = (lambda: self._layout.make_folder(run.path)) if any(job.creates for job in jobs) else None
         with run.writing(make_folder):

@@ -12,7 +12,7 @@ from stepwell.storage.conflicts import check_chain, check_fence, check_follows, 
 from stepwell.storage.lease import Owner
 from stepwell.storage.rewrite_plan import plan_rewrite
 from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Entry, LogRow, OpenedRun, Record, SignalRow
-from stepwell.stores.files.lines import Acquire, Commit, LogEntry, Signal, State
+from stepwell.stores.files.lines import Acquire, CommitLine, LogWrite, Signal, State
 from stepwell.stores.files.run_file import RunFile, lease_text
 
 # -------------------------------------------------------------------- reading
@@ -24,8 +24,8 @@ def read_chain(run: RunFile, number: int | None = None) -> list[Record]:
     if newest is None:
         return []
     last = newest.number if number is None else number
-    for start in (run.state.snapshot, 0):  # most chains begin at the newest snapshot
-        run.index(start)
+    for lowest in (last, 0):  # most chains begin at the newest snapshot
+        run.index(lowest)
         first = last
         while first in run.records and not run.records[first].entry.is_snapshot:
             first -= 1
@@ -43,10 +43,9 @@ def read_history(run: RunFile, after: int, upto: int | None, *, outputs_only: bo
     """Return the records past `after`, up to and including `upto`, oldest first."""
     newest = -1 if run.state.newest is None else run.state.newest.number
     last = newest if upto is None else min(upto, newest)
-    run.index(run.state.snapshot)
-    outputs = sum(stored.entry.outputs for stored in run.records.values())
-    if min(run.records, default=0) > after + 1 and not (outputs_only and outputs == run.state.outputs):
-        run.index()
+    run.index(newest)
+    if not outputs_only or sum(stored.entry.outputs for stored in run.records.values()) < run.state.outputs:
+        run.index(after + 1)
     numbers = sorted(n for n in run.records if after < n <= last)
     if len(numbers) < last - after:
         run.check_complete()
@@ -55,7 +54,7 @@ def read_history(run: RunFile, after: int, upto: int | None, *, outputs_only: bo
 
 def read_entries(run: RunFile, at_least: int | None = None) -> list[Entry]:
     """Return the entries of all records, or of the newest ones, at least so many."""
-    run.index(run.state.snapshot)
+    run.index(0 if run.state.newest is None else run.state.newest.number)
     if at_least is None or len(run.records) < at_least:
         run.index()
         run.check_complete()
@@ -63,13 +62,11 @@ def read_entries(run: RunFile, at_least: int | None = None) -> list[Entry]:
 
 
 def find_entry(run: RunFile, number: int) -> Entry | None:
-    run.index(run.state.snapshot)
-    if number not in run.records:
-        run.index()
-    if number not in run.records:
-        run.check_complete()
-        return None
-    return run.records[number].entry
+    run.index(number)
+    if number in run.records:
+        return run.records[number].entry
+    run.check_complete()
+    return None
 
 
 def read_signals(run: RunFile) -> list[SignalRow]:
@@ -107,7 +104,7 @@ def write_log(run: RunFile, place: int, key: str, body: bytes, fence: int | None
     check_fence(run.run_id, fence, run.state.fence)
     is_new = key not in run.state.log.get(place, {})
     if is_new:
-        run.put(LogEntry(place=place, key=key), body)
+        run.put(LogWrite(place=place, key=key), body)
     return is_new
 
 
@@ -145,8 +142,8 @@ def _check_not_busy(run: RunFile, owner: Owner) -> None:
         raise lease.busy_error(run.run_id)
 
 
-def _commit_line(entry: Entry, effects: CommitEffects) -> Commit:
-    return Commit(
+def _commit_line(entry: Entry, effects: CommitEffects) -> CommitLine:
+    return CommitLine(
         entry=entry,
         drop_log_through=effects.drop_log_through,
         consumed=effects.consumed,
@@ -158,11 +155,11 @@ def _commit_line(entry: Entry, effects: CommitEffects) -> Commit:
 
 
 def _store(
-    run: RunFile, line: Commit, records: Sequence[Record], effects: CommitEffects, going: Collection[int] = ()
+    run: RunFile, line: CommitLine, records: Sequence[Record], effects: CommitEffects, going: Collection[int] = ()
 ) -> None:
     """Store records, with what a commit does beside them: as a line, or by writing the file anew."""
     newest, below = run.state.newest, effects.drop_below or 0
-    if below or going:
+    if below:
         run.index()
     drops = any(number < below and not stored.entry.outputs for number, stored in run.records.items())
     is_next = newest is None or line.entry.number > newest.number
@@ -220,9 +217,10 @@ def drop(run: RunFile) -> bool:
 def compact(run: RunFile) -> int:
     """Write the file anew if a quarter of it is not needed any more; return by how much it shrank."""
     run.index()
-    needed = sum(stored.body.offset + stored.body.size - stored.start for stored in run.records.values())
+    run.check_complete()
     size = run.end
-    if run.state.newest is None or run.is_damaged or size - needed < size / 4:
+    needed = sum(stored.body.offset + stored.body.size - stored.start for stored in run.records.values())
+    if run.state.newest is None or size - needed < size / 4:
         return 0
     run.write_anew([run.read_record(number) for number in sorted(run.records)])
     return size - os.stat(run.path).st_size

@@ -1,4 +1,7 @@
-"""Connections of the driver whose waits have an end, however silent the server is.
+"""Connections of the driver: calls are sent together, and every wait has an end.
+
+Calls are sent by libpq in its pipeline mode, past the cursors of psycopg: a cursor costs more than
+the server needs for the statement. They are one round trip and, unless one is open, one transaction.
 
 Nothing reports a connection that is dead after a failover without a reset, behind a lossy firewall,
 or with a server that hangs. So when a statement has had no answer for a while, a second connection,
@@ -10,27 +13,25 @@ wait with the error of a broken connection, and what handles lost answers takes 
 
 from __future__ import annotations
 
-import threading
+import hashlib
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
-from functools import partial
-from typing import Any, Self, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import psycopg
 from psycopg import errors
 from psycopg.abc import PQGen
 from psycopg.adapt import Transformer
+from psycopg.pq import ConnStatus, ExecStatus
 from psycopg.pq.abc import PGresult
+from psycopg.waiting import Ready, Wait
 
-from stepwell.stores.postgres.pipeline import AS_BYTES, Call, exchange
-from stepwell.stores.postgres.values import Row
+from stepwell.stores.postgres.tables import FORMAT
+from stepwell.stores.postgres.values import Encoded, Row
 
 T = TypeVar("T")
-# Asks the server about a session (None if unknown) and what was sent to it at that moment, within
-# some seconds. Returns whether it works on that, None if it does not answer.
-Probe = Callable[[int | None, float, float], bool | None]
 
+AS_TEXT, AS_BYTES = 0, 1  # formats of libpq
 SHORTEST_LIMIT = 1.0  # seconds that an answer may always take, even with a shorter timeout
 PROBE_AFTER = 3.0  # seconds without an answer; a third of the limit if that is less
 PROBE_SECONDS = 5.0  # after which a probe has failed, and another one is sent
@@ -38,6 +39,41 @@ PROBE_SECONDS = 5.0  # after which a probe has failed, and another one is sent
 # answer may be on its way.
 DENIALS = 2
 STANDSTILL = 2.0  # seconds between two looks that mean this process was stopped, or its machine asleep
+
+
+class Watcher(Protocol):
+    """Those who watch connections."""
+
+    def probe(self, session: int | None, sent: float, seconds: float) -> bool | None:
+        """Ask the server, within some seconds, whether a session works on what was sent at that moment.
+
+        The session may be unknown. Returns None if the server does not answer.
+        """
+
+    def note_failure(self, cause: Exception) -> None:
+        """Note that the server is silent."""
+
+
+class Call(NamedTuple):
+    """A statement with its values."""
+
+    query: bytes
+    values: Encoded = ()
+    # Under which name sessions prepare it; empty: they do not. A hash of the query, so that a
+    # statement that exists under that name is the same.
+    name: bytes = b""
+    formats: Sequence[int] | None = None
+
+
+def function_call(schema: str, function: str, values: int, body: int | None = None) -> Call:
+    """Return a call of a function in a schema, whose name is quoted, without its values.
+
+    `body` is the place of a body among them. It is sent as bytes: libpq would cut a text at a NUL.
+    """
+    places = ", ".join(f"${n}" for n in range(1, values + 1))
+    query = f"SELECT * FROM {schema}.{function}({FORMAT}, {places})".encode()
+    name = f"stepwell_{hashlib.sha256(query).hexdigest()[:32]}".encode()
+    return Call(query, (), name, [AS_BYTES if n == body else AS_TEXT for n in range(values)])
 
 
 class Connection(psycopg.Connection[Row]):
@@ -55,34 +91,71 @@ class Connection(psycopg.Connection[Row]):
         self._transformer = Transformer()  # without a reference to the connection: no cycle
 
     @classmethod
-    def open(cls, dsn: str, limit: float, probe: Probe | None = None) -> Self:
+    def open(cls, dsn: str, limit: float, watcher: Watcher | None = None) -> Self:
         """Connect in autocommit mode. `limit` is how many seconds the server may be silent.
 
         Psycopg prepares nothing by itself: a pooler may be in between.
         """
         db = cls.connect(dsn, autocommit=True, prepare_threshold=None, client_encoding="UTF8")
-        db._limit, db._probe = limit, probe
+        db._limit, db._watcher = limit, watcher
         return db
 
     def call(self, *calls: Call) -> list[list[Row]]:
         """Send calls together, wait, and return the rows of each."""
-        return self.wait(exchange(self, calls))
+        return self.wait(self.exchange(calls))
 
-    def send(self, call: Call) -> None:
-        """Send a call; `exchange` does the rest."""
-        (query, name, formats), values, server = call.statement, call.values, self.pgconn
-        if self.session is None or not name:
-            server.send_query_params(query, values, param_formats=formats, result_format=AS_BYTES)
-            return
+    def exchange(self, calls: Iterable[Call]) -> PQGen[list[list[Row]]]:
+        """Send calls and return the rows of each, once all are done: a generator as psycopg waits for.
+
+        Raises the first error, as a cursor would; then nothing was done, unless the connection broke.
+        """
+        server = self.pgconn
+        server.enter_pipeline_mode()
+        for call in calls:
+            self._send(call)
+        server.pipeline_sync()
+        while server.flush():
+            # Reading while sending: the server may stop to read until its answers are read.
+            ready = yield Wait.RW
+            if ready and ready & Ready.R:
+                server.consume_input()
+        answers: list[list[Row]] = []
+        failed: PGresult | None = None
+        # Only the end of the pipeline says that the transaction was committed.
+        while (result := (yield from self._fetch())).status != ExecStatus.PIPELINE_SYNC:
+            if result.status == ExecStatus.TUPLES_OK:
+                self._transformer.set_pgresult(result)
+                answers.append(self._transformer.load_rows(0, result.ntuples, tuple))
+            elif result.status == ExecStatus.FATAL_ERROR and failed is None:
+                failed = result
+        server.exit_pipeline_mode()
+        if failed is not None:
+            raise errors.error_from_result(failed)
+        return answers
+
+    def _send(self, call: Call) -> None:
+        server, name, is_prepared = self.pgconn, call.name, call.name and self.session is not None
         # In the same round trip. If it fails, the connection is closed, like after every error.
-        if name not in self._statements:
-            server.send_prepare(name, query)
+        if is_prepared and name not in self._statements:
+            server.send_prepare(name, call.query)
             self._statements.add(name)
-        server.send_query_prepared(name, values, param_formats=formats, result_format=AS_BYTES)
+        if is_prepared:
+            server.send_query_prepared(name, call.values, param_formats=call.formats, result_format=AS_BYTES)
+        else:
+            server.send_query_params(call.query, call.values, param_formats=call.formats, result_format=AS_BYTES)
 
-    def rows(self, result: PGresult) -> list[Row]:
-        self._transformer.set_pgresult(result)
-        return self._transformer.load_rows(0, result.ntuples, tuple)
+    def _fetch(self) -> PQGen[PGresult]:
+        """Return the next result. Raises OperationalError if the connection is broken."""
+        server = self.pgconn
+        while True:
+            while server.is_busy():
+                if (yield Wait.R):
+                    server.consume_input()
+            result = server.get_result()  # None after each statement
+            if result is not None:
+                return result
+            if server.status == ConnStatus.BAD:
+                raise psycopg.OperationalError(server.get_error_message())
 
     def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
         """Wait for the answer to a statement. Everything that the driver sends waits here."""
@@ -100,20 +173,21 @@ class Connection(psycopg.Connection[Row]):
             try:
                 ready = yield gen.send(ready)
             except StopIteration as end:
-                result: T = end.value
-                return result
+                return end.value  # type: ignore[no-any-return]
             now = time.monotonic()
             # If this process itself stood still, the silence is not the server's.
             heard = now if ready or now - looked > STANDSTILL else heard
-            if now - heard >= min(PROBE_AFTER, self._limit / 3) and self._probe is not None:
-                seconds = min(PROBE_SECONDS, max(heard + self._limit - now, 0.1))
-                works = self._probe(self.session, sent, seconds)
+            if now - heard >= min(PROBE_AFTER, self._limit / 3) and self._watcher is not None:
+                works = self._watcher.probe(self.session, sent, min(PROBE_SECONDS, max(heard + self._limit - now, 0.1)))
                 heard, denials = (now, 0) if works else (heard, denials + (works is not None))
                 if denials >= DENIALS:
                     raise psycopg.OperationalError("the server has lost the connection without closing it")
             looked = time.monotonic()
             if looked - heard >= self._limit:
-                raise psycopg.OperationalError(f"the server was silent for {looked - heard:.1f} s")
+                error = psycopg.OperationalError(f"the server was silent for {looked - heard:.1f} s")
+                if self._watcher is not None:
+                    self._watcher.note_failure(error)
+                raise error
 
     def __del__(self, _: Any = None, /) -> None:
         """Do nothing.
@@ -136,29 +210,3 @@ class StepConnection(Connection):
             "a step must not roll back: its writes are undone if it raises; "
             "to undo only some of them, use `with connection.transaction():`"
         )
-
-
-def within(seconds: float, work: Callable[[], T], undo: Callable[[T], object] = lambda result: None) -> T:
-    """Return the result of work that connects, or raise ConnectionTimeout after so many seconds.
-
-    It is done in a thread that is abandoned if it takes longer: libpq looks up host names with a
-    blocking call that no timeout covers. A result that comes too late is undone.
-    """
-    made: Future[T] = Future()
-    run = partial(_run, made, work)
-    try:
-        threading.Thread(target=run, name="stepwell-postgres-connect", daemon=True).start()
-    except RuntimeError:  # the interpreter is shutting down and starts no threads
-        run()
-    try:
-        return made.result(seconds)
-    except TimeoutError:
-        made.add_done_callback(lambda late: late.exception() or undo(late.result()))
-        raise errors.ConnectionTimeout(f"the server did not answer for {seconds:.1f} s") from None
-
-
-def _run(made: Future[T], work: Callable[[], T]) -> None:
-    try:
-        made.set_result(work())
-    except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
-        made.set_exception(error)

@@ -18,10 +18,9 @@ from typing import TypeVar
 
 from stepwell.errors import StoreUnavailable
 from stepwell.stores import fork_hooks
-from stepwell.stores.postgres.connection import Connection, StepConnection
-from stepwell.stores.postgres.pipeline import Call, Statement
+from stepwell.stores.postgres.connection import Call, Connection, StepConnection
 from stepwell.stores.postgres.pool import ConnectionPool
-from stepwell.stores.postgres.values import Encoded, Row, encode
+from stepwell.stores.postgres.values import Row, encode
 from stepwell.stores.postgres.writer import LoopWriter, Write
 
 T = TypeVar("T")
@@ -54,15 +53,13 @@ class PostgresDatabase:
         self._is_exiting = False
         fork_hooks.register(self)
 
-    async def write(
-        self, statement: Statement, values: Encoded, *, holds_back: bool = False, best_effort: bool = False
-    ) -> list[Row]:
+    async def write(self, call: Call, *, holds_back: bool = False, asked: float | None = None) -> list[Row]:
         """Return the rows of a call that writes, once it is committed.
 
         It is completed even if the caller is cancelled. With `holds_back`, the cancellation is held
-        back until then. A best effort does not wait for a server that others have given up.
+        back until then. For `asked`, see the pool.
         """
-        write = Write(Call(statement, values), holds_back=holds_back, best_effort=best_effort)
+        write = Write(call, holds_back=holds_back, asked=asked)
         # Under the lock, so that nobody closes what is used.
         with self._lock:
             self._check_open().writer(write.waiting.loop).submit(write)
@@ -70,7 +67,7 @@ class PostgresDatabase:
 
     async def read(self, query: str, *values: object) -> list[Row]:
         """Return the rows of a query. It sees everything that was committed before the call."""
-        call = Call(Statement(query.encode()), encode(*values))
+        call = Call(query.encode(), encode(*values))
         return await self.use(lambda db, again: db.call(call)[0])
 
     async def use(self, work: Callable[[Connection, bool], T]) -> T:
@@ -83,10 +80,9 @@ class PostgresDatabase:
                 raise StoreUnavailable(f"cannot use the store while the program is exiting: {error}") from error
         return await asyncio.wrap_future(done)
 
-    def call(self, statement: Statement, values: Encoded, *, best_effort: bool = False) -> list[Row]:
+    def call(self, call: Call, *, asked: float | None = None) -> list[Row]:
         """Return the rows of a call, waiting for it in this thread."""
-        pool, call = self._check_open().pool, Call(statement, values)
-        return pool.use(lambda db, again: db.call(call)[0], best_effort=best_effort)
+        return self._check_open().pool.use(lambda db, again: db.call(call)[0], asked=asked)
 
     @contextmanager
     def step_connection(self) -> Iterator[StepConnection]:

@@ -7,8 +7,10 @@ from psycopg import errors
 
 from stepwell.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
 
-# The server rolled the statement back because of a concurrent one: send it again.
-UNDONE = (errors.SerializationFailure, errors.DeadlockDetected)
+# The statement was prepared in another session: a pooler is in between.
+POOLED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+# Nothing was done, because of a concurrent statement or a pooler: send it again.
+UNDONE = (errors.SerializationFailure, errors.DeadlockDetected, *POOLED)
 # The server has closed the connection, or is about to.
 GONE = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleInTransactionSessionTimeout)
 # Errors in the data of one call: the other calls of its transaction may succeed without it.
@@ -65,23 +67,14 @@ def translate(error: psycopg.Error, where: str) -> DurabilityError:
     return StoreUnavailable(f"{where} cannot be used: {message}" + (f"; {advice}" if advice else ""))
 
 
-def is_refused_for_good(error: psycopg.Error) -> bool:
-    """Return whether the server has refused the connection permanently.
-
-    With several hosts in the dsn, another host may still accept it.
-    """
+def refusal_error(error: psycopg.Error, where: str) -> StoreUnavailable | None:
+    """The error for a server that will never accept the connection; None if it may do so later."""
     message = str(error)
-    return "Multiple connection attempts" not in message and any(phrase in message for phrase in REFUSED)
-
-
-def refusal_error(error: psycopg.Error, where: str) -> StoreUnavailable:
-    """The error for a server that is running and refuses the connection."""
-    message = first_line(error)
-    advice = next(
-        (advice for phrase, advice in REFUSED.items() if phrase in message),
-        "check the database, user and password of the dsn, and what the server allows (pg_hba.conf)",
-    )
-    return StoreUnavailable(f"{where} cannot be used: {message}; {advice}")
+    advice = next((advice for phrase, advice in REFUSED.items() if phrase in message), None)
+    # With several hosts in the dsn, another host may still accept it.
+    if advice is None or "Multiple connection attempts" in message:
+        return None
+    return StoreUnavailable(f"{where} cannot be used: {first_line(error)}; {advice}")
 
 
 def unreachable_error(cause: Exception, where: str, seconds: float, *, in_doubt: bool) -> StoreUnavailable:

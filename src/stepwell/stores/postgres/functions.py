@@ -257,9 +257,9 @@ BEGIN
     UPDATE {schema}.runs AS r SET until = clock_timestamp() + make_interval(secs => ahead + seconds)
     FROM jsonb_each_text(fences) AS f
     WHERE seconds IS NOT NULL AND r.run_id = f.key AND r.fence = f.value::bigint AND r.until IS NOT NULL;
-    SELECT jsonb_build_object(
-        'lost', coalesce(jsonb_agg(r.run_id) FILTER (WHERE r.fence > f.value::bigint), '[]'),
-        'signalled', coalesce(jsonb_agg(r.run_id) FILTER (WHERE EXISTS (
+    SELECT jsonb_build_array(
+        coalesce(jsonb_agg(r.run_id) FILTER (WHERE r.fence > f.value::bigint), '[]'),
+        coalesce(jsonb_agg(r.run_id) FILTER (WHERE EXISTS (
             SELECT FROM {schema}.signals AS s WHERE s.run = r.key AND NOT s.consumed)), '[]')
     ) INTO report
     FROM {schema}.runs AS r JOIN jsonb_each_text(fences) AS f ON r.run_id = f.key;

@@ -9,24 +9,25 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import PipelineStatus
 
 from stepwell.errors import StoreUnavailable
-from stepwell.stores.postgres.connection import SHORTEST_LIMIT, Connection, StepConnection, within
+from stepwell.stores.postgres.connection import SHORTEST_LIMIT, Call, Connection, StepConnection
 from stepwell.stores.postgres.errors import (
+    POOLED,
     Transient,
     as_transient,
-    is_refused_for_good,
     refusal_error,
     translate,
     unreachable_error,
 )
-from stepwell.stores.postgres.pipeline import Call, Statement
 from stepwell.stores.postgres.schema import prepare_schema, quote_schema
 from stepwell.stores.postgres.values import encode
 
@@ -45,6 +46,7 @@ DEFAULT_OPTIONS = {
     "fallback_application_name": "stepwell",
 }
 ENVIRONMENT_VARIABLES = {"connect_timeout": "PGCONNECT_TIMEOUT", "fallback_application_name": "PGAPPNAME"}
+BEST_EFFORT = 0.0  # stands for the time at which a call was asked for
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5  # seconds between two attempts to reach a server that is away
 
 # A session that waits for its client is not working. With track_activities off the state is
@@ -65,7 +67,7 @@ class ConnectionPool:
     """Connections, each lent to one user at a time, over outages of the server.
 
     All users share one outage: it begins when the server does not answer, and ends with the next
-    answer to anybody. Whoever has waited through it for `timeout` seconds gets an error.
+    answer to anybody. A user that has waited through it for `timeout` seconds gets an error.
     """
 
     def __init__(self, dsn: str, schema: str, timeout: float, connections: int) -> None:
@@ -83,7 +85,10 @@ class ConnectionPool:
                 "this is not a PostgreSQL dsn; write 'postgresql://user:password@host/database' "
                 "or 'host=... dbname=... user=... password=...'"
             ) from None
-        self.dsn = make_conninfo(dsn, **{k: v for k, v in DEFAULT_OPTIONS.items() if not _is_set(k, options)})
+        set_by_user = options.keys() | {
+            name for name, variable in ENVIRONMENT_VARIABLES.items() if variable in os.environ
+        }
+        self.dsn = make_conninfo(dsn, **{k: v for k, v in DEFAULT_OPTIONS.items() if k not in set_by_user})
         self.limit = max(timeout, SHORTEST_LIMIT)  # seconds that the server may be silent
         self._where, self._schema, self._timeout, self._most = _where(options, schema), schema, timeout, connections
         self._returned = threading.Condition()
@@ -92,34 +97,28 @@ class ConnectionPool:
         self._lent: weakref.WeakKeyDictionary[Connection, weakref.ref[asyncio.AbstractEventLoop] | None]
         self._lent = weakref.WeakKeyDictionary()
         self._connecting = 0
-        self._is_closed = self._was_prepared = False
+        self._is_closed = self._is_pooled = self._was_prepared = False
         self._answered = self._failed = 0.0  # when the server last answered somebody, and last failed to
         self._failure: Exception | None = None  # the last failure, unless an answer came after it
 
-    def use(
-        self,
-        work: Callable[[Connection, bool], T],
-        *,
-        asked: float | None = None,
-        best_effort: bool = False,
-        in_doubt: bool = False,
-    ) -> T:
+    def use(self, work: Callable[[Connection, bool], T], *, asked: float | None = None, in_doubt: bool = False) -> T:
         """Return what `work` returns; do it again on another connection if the server goes away.
 
         Its second argument is True if it may have been done already: the answer was lost. Raises
         StoreUnavailable if the server stays away for longer than the timeout. Errors of the driver
-        are raised translated. `asked` is when the caller asked for the work. A best-effort call does
-        not wait for a server that others have given up. `in_doubt`: some of the work was sent before,
-        and its outcome is unknown.
+        are raised translated. `asked` is when the caller asked for the work; BEST_EFFORT does not wait
+        for a server that others have given up. `in_doubt`: some of the work was sent before, and its
+        outcome is unknown.
         """
         asked = time.monotonic() if asked is None else asked
         again, pause, tried = in_doubt, 0.0, False
         while True:
             now, failure = time.monotonic(), self._failure
-            waited = now - (self._answered if best_effort and failure is not None else max(asked, self._answered))
-            # A call that has waited in a queue through the whole outage, or is a best effort, is
-            # tried once, and not at all if somebody has just tried.
-            if failure is not None and waited >= self._timeout and (tried or now - self._failed < SHORTEST_LIMIT):
+            waited = now - max(asked, self._answered)
+            # What has waited in a queue through the whole outage, or is a best effort, is tried once,
+            # and not at all if somebody has just tried.
+            tried = tried or asked <= self._failed > now - SHORTEST_LIMIT
+            if failure is not None and waited >= self._timeout and tried:
                 raise unreachable_error(failure, self._where, waited, in_doubt=again) from failure
             try:
                 with self._lend(max(self._timeout - waited, SHORTEST_LIMIT)) as db:
@@ -128,7 +127,7 @@ class ConnectionPool:
                 return result
             except Transient as trouble:
                 again, tried = again or trouble.sent, True
-                self._failure, self._failed = trouble.cause, time.monotonic()
+                self.note_failure(trouble.cause)
             # With jitter, so that many processes do not all knock at the same moment when a server
             # comes back.
             time.sleep(pause * random.uniform(0.5, 1))
@@ -137,12 +136,17 @@ class ConnectionPool:
     def connect_for_step(self) -> StepConnection:
         """Return a new connection for the user's statements, with the driver's defaults."""
 
-        def connect(db: Connection, again: bool) -> StepConnection:
-            made = self._reach(StepConnection, self.limit)
-            made.session = None if db.session is None else made.pgconn.backend_pid
-            return made
+        db = self.use(lambda other, again: self._connect(StepConnection, self.limit))
+        db.session = None if self._is_pooled else db.pgconn.backend_pid
+        return db
 
-        return self.use(connect)
+    def note_answer(self) -> None:
+        """Note that the server has answered: an outage is over."""
+        self._answered, self._failure = time.monotonic(), None
+
+    def note_failure(self, cause: Exception) -> None:
+        """Note that the server is away or silent."""
+        self._failure, self._failed = cause, time.monotonic()
 
     # ---------------------------------------------------------------- lending
 
@@ -169,10 +173,6 @@ class ConnectionPool:
                 self._idle.append(db)
             self._returned.notify()
 
-    def note_answer(self) -> None:
-        """Note that the server has answered: an outage is over."""
-        self._answered, self._failure = time.monotonic(), None
-
     def _reclaim(self) -> None:
         """Take back what event loops have not returned before they were closed."""
         for db, holder in list(self._lent.items()):
@@ -188,6 +188,7 @@ class ConnectionPool:
         """Close a connection after an error; return the error if it is a transient one."""
         # An error without an SQLSTATE comes from the driver, or from the one who watches the connection.
         is_broken = db.broken or (isinstance(error, psycopg.OperationalError) and error.sqlstate is None)
+        self._is_pooled = self._is_pooled or isinstance(error, POOLED)
         db.close()
         with self._returned:
             self._lent.pop(db, None)
@@ -233,7 +234,7 @@ class ConnectionPool:
                 return db
             self._connecting += 1
         try:
-            db = self._connect(seconds)
+            db = self._prepare(self._connect(Connection, seconds))
             self._lent[db] = None
             return db
         finally:
@@ -243,49 +244,72 @@ class ConnectionPool:
 
     # ---------------------------------------------------------------- connecting
 
-    def _connect(self, seconds: float) -> Connection:
-        """Return a new connection to a schema that is ready for use."""
-        db = self._reach(Connection, seconds)
-        try:
-            session = prepare_schema(db, self._schema, self._where, must_exist=self._was_prepared)
-        except BaseException as error:
-            trouble = self.discard(db, error)
-            if trouble is not None:
-                raise Transient(trouble.cause, sent=False) from error  # only the preparation was sent
-            raise (translate(error, self._where) if isinstance(error, psycopg.Error) else error) from error
-        # A pooler gives its clients an invented process id; if the two differ, there is a pooler.
-        db.session = session if session == db.pgconn.backend_pid else None
-        self._was_prepared = True
-        return db
-
-    def _reach(self, kind: type[C], seconds: float) -> C:
+    def _connect(self, kind: type[C], seconds: float) -> C:
         """Return a new connection within some seconds.
 
         Raises Transient if there is no server, or none that accepts connections now, and
         StoreUnavailable if it refuses us for good.
         """
         try:
-            return within(seconds, lambda: kind.open(self.dsn, self.limit, self._probe), undo=kind.close)
+            return _within(seconds, lambda: kind.open(self.dsn, self.limit, weakref.proxy(self)), undo=kind.close)
         except psycopg.Error as error:
-            if is_refused_for_good(error):
-                raise refusal_error(error, self._where) from error
-            raise Transient(error, sent=False) from error
+            raise (refusal_error(error, self._where) or Transient(error, sent=False)) from error
 
-    def _probe(self, session: int | None, sent: float, seconds: float) -> bool | None:
-        """Ask the server, on another connection, whether it works on what was sent."""
+    def _prepare(self, db: Connection) -> Connection:
+        """Make a new connection ready for use: create or upgrade the schema, and notice a pooler."""
+        try:
+            session = prepare_schema(db, self._schema, self._where, must_exist=self._was_prepared)
+        except psycopg.Error as error:
+            if (trouble := self.discard(db, error)) is None:
+                raise translate(error, self._where) from error
+            raise Transient(trouble.cause, sent=False) from error  # only the preparation was sent
+        except StoreUnavailable:
+            db.close()
+            raise
+        # A pooler gives its clients an invented process id; if the two differ, there is a pooler.
+        self._is_pooled, self._was_prepared = self._is_pooled or session != db.pgconn.backend_pid, True
+        db.session = None if self._is_pooled else session
+        return db
+
+    def probe(self, session: int | None, sent: float, seconds: float) -> bool | None:
+        """Ask the server, on another connection, whether it works on what was sent to a session."""
 
         def ask() -> bool:
             dsn = make_conninfo(self.dsn, application_name="stepwell probe")
             with closing(Connection.open(dsn, seconds)) as db:
-                ((is_at_work,),) = db.call(Call(Statement(IS_AT_WORK), encode(session, time.monotonic() - sent)))[0]
-                return bool(is_at_work)
+                return bool(db.call(Call(IS_AT_WORK, encode(session, time.monotonic() - sent)))[0][0][0])
 
         try:
-            return within(seconds, ask)
+            return _within(seconds, ask)
         except psycopg.Error as error:
             # A server that refuses us, for any reason, is alive. libpq reports no SQLSTATE while
             # connecting.
             return True if error.sqlstate or "FATAL" in str(error) else None
+
+
+def _within(seconds: float, work: Callable[[], T], undo: Callable[[T], object] = lambda result: None) -> T:
+    """Return the result of work that connects, or raise ConnectionTimeout after so many seconds.
+
+    It is done in a thread that is abandoned if it takes longer: libpq looks up host names with a
+    blocking call that no timeout covers. A result that comes too late is undone.
+    """
+    made: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            made.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            made.set_exception(error)
+
+    try:
+        threading.Thread(target=run, name="stepwell-postgres-connect", daemon=True).start()
+    except RuntimeError:  # the interpreter is shutting down and starts no threads
+        run()
+    try:
+        return made.result(seconds)
+    except TimeoutError:
+        made.add_done_callback(lambda late: late.exception() or undo(late.result()))
+        raise errors.ConnectionTimeout(f"the server did not answer for {seconds:.1f} s") from None
 
 
 def _where(options: dict[str, Any], schema: str) -> str:
@@ -293,8 +317,3 @@ def _where(options: dict[str, Any], schema: str) -> str:
     host, name = options.get("host") or options.get("hostaddr"), options.get("dbname")
     database = "the PostgreSQL database" + (f" {name!r}" if name else "") + (f" on {host}" if host else "")
     return f"schema {schema!r} of {database}"
-
-
-def _is_set(name: str, options: dict[str, Any]) -> bool:
-    """Return whether the user has set an option, in the dsn or in the environment."""
-    return name in options or ENVIRONMENT_VARIABLES.get(name, "") in os.environ

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stepwell.storage.filters import CheckpointFilter, RequestFilter, RunFilter, fold_case, prefix_end
 from stepwell.storage.ids import run_hashes_for
 from stepwell.storage.stored_values import Entry, RequestEntry, RunEntry
@@ -21,20 +19,21 @@ COMMITS = "{schema}.runs AS r JOIN {schema}.commits AS c ON c.run = r.key"
 
 # ---------------------------------------------------------------------- of one run
 
+# The key of the run as a value, so that the index gives the order.
+KEY = "(SELECT r.key FROM {schema}.runs AS r WHERE r.run_id = $1)"
 READ = "SELECT * FROM {schema}.read($1, $2, $3)"
 HISTORY = f"""
 SELECT {ENTRY}, convert_to(c.body, 'UTF8') FROM {COMMITS}
-WHERE r.run_id = $1 AND c.number > $2 AND c.number <= $3 ORDER BY c.number
+WHERE c.run = {KEY} AND c.number > $2 AND c.number <= $3 ORDER BY c.number
 """
 HISTORY_OF_OUTPUTS = HISTORY.replace("ORDER BY", "AND c.outputs ORDER BY")
-NUMBERS = f"SELECT c.number FROM {COMMITS} WHERE r.run_id = $1 ORDER BY c.number"
-LOGGED = """
-SELECT convert_to(l.body, 'UTF8') FROM {schema}.runs AS r JOIN {schema}.superstep_log AS l ON l.run = r.key
-WHERE r.run_id = $1 AND l.place = $2 AND l.key = $3
+NUMBERS = f"SELECT c.number FROM {{schema}}.commits AS c WHERE c.run = {KEY} ORDER BY c.number"
+LOGGED = f"""
+SELECT convert_to(l.body, 'UTF8') FROM {{schema}}.superstep_log AS l WHERE l.run = {KEY} AND l.place = $2 AND l.key = $3
 """
-PENDING_SIGNALS = """
-SELECT s.key, convert_to(s.body, 'UTF8') FROM {schema}.runs AS r JOIN {schema}.signals AS s ON s.run = r.key
-WHERE r.run_id = $1 AND NOT s.consumed ORDER BY s.seq
+PENDING_SIGNALS = f"""
+SELECT s.key, convert_to(s.body, 'UTF8') FROM {{schema}}.signals AS s
+WHERE s.run = {KEY} AND NOT s.consumed ORDER BY s.seq
 """
 ONE_RUN = f"SELECT {RUN} FROM {{schema}}.runs AS r WHERE r.run_id = $1 AND r.number >= 0"
 
@@ -48,16 +47,19 @@ UNION SELECT {ENTRY} FROM {COMMITS} WHERE c.foreign_id AND c.checkpoint_id = $1
 ORDER BY at DESC LIMIT 1
 """
 LATEST_FIRST = "ORDER BY at DESC, run_id DESC, number DESC LIMIT {limit}"
+# Says the obvious, so that the indexes for the list of runs are used.
+LISTED = "r.began IS NOT NULL AND r.is_child IN (false, true)"
 # In most runs the times rise with the numbers. Then only the last so many records of a run can be on
 # the page, and they are found by their numbers. Without a place to start from, only so many runs can
 # have records on it, those that changed last.
 CHECKPOINTS = f"""
 SELECT {ENTRY} FROM
-    (SELECT * FROM {{schema}}.runs AS r WHERE r.number >= 0 AND r.in_order AND {{of_run}}
+    (SELECT * FROM {{schema}}.runs AS r WHERE {LISTED} AND r.in_order AND {{of_run}}
      ORDER BY r.at DESC, r.run_id DESC LIMIT {{runs}}) AS r
     CROSS JOIN LATERAL (SELECT * FROM {{schema}}.commits AS c WHERE c.run = r.key AND {{of_commit}}
      ORDER BY c.number DESC LIMIT {{limit}}) AS c
-UNION ALL SELECT {ENTRY} FROM {COMMITS} WHERE NOT r.in_order AND {{of_run}} AND {{of_commit}} {LATEST_FIRST}
+UNION ALL SELECT {ENTRY} FROM {COMMITS} WHERE {LISTED} AND NOT r.in_order AND {{of_run}} AND {{of_commit}}
+{LATEST_FIRST}
 """
 CHECKPOINTS_BY_PREFIX = f"""
 SELECT {ENTRY} FROM {COMMITS}
@@ -65,36 +67,39 @@ WHERE r.hash >= {{first_hash}} AND r.hash < {{end_hash}} AND NOT c.foreign_id AN
 UNION ALL SELECT {ENTRY} FROM {COMMITS} WHERE c.foreign_id AND {{of_run}} AND {{of_commit}} {LATEST_FIRST}
 """
 CHECKPOINTS_OF_RUN = f"""
-SELECT {ENTRY} FROM {COMMITS} WHERE {{of_run}} AND {{of_commit}} ORDER BY c.number DESC LIMIT {{limit}}
+SELECT {ENTRY} FROM {COMMITS} WHERE c.run = (SELECT r.key FROM {{schema}}.runs AS r WHERE {{of_run}}) AND {{of_commit}}
+ORDER BY c.number DESC LIMIT {{limit}}
 """
 
 # Runs without and with a caller are two searches: each reads an index in order and stops at the limit.
 RUNS = "SELECT * FROM ({pages}) AS page ORDER BY began DESC, run_id DESC LIMIT {limit}"
 PAGE = f"""
-(SELECT {RUN} FROM {{source}} WHERE {{conditions}} ORDER BY {{by}}.began DESC, {{by}}.run_id DESC LIMIT {{limit}})
+(SELECT {RUN} FROM {{source}} WHERE {{side}} AND {{where}}
+ ORDER BY {{by}}.began DESC, {{by}}.run_id DESC LIMIT {{limit}})
 """
 HAS_TEXT = """
 (strpos(lower(r.run_id), {text}) > 0 OR strpos(lower(r.workflow), {text}) > 0 OR EXISTS (
     SELECT FROM jsonb_each_text(r.tags) AS o
     WHERE strpos(lower(o.key COLLATE "C"), {text}) > 0 OR strpos(lower(o.value COLLATE "C"), {text}) > 0))
 """
-REQUESTS = f"SELECT {REQUEST} FROM {{schema}}.requests WHERE {{where}} ORDER BY {{order}}, run_id, seq LIMIT {{limit}}"
+REQUESTS = f"""
+SELECT {REQUEST} FROM {{schema}}.requests AS r WHERE {{where}} ORDER BY r.{{order}}, r.run_id, r.seq LIMIT {{limit}}
+"""
 # If the last request of the page was closed meanwhile, what its run asked at the same moment comes
 # again.
-AFTER_REQUEST = """({order}, run_id, seq) > ({at}, {run}, coalesce((
-    SELECT q.seq FROM {schema}.requests AS q WHERE q.run_id = {run} AND q.request_id = {request}), 0))
+AFTER_REQUEST = """(r.{{order}}, r.run_id, r.seq) > ({0}, {1}, coalesce((
+    SELECT q.seq FROM {{schema}}.requests AS q WHERE q.run_id = {1} AND q.request_id = {2}), 0))
 """
-WAKES = "SELECT run_id, workflow, wake FROM {schema}.runs WHERE {where} ORDER BY wake, run_id"
+WAKES = "SELECT r.run_id, r.workflow, r.wake FROM {schema}.runs AS r WHERE {where} ORDER BY r.wake, r.run_id"
 
 # ---------------------------------------------------------------------- maintenance
 
-UNLISTED = """
-SELECT c.run FROM {schema}.commits AS c LEFT JOIN {schema}.runs AS r ON r.key = c.run WHERE r.key IS NULL GROUP BY c.run
-"""
+# Runs that are listed with another number than that of their newest commit, and commits whose run
+# is not listed.
 MISLISTED = """
-SELECT r.run_id, r.number, c.number FROM {schema}.runs AS r
-LEFT JOIN (SELECT run, max(number) AS number FROM {schema}.commits GROUP BY run) AS c ON c.run = r.key
-WHERE r.number <> coalesce(c.number, -1)
+SELECT r.run_id, r.number, c.run, c.number FROM {schema}.runs AS r
+FULL JOIN (SELECT run, max(number) AS number FROM {schema}.commits GROUP BY run) AS c ON c.run = r.key
+WHERE coalesce(r.number, -1) <> coalesce(c.number, -1)
 """
 SIZE = """
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
@@ -103,7 +108,7 @@ WHERE c.relnamespace = to_regnamespace($1) AND c.relkind = 'r'
 
 
 class Search:
-    """A query with conditions, and the values that are bound to it."""
+    """A query that is built from conditions, and the values that are bound to it."""
 
     def __init__(self) -> None:
         self.values: list[object] = []
@@ -113,18 +118,15 @@ class Search:
         self.values.append(value)
         return f"${len(self.values)}"
 
-    def where(self, **conditions: object) -> str:
-        """Return a condition for each column that must have a value."""
-        return self.all_of(
-            *(f"r.{name} = {self.bind(value)}" for name, value in conditions.items() if value is not None)
-        )
-
-    @staticmethod
-    def all_of(*conditions: str) -> str:
-        return " AND ".join(conditions) or "true"
-
     def limit(self, limit: int | None) -> str:
         return f"{self.bind(limit)}::bigint"
+
+    def all_of(self, *conditions: str, **values: object) -> str:
+        """Return the conditions, and those of `CONDITIONS` with a value, as one."""
+        bound = [
+            CONDITIONS[name].replace("{}", self.bind(value)) for name, value in values.items() if value is not None
+        ]
+        return " AND ".join((*conditions, *bound)) or "true"
 
     def starts_with(self, column: str, prefix: str) -> str:
         # A range instead of LIKE: it needs no escaping and always uses the index.
@@ -134,101 +136,86 @@ class Search:
         return first if end is None else f"{first} AND {column} < {self.bind(end.encode())}"
 
 
-def runs_query(search: Search, run_filter: RunFilter, past: RunEntry | None, limit: int | None) -> str:
+CONDITIONS = {
+    "workflow": "r.workflow = {}",
+    "status": "r.status = {}",
+    "run_id": "r.run_id = {}",
+    "since": "{by}.began >= {}",
+    "until": "{by}.began < {}",
+    "changed_since": "r.at >= {}",
+    "changed_until": "r.at < {}",
+    "asked_until": "r.at <= {}",
+    "due_until": "r.deadline IS NOT NULL AND r.deadline <= {}",
+    "wakes_until": "r.wake <= {}",
+}
+
+
+def runs_query(search: Search, criteria: RunFilter, past: RunEntry | None, limit: int | None) -> str:
     """Return the query for a page of runs, as `Index.runs` promises."""
-    by = "t" if run_filter.tags else "r"
-    conditions = list(_run_conditions(search, run_filter, by))
+    # OFFSET 0 keeps the planner from merging the subquery with the other conditions and choosing a
+    # different index.
+    by, source = "r", "{schema}.runs AS r"
+    conditions = ["r.began IS NOT NULL"]
+    if criteria.tags:
+        by, source = "t", "{schema}.tags AS t JOIN {schema}.runs AS r ON r.key = t.run"
+    if criteria.prefix:
+        has_prefix = search.starts_with("run_id", criteria.prefix)
+        source = source.replace("{schema}.runs", f"(SELECT * FROM {{schema}}.runs WHERE {has_prefix} OFFSET 0)")
+    # The index of the first tag leads; the others are checked for each run.
+    for n, (name, value) in enumerate(criteria.tags.items()):
+        tag = "t.name = {} AND t.value = {}" if n == 0 else "r.tags->>{} = {}"
+        conditions.append(tag.format(search.bind(name), search.bind(value)))
+    if criteria.text is not None:
+        conditions.append(HAS_TEXT.replace("{text}", f"{search.bind(fold_case(criteria.text))}::text"))
     # By position, not by offset: runs that start or are removed between two pages shift nothing.
     if past is not None:
-        conditions.append(f"({by}.began, {by}.run_id) < ({search.bind(past.began)}, {search.bind(past.run_id)})")
-    pages = [
-        PAGE.replace("{source}", _runs(search, run_filter))
-        .replace("{conditions}", search.all_of(side, "r.began IS NOT NULL", *conditions))
-        .replace("{by}", by)
-        for side in ([f"NOT {by}.is_child"] + ([f"{by}.is_child"] if run_filter.children else []))
-    ]
-    return RUNS.replace("{pages}", " UNION ALL ".join(pages)).replace("{limit}", search.limit(limit))
-
-
-def _runs(search: Search, run_filter: RunFilter) -> str:
-    """Return what to search: runs, with their tags if there are some, or those with a prefix of the id.
-
-    OFFSET 0 keeps the planner from merging the subquery with the other conditions and choosing a
-    different index.
-    """
-    if run_filter.tags:
-        return "{schema}.tags AS t JOIN {schema}.runs AS r ON r.key = t.run"
-    if run_filter.prefix:
-        return f"(SELECT * FROM {{schema}}.runs WHERE {search.starts_with('run_id', run_filter.prefix)} OFFSET 0) AS r"
-    return "{schema}.runs AS r"
-
-
-def _run_conditions(search: Search, run_filter: RunFilter, by: str) -> Iterator[str]:
-    yield search.where(workflow=run_filter.workflow, status=run_filter.status)
-    # The index of the first tag leads; the others are checked for each run.
-    for name, value in list(run_filter.tags.items())[:1]:
-        yield f"t.name = {search.bind(name)} AND t.value = {search.bind(value)}"
-    for name, value in list(run_filter.tags.items())[1:]:
-        yield f"r.tags->>{search.bind(name)} = {search.bind(value)}"
-    if run_filter.prefix and by == "t":
-        yield search.starts_with("t.run_id", run_filter.prefix)
-    if run_filter.text is not None:
-        yield HAS_TEXT.replace("{text}", f"{search.bind(fold_case(run_filter.text))}::text")
-    for column, operator, value in (
-        (f"{by}.began", ">=", run_filter.since),
-        (f"{by}.began", "<", run_filter.until),
-        ("r.at", ">=", run_filter.changed_since),
-        ("r.at", "<", run_filter.changed_until),
-    ):
-        if value is not None:
-            yield f"{column} {operator} {search.bind(value)}"
+        conditions.append(f"({{by}}.began, {{by}}.run_id) < ({search.bind(past.began)}, {search.bind(past.run_id)})")
+    where = search.all_of(
+        *conditions,
+        workflow=criteria.workflow,
+        status=criteria.status,
+        since=criteria.since,
+        until=criteria.until,
+        changed_since=criteria.changed_since,
+        changed_until=criteria.changed_until,
+    )
+    page = PAGE.replace("{source}", source).replace("{where}", where)
+    sides = ["NOT {by}.is_child", "{by}.is_child"] if criteria.children else ["NOT {by}.is_child"]
+    pages = " UNION ALL ".join(page.replace("{side}", side) for side in sides)
+    return RUNS.replace("{pages}", pages).replace("{by}", by).replace("{limit}", search.limit(limit))
 
 
 def checkpoints_query(search: Search, criteria: CheckpointFilter, before: Entry | None, limit: int | None) -> str:
     """Return the query for a page of checkpoints, latest first, as `Index.checkpoints` promises."""
-    of_run = search.where(workflow=criteria.workflow, run_id=criteria.run_id)
-    of_commit = [search.starts_with("c.checkpoint_id", criteria.prefix)] if criteria.prefix else []
-    query = CHECKPOINTS
-    if criteria.run_id is not None:
-        query = CHECKPOINTS_OF_RUN
-    elif criteria.prefix:
+    query, of_commit = CHECKPOINTS, []
+    if criteria.prefix:
         first, end = run_hashes_for(criteria.prefix) or (0, 0)
         query = CHECKPOINTS_BY_PREFIX.replace("{first_hash}", f"{first}").replace("{end_hash}", f"{end}")
+        of_commit.append(search.starts_with("c.checkpoint_id", criteria.prefix))
+    if criteria.run_id is not None:
+        query = CHECKPOINTS_OF_RUN
     if before is not None and criteria.run_id is not None:
-        of_commit.append(f"c.number < {search.bind(before.number)}")
+        of_commit.append(f"c.number < {search.bind(before.number)}::bigint")
     elif before is not None:
-        last = f"({search.bind(before.at)}, {search.bind(before.run_id)}, {search.bind(before.number)}::bigint)"
-        of_commit.append(f"(c.at, r.run_id, c.number) < {last}")
+        place = (search.bind(before.at), search.bind(before.run_id), f"{search.bind(before.number)}::bigint")
+        of_commit.append(f"(c.at, r.run_id, c.number) < ({', '.join(place)})")
+    of_run = search.all_of(workflow=criteria.workflow, run_id=criteria.run_id)
     query = query.replace("{of_run}", of_run).replace("{of_commit}", search.all_of(*of_commit))
-    at_most = search.limit(limit)
-    return query.replace("{runs}", at_most if before is None else "NULL").replace("{limit}", at_most)
+    most = search.limit(limit)
+    return query.replace("{runs}", most if before is None else "NULL").replace("{limit}", most)
 
 
 def requests_query(search: Search, criteria: RequestFilter, past: RequestEntry | None, limit: int | None) -> str:
     """Return the query for a page of open requests, as `Index.requests` promises."""
-    order = "at" if criteria.due_until is None else "deadline"
-    conditions = []
-    for condition, value in (
-        ("workflow = {}", criteria.workflow),
-        ("run_id = {}", criteria.run_id),
-        ("at <= {}", criteria.asked_until),
-        ("deadline IS NOT NULL AND deadline <= {}", criteria.due_until),
-    ):
-        if value is not None:
-            conditions.append(condition.format(search.bind(value)))
+    order, conditions = "at" if criteria.due_until is None else "deadline", []
     if past is not None:
         at = past.at if criteria.due_until is None else past.deadline or ""
-        after = AFTER_REQUEST.replace("{at}", search.bind(at)).replace("{run}", search.bind(past.run_id))
-        conditions.append(after.replace("{request}", search.bind(past.request_id)))
-    query = REQUESTS.replace("{where}", search.all_of(*conditions)).replace("{order}", order)
-    return query.replace("{limit}", search.limit(limit))
-
-
-def wakes_query(search: Search, before: str | None, workflow: str | None) -> str:
-    """Return the query for the runs that want to be resumed."""
-    conditions = ["wake IS NOT NULL"]
-    if before is not None:
-        conditions.append(f"wake <= {search.bind(before)}")
-    if workflow is not None:
-        conditions.append(f"workflow = {search.bind(workflow)}")
-    return WAKES.replace("{where}", search.all_of(*conditions))
+        conditions.append(AFTER_REQUEST.format(search.bind(at), search.bind(past.run_id), search.bind(past.request_id)))
+    where = search.all_of(
+        *conditions,
+        workflow=criteria.workflow,
+        run_id=criteria.run_id,
+        asked_until=criteria.asked_until,
+        due_until=criteria.due_until,
+    )
+    return REQUESTS.replace("{where}", where).replace("{order}", order).replace("{limit}", search.limit(limit))

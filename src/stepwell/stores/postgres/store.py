@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +14,6 @@ from stepwell.errors import CheckpointCorrupt, CommitConflict
 from stepwell.storage import clock
 from stepwell.storage.checked_reads import damage_error
 from stepwell.storage.conflicts import (
-    check_chain,
     check_fence,
     check_follows,
     check_workflow,
@@ -48,15 +47,10 @@ from stepwell.storage.stored_values import (
     Wake,
 )
 from stepwell.stores.postgres import queries
+from stepwell.stores.postgres.connection import Call, function_call
 from stepwell.stores.postgres.database import PostgresDatabase
-from stepwell.stores.postgres.pipeline import Statement
-from stepwell.stores.postgres.queries import (
-    Search,
-    checkpoints_query,
-    requests_query,
-    runs_query,
-    wakes_query,
-)
+from stepwell.stores.postgres.pool import BEST_EFFORT
+from stepwell.stores.postgres.queries import WAKES, Search, checkpoints_query, requests_query, runs_query
 from stepwell.stores.postgres.schema import quote_schema
 from stepwell.stores.postgres.tables import TABLES
 from stepwell.stores.postgres.transaction import PostgresTransaction
@@ -90,38 +84,23 @@ class PostgresStore:
 
     def __init__(self, dsn: str, *, schema: str = "stepwell", timeout: float = 30.0, connections: int = 5) -> None:
         self._db = PostgresDatabase(dsn, schema, timeout, connections)
-        self._schema = name = quote_schema(schema)
-        self._append = Statement.of_function(name, "append", 19, body=13)
-        self._write_log = Statement.of_function(name, "write_log", 7, body=5)
-        self._send = Statement.of_function(name, "send", 6, body=5)
-        self._acquire = Statement.of_function(name, "acquire", 8)
-        self._renew = Statement.of_function(name, "renew", 4)
-        self._release = Statement.of_function(name, "release", 3)
-        self._rewrite = Statement.of_function(name, "rewrite", 8)
-        self._drop = Statement.of_function(name, "drop", 2)
+        self._schema = quote_schema(schema)
+        self._calls: dict[str, Call] = {}  # by function, without values
 
     # ---------------------------------------------------------------- records
 
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
-        ((refusal,),) = await self._db.write(self._append, encode_append(record, effects), holds_back=True)
+        ((refusal,),) = await self._write("append", encode_append(record, effects), body=13, holds_back=True)
         if refusal is not None:
             _raise_conflict(record.entry, msgspec.json.decode(refusal), effects.fence)
 
     async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
         if owner is None:
-            parts = await self._read(queries.READ, run_id, None, True)
-        else:
-            parts = await self._take_lease(run_id, owner, seconds, reads=True)
-        opened = read_opened(run_id, parts)
-        if opened.records:
-            check_chain(run_id, opened.records[-1].entry.number, opened.records)
-        return opened
+            return read_opened(run_id, await self._read(queries.READ, run_id, None, True))
+        return read_opened(run_id, await self._take_lease(run_id, owner, seconds, reads=True))
 
     async def read(self, run_id: str, number: int | None = None) -> list[Record]:
-        records = list(read_opened(run_id, await self._read(queries.READ, run_id, number, False)).records)
-        if records:
-            check_chain(run_id, records[-1].entry.number, records)
-        return records
+        return list(read_opened(run_id, await self._read(queries.READ, run_id, number, False)).records)
 
     async def history(
         self, run_id: str, *, after: int = -1, upto: int | None = None, outputs_only: bool = False
@@ -133,7 +112,7 @@ class PostgresStore:
 
     async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
         values = encode(_FIRST_TIME, run_id, run_hash(run_id), place, key, body, fence)
-        ((is_stored,),) = await self._db.write(self._write_log, values)
+        ((is_stored,),) = await self._write("write_log", values, body=5)
         if is_stored is None:
             check_fence(run_id, fence, LARGEST)
         return bool(is_stored)
@@ -144,7 +123,7 @@ class PostgresStore:
 
     async def send(self, run_id: str, key: str, body: bytes) -> bool:
         values = encode(_FIRST_TIME, run_id, run_hash(run_id), key, uuid.uuid4().hex, body)
-        ((is_stored,),) = await self._db.write(self._send, values)
+        ((is_stored,),) = await self._write("send", values, body=5)
         return bool(is_stored)
 
     async def pending_signals(self, run_id: str) -> list[SignalRow]:
@@ -158,12 +137,11 @@ class PostgresStore:
     async def _take_lease(self, run_id: str, owner: Owner, seconds: float, *, reads: bool) -> list[Row]:
         dead: dict[str, Any] | None = None
         while True:
-            values = encode(_FIRST_TIME, run_id, run_hash(run_id), asdict(owner), seconds, _clock_ahead(), dead, reads)
-            parts = await self._db.write(self._acquire, values)
-            kind, _, holder = parts[0][:3]
-            if kind != "holder":
+            values = (_FIRST_TIME, run_id, run_hash(run_id), asdict(owner), seconds, _clock_ahead(), dead, reads)
+            parts = await self._write("acquire", encode(*values))
+            if parts[0][0] != "holder":
                 return parts
-            lease, dead = _read_lease(run_id, holder)
+            lease, dead = _read_lease(run_id, parts[0][2])
             # The server cannot see that a process is gone; we can, if it ran on this machine.
             if not lease.is_over():
                 raise lease.busy_error(run_id)
@@ -171,13 +149,14 @@ class PostgresStore:
     def renew(self, fences: Mapping[str, int], *, seconds: float | None) -> LeaseReport:
         by_run = {escape(run_id): fence for run_id, fence in fences.items()}
         values = encode(_FIRST_TIME, by_run, seconds, _clock_ahead())
-        ((report,),) = self._db.call(self._renew, values, best_effort=True)
-        lists = msgspec.json.decode(report, type=dict[str, list[str]])
-        return LeaseReport([unescape(r) for r in lists["lost"]], [unescape(r) for r in lists["signalled"]])
+        call = function_call(self._schema, "renew", len(values))._replace(values=values)
+        ((report,),) = self._db.call(call, asked=BEST_EFFORT)
+        lost, signalled = msgspec.json.decode(report)
+        return LeaseReport([unescape(run_id) for run_id in lost], [unescape(run_id) for run_id in signalled])
 
     async def release(self, run_id: str, owner: Owner) -> None:
         # Best effort: if the server is away, the lease expires by itself.
-        await self._db.write(self._release, encode(_FIRST_TIME, run_id, asdict(owner)), best_effort=True)
+        await self._write("release", encode(_FIRST_TIME, run_id, asdict(owner)), asked=BEST_EFFORT)
 
     # ---------------------------------------------------------------- lists
 
@@ -188,8 +167,7 @@ class PostgresStore:
     async def runs(
         self, run_filter: RunFilter = ANY_RUN, *, past: RunEntry | None = None, limit: int | None = None
     ) -> list[RunEntry]:
-        search = Search()
-        return [read_run(row) for row in await self._read(runs_query(search, run_filter, past, limit), *search.values)]
+        return [read_run(row) for row in await self._search(runs_query, run_filter, past, limit)]
 
     async def checkpoints(
         self,
@@ -198,8 +176,7 @@ class PostgresStore:
         before: Entry | None = None,
         limit: int | None = None,
     ) -> list[Entry]:
-        search = Search()
-        rows = await self._read(checkpoints_query(search, checkpoint_filter, before, limit), *search.values)
+        rows = await self._search(checkpoints_query, checkpoint_filter, before, limit)
         return [Entry(*unescape_row(row)) for row in reversed(rows)]
 
     async def locate(self, checkpoint_id: str) -> Entry | None:
@@ -214,14 +191,13 @@ class PostgresStore:
         past: RequestEntry | None = None,
         limit: int | None = None,
     ) -> list[RequestEntry]:
-        search = Search()
-        rows = await self._read(requests_query(search, request_filter, past, limit), *search.values)
+        rows = await self._search(requests_query, request_filter, past, limit)
         return [RequestEntry(*unescape_row(row)) for row in rows]
 
     async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
         search = Search()
-        rows = await self._read(wakes_query(search, before, workflow), *search.values)
-        return [Wake(*unescape_row(row)) for row in rows]
+        where = search.all_of("r.wake IS NOT NULL", wakes_until=before, workflow=workflow)
+        return [Wake(*unescape_row(row)) for row in await self._read(WAKES.replace("{where}", where), *search.values)]
 
     # ---------------------------------------------------------------- maintenance
 
@@ -251,7 +227,7 @@ class PostgresStore:
             given.wake,
             given.fence,
         )
-        ((answer,),) = await self._db.write(self._rewrite, values)
+        ((answer,),) = await self._write("rewrite", values)
         match msgspec.json.decode(answer):
             case {"newest": newest}:
                 raise newest_error(run_id, newest)
@@ -266,24 +242,21 @@ class PostgresStore:
                 raise AssertionError(position)
 
     async def drop(self, run_id: str) -> bool:
-        ((was_there,),) = await self._db.write(self._drop, encode(_FIRST_TIME, run_id))
+        ((was_there,),) = await self._write("drop", encode(_FIRST_TIME, run_id))
         return bool(was_there)
 
     async def survey(self) -> Survey:
-        search, runs, damaged = Search(), list[RunEntry](), list[DamagedRun]()
-        for row in await self._read(runs_query(search, EVERY_RUN, None, None), *search.values):
+        runs, damaged = list[RunEntry](), list[DamagedRun]()
+        for row in await self._search(runs_query, EVERY_RUN, None, None):
             try:
                 runs.append(read_run(row))
             except CheckpointCorrupt as error:
                 damaged.append(DamagedRun(unescape(row[0]), str(error)))
         flaws = [
-            f"the commits of the run with the key {key} are there, but it is missing from the list of runs"
-            for (key,) in await self._read(queries.UNLISTED)
-        ]
-        flaws += [
-            f"run {unescape(run_id)!r} is listed with commit {listed}, but its newest commit is "
-            f"{'missing' if newest is None else newest}"
-            for run_id, listed, newest in await self._read(queries.MISLISTED)
+            f"run {unescape(run_id)!r} is listed with commit {listed}, and its newest commit is {newest}"
+            if run_id is not None
+            else f"the run of the commits with the key {key} is missing from the list of runs"
+            for run_id, listed, key, newest in await self._read(queries.MISLISTED)
         ]
         return Survey(runs, damaged, flaws)
 
@@ -295,7 +268,7 @@ class PostgresStore:
         tables = ", ".join(f"{self._schema}.{table}" for table in TABLES)
         # Plain VACUUM, not FULL: that would lock the tables against everybody while it rewrites
         # them.
-        await self._db.execute(f"VACUUM {tables}")
+        await self._db.use(lambda db, again: db.execute(f"VACUUM {tables}".encode()))
         return before - await self._size()
 
     async def _size(self) -> int:
@@ -306,6 +279,23 @@ class PostgresStore:
 
     async def _read(self, query: str, *values: object) -> list[Row]:
         return await self._db.read(query.replace("{schema}", self._schema), *values)
+
+    async def _search(self, build: Callable[..., str], *criteria: object) -> list[Row]:
+        search = Search()
+        return await self._read(build(search, *criteria), *search.values)
+
+    async def _write(
+        self,
+        function: str,
+        values: list[bytes | None],
+        *,
+        body: int | None = None,
+        holds_back: bool = False,
+        asked: float | None = None,
+    ) -> list[Row]:
+        call = self._calls.get(function) or function_call(self._schema, function, len(values), body)
+        self._calls[function] = call
+        return await self._db.write(call._replace(values=values), holds_back=holds_back, asked=asked)
 
 
 def _raise_conflict(entry: Entry, position: dict[str, Any], fence: int | None) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from stepwell.storage.checked_reads import damage_error
+from stepwell.storage.conflicts import check_chain
 from stepwell.storage.ids import run_hash, says_its_place
 from stepwell.storage.stored_values import (
     CommitEffects,
@@ -141,7 +142,10 @@ def read_run(row: Row) -> RunEntry:
 
 
 def read_opened(run_id: str, parts: Sequence[Row]) -> OpenedRun:
-    """Return what the functions `read` and `acquire` have read of a run."""
+    """Return what the functions `read` and `acquire` have read of a run.
+
+    Raises CheckpointCorrupt if a record is missing.
+    """
     records, log, signals, fence = [], [], [], None
     for kind, number, name, workflow, *rest, body in parts:
         match kind:
@@ -153,4 +157,6 @@ def read_opened(run_id: str, parts: Sequence[Row]) -> OpenedRun:
                 signals.append(SignalRow(unescape(name), body))
             case _:
                 fence = number
+    if records:
+        check_chain(run_id, records[-1].entry.number, records)
     return OpenedRun(records, log, signals, fence)

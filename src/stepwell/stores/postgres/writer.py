@@ -21,9 +21,8 @@ from psycopg.abc import PQGen
 from psycopg.waiting import Ready, Wait
 
 from stepwell.errors import DurabilityError, StoreUnavailable
-from stepwell.stores.postgres.connection import Connection
+from stepwell.stores.postgres.connection import Call, Connection
 from stepwell.stores.postgres.errors import CALL_ERRORS
-from stepwell.stores.postgres.pipeline import Call, exchange
 from stepwell.stores.postgres.pool import ConnectionPool
 from stepwell.stores.postgres.values import Row
 from stepwell.stores.thread_work import Awaited, wake_up
@@ -41,20 +40,20 @@ Answer = PQGen[list[list[Row]]]
 class Write:
     """A call of a function that writes, and the caller that waits for it."""
 
-    __slots__ = ("again", "asked", "best_effort", "call", "load", "waiting")
+    __slots__ = ("again", "asked", "call", "load", "waiting")
 
-    def __init__(self, call: Call, *, holds_back: bool, best_effort: bool) -> None:
+    def __init__(self, call: Call, *, holds_back: bool, asked: float | None) -> None:
         """Create a write. The first value of the call is `again`.
 
         With `holds_back`, a cancellation of the caller is held back until the write is done.
         """
-        self.call, self.best_effort, self.asked = call, best_effort, time.monotonic()
+        self.call, self.asked = call, time.monotonic() if asked is None else asked
         self.waiting: Awaited[list[Row]] = Awaited(unbroken=holds_back)
         self.load = sum(map(len, filter(None, call.values)))
         self.again = False  # it may have been done already: it was sent, and the answer was lost
 
     def to_send(self) -> Call:
-        return Call(self.call.statement, [b"t", *self.call.values[1:]]) if self.again else self.call
+        return self.call._replace(values=[b"t", *self.call.values[1:]]) if self.again else self.call
 
     def fail(self, error: DurabilityError) -> None:
         """Set the error, as a copy: one exception raised in several tasks would mix their tracebacks."""
@@ -119,7 +118,7 @@ class LoopWriter:
             self._socket = self._db.pgconn.socket
             loop.add_reader(self._socket, self._advance, Ready.R)
             loop.call_later(UNUSED, self._check, self._db)
-        self._answer = exchange(self._db, [write.to_send() for write in self._batch])
+        self._answer = self._db.exchange([write.to_send() for write in self._batch])
         self._advance(None)
         return True
 
@@ -198,9 +197,9 @@ class LoopWriter:
         return True
 
     def _give_up(self, db: Connection, error: Exception) -> None:
-        self._pool.discard(db, error)
+        trouble = self._pool.discard(db, error)
         for write in self._batch:
-            write.again = True
+            write.again = write.again or trouble is None or trouble.sent
 
 
 def _hand_over(batch: list[Write], answers: list[list[Row]]) -> None:
@@ -217,9 +216,8 @@ def write_batch(batch: list[Write], pool: ConnectionPool) -> None:
             write.again = write.again or again
         _hand_over(batch, db.call(*(write.to_send() for write in batch)))
 
-    asked, best_effort = min(write.asked for write in batch), all(write.best_effort for write in batch)
     try:
-        pool.use(send, asked=asked, best_effort=best_effort, in_doubt=any(write.again for write in batch))
+        pool.use(send, asked=max(write.asked for write in batch), in_doubt=any(write.again for write in batch))
     except DurabilityError as error:
         # Errors of the server hit all calls alike. Only an error in the data of one call is worth a
         # second try.

@@ -3,28 +3,24 @@
 The writer takes all jobs that are waiting and commits them as one transaction, so that many runs
 share one wait for the disk (group commit). A caller gets its result only after COMMIT.
 
-The async methods also work without an event loop: they block and return. A program that only looks
-something up, such as the command line, need not load asyncio, which takes longer than the query.
+The async methods also work without an event loop: they block and return.
 """
 
 from __future__ import annotations
 
 import queue
 import sqlite3
-import sys
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from stepwell.errors import DurabilityError, StoreUnavailable
 from stepwell.storage.permissions import OWNER_ONLY
 from stepwell.stores import fork_hooks
+from stepwell.stores.jobs import Job, make_awaited, settle
 from stepwell.stores.sqlite.connections import FOREIGN, Connections, Prepare, patiently, translate
-
-if TYPE_CHECKING:
-    from stepwell.stores.thread_work import Awaited
 
 READERS = 4  # threads
 EXIT_GRACE = 2.0  # seconds for the writer to finish when the program ends
@@ -59,188 +55,144 @@ class SQLiteDatabase:
         If `work` raises, its own changes are undone, and nobody else's. A cancelled caller is
         cancelled when the work is done, so that it knows the write was made.
         """
-        if not _in_event_loop():
+        waiting = make_awaited(unbroken=True)
+        if waiting is None:
             return self.write_blocking(work)
-        # Here and below: imported late, because it loads asyncio (see the top of this module).
-        from stepwell.stores.thread_work import Awaited  # lazy: it loads asyncio, 15 ms
-
-        waiting: Awaited[T] = Awaited(unbroken=True)
-        self._submit(_Job(work, waiting))
-        return await waiting
+        self._submit(Job(work, waiting))
+        result: T = await waiting
+        return result
 
     def write_blocking(self, work: Work[T]) -> T:
         """Do the same as `write` from a thread without an event loop."""
         waiting: Future[T] = Future()
-        self._submit(_Job(work, waiting))
+        self._submit(Job(work, waiting))
         return waiting.result()
 
     async def read(self, work: Work[T]) -> T:
-        """Return what `work` returns. It sees everything that was committed before the call."""
-        if not _in_event_loop():
-            return self.read_blocking(work)
-        from stepwell.stores.thread_work import Awaited  # lazy: it loads asyncio, 15 ms
+        """Return what `work` returns. It sees the file as it is at one moment.
 
-        waiting: Awaited[T] = Awaited()
-        with self._lock:
-            workers = self._open_workers()
-            try:
-                workers.readers.submit(workers.read, _Job(work, waiting))
-            except RuntimeError as error:  # the interpreter is shutting down and its pools accept no work
-                raise StoreUnavailable(f"cannot read from the store while the program is exiting: {error}") from error
-        return await waiting
+        It sees everything that was committed before the call.
+        """
+        waiting = make_awaited()
+        if waiting is None:
+            return self.read_blocking(work)
+        self._submit(Job(work, waiting), only_reads=True)
+        result: T = await waiting
+        return result
 
     def read_blocking(self, work: Work[T]) -> T:
         """Do the same as `read` from a thread without an event loop."""
-        with self._lock:
-            workers = self._open_workers()
-        with workers.for_reading.lend() as db:
-            return work(db)
+        waiting: Future[T] = Future()
+        self._submit(Job(work, waiting), only_reads=True)
+        return waiting.result()
 
     async def close(self) -> None:
         """Finish what is under way and close all connections. The next call opens them again."""
         workers = self._detach_workers()
-        if workers is None:
-            return
-        if not _in_event_loop():
-            workers.close()
-            return
-        from asyncio import to_thread  # lazy: it loads asyncio, 15 ms
+        if workers is not None and make_awaited() is not None:
+            from asyncio import to_thread  # lazy: it loads asyncio, 15 ms
 
-        await to_thread(workers.close)
+            await to_thread(workers.close)
+        elif workers is not None:
+            workers.close()
 
     def close_at_exit(self) -> None:
-        """Let the writer finish for a moment.
-
-        The readers have ended before exit hooks are called.
-        """
+        """Let the writer finish for a moment. The readers have ended before exit hooks are called."""
         self._exiting = True
         if (workers := self._detach_workers()) is not None:
-            workers.end_writing(EXIT_GRACE)
-
-    def _detach_workers(self) -> _SQLiteWorkers | None:
-        with self._lock:
-            workers, self._workers = self._workers, None
-            if workers is not None:
-                workers.end_if_abandoned.detach()
-        return workers
-
-    def _submit(self, job: _Job) -> None:
-        # Under the lock: otherwise `close` could send the end marker first, and the job would wait
-        # forever.
-        with self._lock:
-            self._open_workers().jobs.put(job)
-
-    def _open_workers(self) -> _SQLiteWorkers:
-        if self._exiting:
-            raise StoreUnavailable("cannot use the store while the program is exiting")
-        if self._workers is None:
-            self._workers = _SQLiteWorkers(*self._settings, self)
-        return self._workers
+            workers.close(EXIT_GRACE)
 
     # SQLite tracks its file locks per process. A child that inherited open connections would rely
     # on locks it does not hold, even on connections it opens itself, and commits could be lost. So
-    # no connection is open while the process forks.
+    # everything is closed while the process forks.
 
     def before_fork(self) -> None:
-        self._lock.acquire()
-        if self._workers is not None:
-            self._workers.for_reading.pause()
-            self._workers.for_writing.pause()
+        if (workers := self._detach_workers(keep_lock=True)) is not None:
+            workers.close()
 
     def after_fork(self, *, in_child: bool) -> None:
-        if in_child:  # threads are not inherited, so the workers are useless here
-            self._lock, self._workers = threading.Lock(), None
-            return
-        if self._workers is not None:
-            self._workers.for_reading.resume()
-            self._workers.for_writing.resume()
         self._lock.release()
+
+    def _detach_workers(self, *, keep_lock: bool = False) -> _SQLiteWorkers | None:
+        self._lock.acquire()
+        workers, self._workers = self._workers, None
+        if workers is not None:
+            workers.close_if_abandoned.detach()
+        if not keep_lock:
+            self._lock.release()
+        return workers
+
+    def _submit(self, job: Job, *, only_reads: bool = False) -> None:
+        # Under the lock: otherwise `close` could send the end marker first, and the job would wait
+        # forever.
+        with self._lock:
+            if self._exiting:
+                raise StoreUnavailable("cannot use the store while the program is exiting")
+            if self._workers is None:
+                self._workers = _SQLiteWorkers(self._settings, self)
+            if not only_reads:
+                self._workers.jobs.put(job)
+                return
+            try:
+                self._workers.readers.submit(self._workers.read, job)
+            except RuntimeError as error:  # the interpreter is shutting down and its pools accept no work
+                raise StoreUnavailable(f"cannot read from the store while the program is exiting: {error}") from error
 
 
 class _SQLiteWorkers:
     """The threads and connections of a database, from its first use until it is closed."""
 
-    def __init__(self, path: str, prepare: Prepare, mode: int, owner: SQLiteDatabase) -> None:
-        self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+    def __init__(self, settings: tuple[str, Prepare, int], owner: SQLiteDatabase) -> None:
+        self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self.readers = ThreadPoolExecutor(READERS, thread_name_prefix="stepwell-sqlite-read")
-        self.for_reading = Connections(path, prepare, mode)
-        # One connection, used by the writer alone: its cached pages stay valid.
-        self.for_writing = Connections(path, prepare, mode)
-        self._writer = threading.Thread(
-            target=_write_until_closed,
-            args=(self.jobs, self.for_writing, self.for_reading),
-            name="stepwell-sqlite-write",
-            daemon=True,
-        )
+        self._for_reading = Connections(*settings)
+        # One connection, used by the writer alone: so the pages that it has cached stay valid.
+        self._for_writing = Connections(*settings)
+        self._writer = threading.Thread(target=self._write_until_closed, name="stepwell-sqlite-write", daemon=True)
         self._writer.start()
-        # A database that is garbage collected without `close` still ends its writer thread.
-        self.end_if_abandoned = weakref.finalize(owner, self.jobs.put, None)
-        self.end_if_abandoned.atexit = False  # at exit, `close_at_exit` ends the writer and waits for it
+        # A database that is garbage collected without `close` still ends its threads.
+        self.close_if_abandoned = weakref.finalize(owner, self.jobs.put, None)
+        self.close_if_abandoned.atexit = False  # at exit, `close_at_exit` does it and waits
 
-    def read(self, job: _Job) -> None:
+    def read(self, job: Job) -> None:
         """Do a job that only reads, in a thread of the pool."""
         try:
-            with self.for_reading.lend() as db:
-                job.do(db)
+            with self._for_reading.lend() as db:
+                db.execute("BEGIN")
+                job.result = job.work(db)
+                if db.in_transaction:
+                    db.execute("COMMIT")
         except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
             job.error = error
-        _settle([job])
+        settle([job])
 
-    def close(self) -> None:
-        self.readers.shutdown()
-        self.end_writing()
-
-    def end_writing(self, patience: float | None = None) -> None:
-        """Let the writer finish all queued jobs and close every connection."""
+    def close(self, patience: float | None = None) -> None:
+        """Wait until all jobs are done and all connections are closed, or for so many seconds."""
         self.jobs.put(None)
         self._writer.join(patience)
 
+    def _write_until_closed(self) -> None:
+        """Commit jobs until a None arrives, then close all connections.
 
-class _Job:
-    """A piece of work, the caller that waits for it, and its result."""
-
-    __slots__ = ("_result", "_work", "error", "waiting")
-
-    def __init__(self, work: Work[Any], waiting: Awaited[Any] | Future[Any]) -> None:
-        self._work, self.waiting = work, waiting
-        self._result: object = None
-        self.error: BaseException | None = None
-
-    def do(self, db: sqlite3.Connection) -> None:
-        """Do the work; in a transaction, again if that is rolled back."""
-        self._result = self._work(db)
-
-    def settle(self) -> None:
-        """Hand the result or the error to the caller. Does not wake it."""
-        if self.error is not None:
-            self.waiting.set_exception(self.error)
-        else:
-            self.waiting.set_result(self._result)
+        This thread closes them, not the finalizer of the database: a finalizer may run in any
+        thread, in the middle of anything.
+        """
+        is_open = True
+        while is_open:
+            waiting = [self.jobs.get()]
+            # Nobody else takes jobs, so as many as are counted are there.
+            waiting += [self.jobs.get() for _ in range(min(self.jobs.qsize(), BATCH - 1))]
+            batch = [job for job in waiting if job is not None]
+            is_open = len(batch) == len(waiting)
+            if batch:
+                _commit(batch, self._for_writing)
+                settle(batch)
+        self.readers.shutdown()
+        self._for_reading.close()
+        self._for_writing.close()
 
 
-def _write_until_closed(
-    jobs: queue.SimpleQueue[_Job | None], connections: Connections, for_reading: Connections
-) -> None:
-    """Run the writer thread: commit jobs until a None arrives, then close all connections.
-
-    The thread closes them, not the finalizer of the database: a finalizer may run in any thread, in
-    the middle of anything.
-    """
-    is_open = True
-    while is_open:
-        waiting = [jobs.get()]
-        # Nobody else takes jobs, so as many as are counted are there.
-        waiting += [jobs.get_nowait() for _ in range(min(jobs.qsize(), BATCH - 1))]
-        batch = [job for job in waiting if job is not None]
-        is_open = len(batch) == len(waiting)
-        if batch:
-            _commit(batch, connections)
-            _settle(batch)
-    connections.retire()
-    for_reading.retire()
-
-
-def _commit(batch: list[_Job], connections: Connections) -> None:
+def _commit(batch: list[Job], connections: Connections) -> None:
     try:
         with connections.lend() as db:
             _begin(db)
@@ -260,14 +212,14 @@ def _begin(db: sqlite3.Connection) -> None:
     patiently(lambda: db.execute("BEGIN IMMEDIATE"))
 
 
-def _do_all(batch: list[_Job], db: sqlite3.Connection) -> bool:
+def _do_all(batch: list[Job], db: sqlite3.Connection) -> bool:
     """Do all jobs without savepoints. False if one failed: none is done, in a new transaction.
 
     Jobs rarely fail, so the cost of a savepoint for each is paid only after one has.
     """
     try:
         for job in batch:
-            job.do(db)
+            job.result = job.work(db)
     except Exception:  # noqa: BLE001 - the caller does each job by itself, and that shows which one fails and why
         if db.in_transaction:
             db.execute("ROLLBACK")
@@ -276,11 +228,11 @@ def _do_all(batch: list[_Job], db: sqlite3.Connection) -> bool:
     return True
 
 
-def _do_alone(job: _Job, db: sqlite3.Connection, path: str) -> None:
+def _do_alone(job: Job, db: sqlite3.Connection, path: str) -> None:
     """Do a job all or nothing, and keep its error if it fails."""
     db.execute("SAVEPOINT job")
     try:
-        job.do(db)
+        job.result = job.work(db)
     except Exception as error:
         # On some errors, such as a full disk, SQLite itself rolls back the whole transaction. Then
         # the other jobs of the batch are undone too, and the batch must fail as a whole.
@@ -289,20 +241,3 @@ def _do_alone(job: _Job, db: sqlite3.Connection, path: str) -> None:
         db.execute("ROLLBACK TO job")
         job.error = translate(error, path) if isinstance(error, FOREIGN) else error
     db.execute("RELEASE job")
-
-
-def _settle(batch: list[_Job]) -> None:
-    """Hand the results to the callers and wake them."""
-    for job in batch:
-        job.settle()
-    awaited = [job.waiting for job in batch if not isinstance(job.waiting, Future)]
-    if awaited:
-        from stepwell.stores.thread_work import wake_up  # lazy: it loads asyncio, 15 ms
-
-        wake_up(awaited)
-
-
-def _in_event_loop() -> bool:
-    """Return whether an event loop runs in this thread. Does not load asyncio to find out."""
-    running = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
-    return running is not None and running() is not None

@@ -7,14 +7,18 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from stepwell.errors import CheckpointCorrupt, DurabilityError, StoreUnavailable
-from stepwell.storage.permissions import OWNER_ONLY, folder_mode
-from stepwell.stores.sqlite.file import make_file, make_folder
+from stepwell.storage.permissions import OWNER_ONLY, create, folder_mode, make_folders
 
 PATIENCE = 30.0  # seconds to wait for other processes on the same file
+
+# POSIX drops all locks of a process on a file when the process closes *any* descriptor of that
+# file. A thread that closed the new file while another one already had it open in SQLite would take
+# SQLite's locks away. Global, because two stores of one process may use the same file.
+_CREATING = threading.Lock()
 
 T = TypeVar("T")
 Prepare = Callable[[sqlite3.Connection, str], None]
@@ -25,68 +29,35 @@ FOREIGN = (sqlite3.Error, UnicodeDecodeError, OverflowError)
 
 
 class Connections:
-    """A pool of open connections, each lent to one user at a time."""
+    """Connections to one file, each lent to one thread at a time."""
 
     def __init__(self, path: str, prepare: Prepare, mode: int) -> None:
         self.path, self._prepare, self._mode = path, prepare, mode
         self._idle: list[sqlite3.Connection] = []
-        self._lent = 0
-        self._paused = self._retired = False
-        self._change = threading.Condition()
+        self._lock = threading.Lock()
 
     @contextmanager
     def lend(self) -> Iterator[sqlite3.Connection]:
         """Lend a connection for the body of a `with` statement.
 
-        Errors of SQLite are raised translated, and a connection that saw one is closed.
+        Errors of SQLite are raised translated, and a connection that saw an error is closed.
         """
-        with self._change:
-            while self._paused:
-                self._change.wait()
+        with self._lock:
             db = self._idle.pop() if self._idle else None
-            self._lent += 1
-        sound = False
         try:
             if db is None:
                 db = open_database(self.path, self._prepare, self._mode)
             yield db
-            sound = True
-        except FOREIGN as error:
-            raise translate(error, self.path) from error
-        finally:
-            # Outside the lock, because closing may write to the disk; but before the count goes
-            # down, because `pause` promises that no connection is open when it returns.
-            if db is not None and not sound:
+        except BaseException as error:
+            if db is not None:
                 db.close()  # rolls back an open transaction
-            with self._change:
-                if db is not None and sound:
-                    self._idle.append(db)
-                self._lent -= 1
-                if self._retired:
-                    self._close_idle()
-                self._change.notify_all()
+            if isinstance(error, FOREIGN):
+                raise translate(error, self.path) from error
+            raise
+        self._idle.append(db)
 
-    def pause(self) -> None:
-        """Wait until no connection is in use, close them all and lend none until `resume`."""
-        with self._change:
-            self._paused = True
-            while self._lent:
-                self._change.wait()
-            self._close_idle()
-
-    def resume(self) -> None:
-        """Lend connections again after `pause`."""
-        with self._change:
-            self._paused = False
-            self._change.notify_all()
-
-    def retire(self) -> None:
-        """Close every idle connection now, and those in use when they are returned."""
-        with self._change:
-            self._retired = True
-            self._close_idle()
-
-    def _close_idle(self) -> None:
+    def close(self) -> None:
+        """Close all connections. None may be lent."""
         while self._idle:
             self._idle.pop().close()
 
@@ -97,11 +68,10 @@ def open_database(path: str, prepare: Prepare, mode: int = OWNER_ONLY) -> sqlite
     Creates the file and its folders. Raises StoreUnavailable if that is not possible.
     """
     try:
-        make_folder(os.path.dirname(path), folder_mode(mode))
-    except OSError as error:
-        raise StoreUnavailable(f"cannot create the folder of the store {path}: {error}") from error
-    try:
-        make_file(path, mode)
+        make_folders(os.path.dirname(path), folder_mode(mode))
+        # SQLite gives the files it creates next to it (`-wal`, `-shm`) the same permissions.
+        with _CREATING, suppress(FileExistsError):
+            os.close(create(os.path.realpath(path), os.O_RDWR, mode))
     except OSError as error:
         raise StoreUnavailable(f"cannot create the store {path}: {error}") from error
     # Autocommit, because the callers send BEGIN and COMMIT themselves. The pool takes care of

@@ -1,9 +1,8 @@
-"""Lists and searches in a SQLite file."""
+"""Lists and searches in a SQLite file: each function keeps the promises of a method of `Index`."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -14,8 +13,6 @@ from stepwell.storage.filters import CheckpointFilter, RequestFilter, RunFilter,
 from stepwell.storage.ids import place_of, run_hashes_for
 from stepwell.storage.stored_values import Entry, RequestEntry, RunEntry, RunMetadata, Wake
 from stepwell.stores.sqlite.records import ENTRY, LAST, REQUEST, entry_in
-
-Query = tuple[str, dict[str, Any]]  # a statement and its values; more of them than it needs
 
 NO_LIMIT = -1  # to SQLite
 BEFORE_ALL, AFTER_ALL = "", b""  # a blob sorts after every text
@@ -38,8 +35,7 @@ _decode_tags = msgspec.json.Decoder(dict[str, str]).decode
 def list_runs(
     db: sqlite3.Connection, run_filter: RunFilter, past: RunEntry | None, limit: int | None
 ) -> list[RunEntry]:
-    """Do what `Index.runs` promises."""
-    query, values = search_runs(run_filter, past)
+    query, values = _search_runs(run_filter, past)
     runs: list[RunEntry] = []
     # One query for runs without and one for runs with a caller: each reads an index in order. A
     # single query over both would have to sort all runs.
@@ -52,7 +48,7 @@ def list_runs(
     return runs[:limit]
 
 
-def search_runs(run_filter: RunFilter, past: RunEntry | None) -> Query:
+def _search_runs(run_filter: RunFilter, past: RunEntry | None) -> tuple[str, dict[str, Any]]:
     """Return the query for all runs that may match, latest start first; `called` is still to be set."""
     f = run_filter
     wanted = {"workflow = :workflow": f.workflow, "status = :status": f.status}
@@ -86,11 +82,11 @@ def find_run_entry(db: sqlite3.Connection, run_id: str) -> RunEntry | None:
     return None if row is None else run_entry_in(row)
 
 
-def run_entry_in(row: Sequence[Any]) -> RunEntry:
+def run_entry_in(row: tuple[Any, ...]) -> RunEntry:
     """Return the run in the columns `RUN`."""
-    *columns, caller, tags = row
+    *_, caller, tags = row
     metadata = RunMetadata(decode_stored(_decode_tags, tags.encode(), f"the tags of run {row[0]!r}"), caller)
-    return RunEntry(*columns, metadata=metadata)
+    return RunEntry(*(*row[:8], metadata))
 
 
 SELECT_WAKES = """
@@ -100,7 +96,6 @@ ORDER BY wake, run_id
 
 
 def list_wakes(db: sqlite3.Connection, before: str | None, workflow: str | None) -> list[Wake]:
-    """Do what `Index.wakes` promises."""
     values = {"before": AFTER_ALL if before is None else before, "workflow": workflow}
     return [Wake(*row) for row in db.execute(SELECT_WAKES, values)]
 
@@ -114,7 +109,7 @@ SELECT {ENTRY} FROM commits CROSS JOIN runs ON runs.run = commits.run WHERE fore
 ORDER BY at DESC LIMIT 1
 """
 SELECT_CHECKPOINTS_OF_RUN = f"""
-{_COMMITS} WHERE run_id = :of_run AND (:workflow IS NULL OR workflow = :workflow) AND number <= :upto
+{_COMMITS} WHERE run_id = :of_run AND (:workflow IS NULL OR workflow = :workflow) AND number < :number
     AND checkpoint_id >= :prefix AND checkpoint_id < :prefix_end
 ORDER BY number DESC LIMIT :limit
 """
@@ -145,20 +140,12 @@ ORDER BY 7 DESC, 1 DESC, 2 DESC LIMIT :limit
 def list_checkpoints(
     db: sqlite3.Connection, checkpoint_filter: CheckpointFilter, before: Entry | None, limit: int | None
 ) -> list[Entry]:
-    """Do what `Index.checkpoints` promises."""
-    query, values = search_checkpoints(checkpoint_filter, before, limit)
-    return [entry_in(row) for row in db.execute(query, values)][::-1]
-
-
-def search_checkpoints(checkpoint_filter: CheckpointFilter, before: Entry | None, limit: int | None) -> Query:
-    """Return the query for checkpoints, newest first."""
     workflow, prefix = checkpoint_filter.workflow, checkpoint_filter.prefix
     at, run_id, number = (AFTER_ALL, "", LAST) if before is None else (before.at, before.run_id, before.number)
     low, high = run_hashes_for(prefix or "") or (0, 0)
     values = {
         "workflow": workflow,
         "of_run": checkpoint_filter.run_id,
-        "upto": LAST if before is None else before.number - 1,
         "at": at,
         "run_id": run_id,
         "number": number,
@@ -167,15 +154,14 @@ def search_checkpoints(checkpoint_filter: CheckpointFilter, before: Entry | None
         "limit": NO_LIMIT if limit is None else limit,
         **_prefix(prefix),
     }
-    if checkpoint_filter.run_id is not None:
-        return SELECT_CHECKPOINTS_OF_RUN, values
-    wanted = {OF_WORKFLOW: workflow, WITH_PREFIX: prefix}
-    of_run = " AND ".join(["TRUE", *(condition for condition, value in wanted.items() if value is not None)])
-    return SELECT_CHECKPOINTS.format(of_run=of_run), values
+    wanted = {"TRUE": True, OF_WORKFLOW: workflow, WITH_PREFIX: prefix}
+    of_run = " AND ".join(condition for condition, value in wanted.items() if value is not None)
+    all_runs = SELECT_CHECKPOINTS.format(of_run=of_run)
+    rows = db.execute(all_runs if checkpoint_filter.run_id is None else SELECT_CHECKPOINTS_OF_RUN, values)
+    return [entry_in(row) for row in rows][::-1]
 
 
 def locate(db: sqlite3.Connection, checkpoint_id: str) -> Entry | None:
-    """Do what `Index.locate` promises."""
     place, row = place_of(checkpoint_id), None
     if place is not None:
         row = db.execute(SELECT_AT_PLACE, (*place, checkpoint_id)).fetchone()
@@ -205,13 +191,6 @@ ORDER BY {{order}}, run_id, position LIMIT :limit
 def list_requests(
     db: sqlite3.Connection, request_filter: RequestFilter, past: RequestEntry | None, limit: int | None
 ) -> list[RequestEntry]:
-    """Do what `Index.requests` promises."""
-    query, values = search_requests(request_filter, past, limit)
-    return [RequestEntry(*row) for row in db.execute(query, values)]
-
-
-def search_requests(request_filter: RequestFilter, past: RequestEntry | None, limit: int | None) -> Query:
-    """Return the query for open requests."""
     f = request_filter
     order, until = ("at", f.asked_until) if f.due_until is None else ("deadline", f.due_until)
     values = {
@@ -226,4 +205,4 @@ def search_requests(request_filter: RequestFilter, past: RequestEntry | None, li
     }
     wanted = {"workflow = :workflow": f.workflow, "run_id = :run_id": f.run_id, "at <= :asked_until": f.asked_until}
     where = "".join(f" AND {condition}" for condition, value in wanted.items() if value is not None)
-    return SELECT_REQUESTS.format(order=order, where=where), values
+    return [RequestEntry(*row) for row in db.execute(SELECT_REQUESTS.format(order=order, where=where), values)]

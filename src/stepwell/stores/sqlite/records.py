@@ -1,6 +1,7 @@
 """The records of runs in a SQLite file, and what is written with them.
 
-Every function works inside the transaction that is open on its connection.
+The functions have the names and keep the promises of the methods of the port, inside the
+transaction that is open on their connection.
 """
 
 from __future__ import annotations
@@ -44,7 +45,6 @@ UPDATE commits SET checkpoint_id = ?, status = ?, iteration = ?, at = ?, snapsho
     foreign_id = ?, body = CAST(? AS TEXT)
 WHERE run = ? AND number = ?
 """
-DELETE_COMMIT = "DELETE FROM commits WHERE run = ? AND number = ?"
 # Starts where the last one ended, so that the outputs that are kept are not looked at again.
 DELETE_SUPERSEDED = """
 DELETE FROM commits WHERE run = :run AND number < :below AND NOT outputs
@@ -55,23 +55,16 @@ DELETE FROM commits WHERE run = :run AND number < :below AND NOT outputs
 
 # Also asks whether there is a superstep log: a look costs less than a DELETE that finds nothing.
 SELECT_RUN = """
-SELECT runs.run, workflow, runs.status, wake, fence, coalesce(number, -1), at,
+SELECT runs.run, workflow, runs.status, wake, owner, until, fence, coalesce(number, -1), at,
     EXISTS (SELECT 1 FROM superstep_log WHERE superstep_log.run = runs.run)
 FROM runs LEFT JOIN commits ON commits.run = runs.run
     AND number = (SELECT max(number) FROM commits AS c WHERE c.run = runs.run)
 WHERE run_id = ?
 """
-CREATE_RUN = "INSERT INTO runs (run_id, hash) VALUES (?, ?) ON CONFLICT DO NOTHING"
-START_RUN = "UPDATE runs SET workflow = ?, began = ? WHERE run = ?"
-SET_STATUS_AND_WAKE = "UPDATE runs SET status = ?, wake = ? WHERE run = ?"
-SET_WAKE = "UPDATE runs SET wake = ? WHERE run = ?"
 SET_STATUS_OF_NEWEST = """
 UPDATE runs SET status = (SELECT status FROM commits WHERE commits.run = runs.run ORDER BY number DESC LIMIT 1)
 WHERE run = ?
 """
-SET_METADATA = "UPDATE runs SET caller = ?, tags = ? WHERE run = ?"
-SET_DROPPED_BELOW = "UPDATE runs SET dropped_below = max(dropped_below, :below) WHERE run = :run"
-SET_UNORDERED = "UPDATE runs SET unordered = 1 WHERE run = ?"
 # After a record was stored among others: it may have to be dropped, and its time may not fit in.
 NOTE_STORED = """
 UPDATE runs SET dropped_below = min(dropped_below, :number), unordered = unordered OR EXISTS (
@@ -83,6 +76,7 @@ UPDATE runs SET dropped_below = min(dropped_below, :number), unordered = unorder
                 AND other.at < this.at))
 WHERE run = :run
 """
+START_RUN = "UPDATE runs SET workflow = ?, began = ? WHERE run = ?"
 END_LEASE = "UPDATE runs SET owner = NULL, until = NULL WHERE run = ?"
 CLEAR_RUN = (
     "DELETE FROM commits WHERE run = ?",
@@ -103,10 +97,8 @@ DELETE FROM runs WHERE run_id = ? AND began IS NULL AND owner IS NULL
     AND NOT EXISTS (SELECT 1 FROM signals WHERE signals.run = runs.run)
 """
 
-# ---------------------------------------------------------------------- statements on what belongs to a run
+# ---------------------------------------------------------------------- statements on what belongs to runs
 
-DELETE_LOG_THROUGH = "DELETE FROM superstep_log WHERE run = ? AND place <= ?"
-DELETE_LOG_AFTER = "DELETE FROM superstep_log WHERE run = ? AND place > ?"
 # A consumed signal stays as a tombstone, so that its key cannot be used again.
 CONSUME_SIGNAL = """
 INSERT INTO signals (run, key) VALUES (?, ?) ON CONFLICT DO UPDATE SET position = NULL, body = NULL
@@ -114,9 +106,6 @@ INSERT INTO signals (run, key) VALUES (?, ?) ON CONFLICT DO UPDATE SET position 
 REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
 # One that is asked again moves to the end.
 INSERT_REQUEST = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-DELETE_REQUEST = "DELETE FROM requests WHERE run_id = ? AND request_id = ?"
-DELETE_REQUESTS = "DELETE FROM requests WHERE run_id = ?"
-DELETE_TAGS = "DELETE FROM tags WHERE run = ?"
 INSERT_TAG = """
 INSERT INTO tags (run, name, value, called, began, run_id)
 SELECT run, ?, ?, called, began, run_id FROM runs WHERE run = ?
@@ -125,33 +114,37 @@ SELECT run, ?, ?, called, began, run_id FROM runs WHERE run = ?
 _NO_METADATA = RunMetadata()
 
 
-class StoredRun(NamedTuple):
-    """What has to be known of a run before a record is added to it."""
+class RunRow(NamedTuple):
+    """What has to be known of a run before something is added to it."""
 
     run: int
     workflow: str | None  # None if there is no record
     status: str | None
     wake: str | None
+    owner: str | None
+    until: float | None
     fence: int
     latest: int  # the highest number, -1 if there is none
     at: str | None  # of the newest record
     has_log: int
 
 
-def find_run(db: sqlite3.Connection, run_id: str) -> StoredRun | None:
+def find_run(db: sqlite3.Connection, run_id: str) -> RunRow | None:
     row = db.execute(SELECT_RUN, (run_id,)).fetchone()
-    return None if row is None else StoredRun._make(row)
+    return None if row is None else RunRow._make(row)
 
 
-def create_run(db: sqlite3.Connection, run_id: str) -> bool:
-    """Create the row of a run without records; False if there is one."""
-    return db.execute(CREATE_RUN, (run_id, run_hash(run_id))).rowcount == 1
+def find_or_create_run(db: sqlite3.Connection, run_id: str) -> RunRow:
+    run = find_run(db, run_id)
+    if run is None:
+        db.execute("INSERT INTO runs (run_id, hash) VALUES (?, ?)", (run_id, run_hash(run_id)))
+        return find_or_create_run(db, run_id)
+    return run
 
 
 def append(db: sqlite3.Connection, record: Record, effects: CommitEffects) -> None:
-    """Do what `RunLog.append` promises."""
     entry = record.entry
-    run = _find_or_create(db, entry.run_id)
+    run = find_or_create_run(db, entry.run_id)
     check_fence(entry.run_id, effects.fence, run.fence)
     check_follows(entry, run.latest)
     if run.workflow is None:
@@ -161,13 +154,13 @@ def append(db: sqlite3.Connection, record: Record, effects: CommitEffects) -> No
     db.execute(INSERT_COMMIT, _columns(run, record))
     # Only what changes is set, because the indexes over it change with it.
     if run.status != entry.status or run.wake != effects.wake:
-        db.execute(SET_STATUS_AND_WAKE, (entry.status, effects.wake, run.run))
+        db.execute("UPDATE runs SET status = ?, wake = ? WHERE run = ?", (entry.status, effects.wake, run.run))
     if run.at is not None and entry.at < run.at:
-        db.execute(SET_UNORDERED, (run.run,))
+        db.execute("UPDATE runs SET unordered = 1 WHERE run = ?", (run.run,))
     _apply(db, run, effects)
     # Closed before opened: one record may close a request and ask it again under the same id.
-    if effects.closed:
-        db.executemany(DELETE_REQUEST, [(entry.run_id, request_id) for request_id in effects.closed])
+    for request_id in effects.closed:
+        db.execute("DELETE FROM requests WHERE run_id = ? AND request_id = ?", (entry.run_id, request_id))
     _open_requests(db, effects.asked)
     if effects.release and run.fence == effects.fence:
         db.execute(END_LEASE, (run.run,))
@@ -181,10 +174,9 @@ def rewrite(
     remove: Sequence[int],
     effects: CommitEffects | None,
 ) -> int:
-    """Do what `Maintenance.rewrite` promises."""
     if insert is None and find_run(db, run_id) is None:
         return 0
-    run = _find_or_create(db, run_id)
+    run = find_or_create_run(db, run_id)
     numbers = [*remove, *(record.entry.number for record in replace)]
     span = {"run": run.run, "first": min(numbers, default=0), "last": max(numbers, default=-1), "newest": run.latest}
     entries = [entry_in(row) for row in db.execute(SELECT_CONCERNED, span)]
@@ -197,7 +189,8 @@ def rewrite(
         remove=remove,
         effects=effects,
     )
-    db.executemany(DELETE_COMMIT, [(run.run, number) for number in plan.remove])
+    for number in plan.remove:
+        db.execute("DELETE FROM commits WHERE run = ? AND number = ?", (run.run, number))
     for record in plan.store:
         _store(db, run, record, anyway=True)
     if plan.latest < 0:
@@ -206,19 +199,18 @@ def rewrite(
         return len(plan.remove)
     if insert is not None and run.workflow is None:
         db.execute(START_RUN, (insert.entry.workflow, insert.entry.at, run.run))
-    db.execute(DELETE_LOG_AFTER, (run.run, plan.latest))
+    db.execute("DELETE FROM superstep_log WHERE run = ? AND place > ?", (run.run, plan.latest))
     db.execute(SET_STATUS_OF_NEWEST, (run.run,))
     if effects is not None:
         _apply(db, run, effects)
         if plan.is_new_head:
-            db.execute(DELETE_REQUESTS, (run_id,))
+            db.execute("DELETE FROM requests WHERE run_id = ?", (run_id,))
             _open_requests(db, effects.asked)
-            db.execute(SET_WAKE, (effects.wake, run.run))
+            db.execute("UPDATE runs SET wake = ? WHERE run = ?", (effects.wake, run.run))
     return len(plan.remove)
 
 
 def drop(db: sqlite3.Connection, run_id: str) -> bool:
-    """Do what `Maintenance.drop` promises."""
     run = find_run(db, run_id)
     if run is None or run.latest < 0:
         return False
@@ -228,7 +220,6 @@ def drop(db: sqlite3.Connection, run_id: str) -> bool:
 
 
 def read(db: sqlite3.Connection, run_id: str, number: int | None) -> list[Record]:
-    """Do what `RunLog.read` promises."""
     rows = db.execute(SELECT_BACKWARDS, (run_id, LAST if number is None else number))
     records: list[Record] = []
     for row in rows:  # each is read when it is asked for, so nothing before the snapshot is
@@ -243,7 +234,6 @@ def read(db: sqlite3.Connection, run_id: str, number: int | None) -> list[Record
 
 
 def history(db: sqlite3.Connection, run_id: str, after: int, upto: int | None, outputs_only: bool) -> list[Record]:
-    """Do what `RunLog.history` promises."""
     statement = SELECT_OUTPUTS if outputs_only else SELECT_HISTORY
     return [_record(row) for row in db.execute(statement, (run_id, after, LAST if upto is None else upto))]
 
@@ -257,14 +247,14 @@ def _record(row: tuple[Any, ...]) -> Record:
     return Record(entry_in(row), row[10])
 
 
-def _columns(run: StoredRun, record: Record) -> tuple[object, ...]:
+def _columns(run: RunRow, record: Record) -> tuple[object, ...]:
     """Return the values of a record in the order of `INSERT_COMMIT` and `UPDATE_COMMIT`."""
     e = record.entry
     flags = (e.is_snapshot, e.outputs, e.latest_only, not says_its_place(e))
     return (e.checkpoint_id, e.status, e.iteration, e.at, *flags, record.body, run.run, e.number)
 
 
-def _store(db: sqlite3.Connection, run: StoredRun, record: Record, *, anyway: bool = False) -> None:
+def _store(db: sqlite3.Connection, run: RunRow, record: Record, *, anyway: bool = False) -> None:
     """Store a record in place of the one with its number; if there is none, only `anyway`."""
     columns = _columns(run, record)
     if db.execute(UPDATE_COMMIT, columns).rowcount == 0 and anyway:
@@ -272,21 +262,12 @@ def _store(db: sqlite3.Connection, run: StoredRun, record: Record, *, anyway: bo
     db.execute(NOTE_STORED, {"run": run.run, "number": record.entry.number})
 
 
-def _find_or_create(db: sqlite3.Connection, run_id: str) -> StoredRun:
-    run = find_run(db, run_id)
-    if run is None:
-        create_run(db, run_id)
-        run = find_run(db, run_id)
-        assert run is not None
-    return run
-
-
-def _apply(db: sqlite3.Connection, run: StoredRun, effects: CommitEffects) -> None:
+def _apply(db: sqlite3.Connection, run: RunRow, effects: CommitEffects) -> None:
     """Apply the effects of a record, except those that only the newest record has."""
     if effects.drop_log_through is not None and run.has_log:
-        db.execute(DELETE_LOG_THROUGH, (run.run, effects.drop_log_through))
-    if effects.consumed:
-        db.executemany(CONSUME_SIGNAL, [(run.run, key) for key in effects.consumed])
+        db.execute("DELETE FROM superstep_log WHERE run = ? AND place <= ?", (run.run, effects.drop_log_through))
+    for key in effects.consumed:
+        db.execute(CONSUME_SIGNAL, (run.run, key))
     # The row of a new run has been made with these very defaults.
     if effects.metadata is not None and not (run.workflow is None and effects.metadata == _NO_METADATA):
         _set_metadata(db, run, effects.metadata)
@@ -295,13 +276,13 @@ def _apply(db: sqlite3.Connection, run: StoredRun, effects: CommitEffects) -> No
     if effects.drop_below is not None:
         bounds = {"run": run.run, "below": effects.drop_below}
         db.execute(DELETE_SUPERSEDED, bounds)
-        db.execute(SET_DROPPED_BELOW, bounds)
+        db.execute("UPDATE runs SET dropped_below = max(dropped_below, :below) WHERE run = :run", bounds)
 
 
-def _set_metadata(db: sqlite3.Connection, run: StoredRun, metadata: RunMetadata) -> None:
+def _set_metadata(db: sqlite3.Connection, run: RunRow, metadata: RunMetadata) -> None:
     tags = msgspec.json.encode(dict(metadata.tags)).decode()
-    db.execute(SET_METADATA, (metadata.caller, tags, run.run))
-    db.execute(DELETE_TAGS, (run.run,))
+    db.execute("UPDATE runs SET caller = ?, tags = ? WHERE run = ?", (metadata.caller, tags, run.run))
+    db.execute("DELETE FROM tags WHERE run = ?", (run.run,))
     db.executemany(INSERT_TAG, [(name, value, run.run) for name, value in metadata.tags.items()])
 
 
@@ -310,7 +291,7 @@ def _open_requests(db: sqlite3.Connection, requests: Iterable[RequestEntry]) -> 
         db.execute(INSERT_REQUEST, msgspec.structs.astuple(request))
 
 
-def _clear(db: sqlite3.Connection, run_id: str, run: StoredRun) -> None:
+def _clear(db: sqlite3.Connection, run_id: str, run: RunRow) -> None:
     """Delete everything that belongs to a run, except a lease that is held."""
     for statement in CLEAR_RUN:
         db.execute(statement, (run.run,))

@@ -116,9 +116,12 @@ def prepare(db: sqlite3.Connection, path: str) -> None:
     # A first attempt that met a lock may have left a transaction open: this function is retried.
     if db.in_transaction:
         db.execute("ROLLBACK")
-    version = _format(db, path)
+    db.execute("BEGIN")
+    version = _read_format(db, path)
+    db.execute("COMMIT")
     if version == 0:
-        # Half of what SQLite would choose. A commit changes two pages or three, and writes all of each.
+        # Half of what SQLite would choose. A commit changes two pages or three, and writes all of
+        # each.
         db.execute("PRAGMA page_size = 2048")
     if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
         raise StoreUnavailable(
@@ -134,50 +137,40 @@ def prepare(db: sqlite3.Connection, path: str) -> None:
     db.execute("PRAGMA wal_autocheckpoint = 2000")
     if version < FORMAT:
         db.execute("BEGIN IMMEDIATE")
-        _bring_up_to_date(db, path)
+        # Read again under the write lock: another process may have upgraded the file meanwhile.
+        for step in STEPS[_read_format(db, path) :]:
+            # One by one, because `executescript` would commit the transaction first.
+            for statement in _statements(step):
+                db.execute(statement)
+        db.execute(f"PRAGMA application_id = {APPLICATION}")
+        db.execute(f"PRAGMA user_version = {FORMAT}")
         db.execute("COMMIT")
 
 
-def _format(db: sqlite3.Connection, path: str) -> int:
-    """Return the format of the file, 0 for an empty one. Raises if the file is not ours to use."""
-    # One transaction, so that the three answers agree: another process may be creating the store.
-    db.execute("BEGIN")
+def _read_format(db: sqlite3.Connection, path: str) -> int:
+    """Return the format of the file, 0 for an empty one. Raises if the file is not ours to use.
+
+    Must be called inside a transaction, so that the three answers agree.
+    """
     application = db.execute("PRAGMA application_id").fetchone()[0]
     version: int = db.execute("PRAGMA user_version").fetchone()[0]
     tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    db.execute("COMMIT")
     if application == 0 and version == 0 and tables == 0:
         return 0
     if application != APPLICATION:
         raise StoreUnavailable(f"{path} is a database of another program and was not changed; choose another file")
-    _refuse_newer(version, path)
+    if version > FORMAT:
+        raise NewerFormat(
+            f"the store {path} was written by a newer Stepwell (format {version}, this one knows {FORMAT}) "
+            f"and was not changed; upgrade Stepwell to use it"
+        )
     return version
-
-
-def _bring_up_to_date(db: sqlite3.Connection, path: str) -> None:
-    # Read again under the write lock: another process may have upgraded the file meanwhile.
-    version: int = db.execute("PRAGMA user_version").fetchone()[0]
-    _refuse_newer(version, path)
-    for step in STEPS[version:]:
-        # One by one, because `executescript` would commit the transaction first.
-        for statement in _statements(step):
-            db.execute(statement)
-    db.execute(f"PRAGMA application_id = {APPLICATION}")
-    db.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 def _statements(step: str) -> Iterator[str]:
     statement = ""
     for line in step.splitlines(keepends=True):
         statement += line
-        if sqlite3.complete_statement(statement):  # not fooled by the semicolons inside a trigger
+        if sqlite3.complete_statement(statement):  # not fooled by the semicolons inside a comment
             yield statement
             statement = ""
-
-
-def _refuse_newer(version: int, path: str) -> None:
-    if version > FORMAT:
-        raise NewerFormat(
-            f"the store {path} was written by a newer Stepwell (format {version}, this one knows {FORMAT}) "
-            f"and was not changed; upgrade Stepwell to use it"
-        )

@@ -6,7 +6,6 @@ Bodies are stored as text, so that a run can be inspected with the `sqlite3` com
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Mapping, Sequence
 
 from stepwell.model.checkpoint import FullHistory, Retention
@@ -57,19 +56,8 @@ class SQLiteStore:
         await self._db.write(lambda db: records.append(db, record, effects))
 
     async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
-        def read(db: sqlite3.Connection, fence: int | None = None) -> OpenedRun:
-            found = records.read(db, run_id, None)
-            return OpenedRun(found, leases.read_log(db, run_id), leases.pending_signals(db, run_id), fence)
-
-        def read_at_one_moment(db: sqlite3.Connection) -> OpenedRun:
-            db.execute("BEGIN")
-            opened = read(db)
-            db.execute("COMMIT")
-            return opened
-
-        if owner is None:
-            return await self._db.read(read_at_one_moment)
-        return await self._db.write(lambda db: read(db, leases.acquire(db, run_id, owner, seconds)))
+        run = self._db.read if owner is None else self._db.write
+        return await run(lambda db: leases.open_run(db, run_id, owner, seconds))
 
     async def read(self, run_id: str, number: int | None = None) -> list[Record]:
         return await self._db.read(lambda db: records.read(db, run_id, number))

@@ -11,7 +11,6 @@ from stepwell.storage.stored_values import DamagedRun, RunEntry, Survey
 from stepwell.stores.sqlite.connections import damage_text, patiently
 from stepwell.stores.sqlite.lists import find_run_entry
 
-SELECT_NUMBERS = "SELECT number FROM commits WHERE run = (SELECT run FROM runs WHERE run_id = ?) ORDER BY number"
 # Ids are read as BLOBs: Python refuses a TEXT that is not UTF-8, and that is one kind of damage to
 # report. A row with neither belongs to a run that has a lease or signals, and no record yet.
 SELECT_RUN_IDS = """
@@ -26,47 +25,37 @@ SELECT count(*), checkpoint_id, min(number) FROM commits WHERE run NOT IN (SELEC
 
 
 def survey(db: sqlite3.Connection) -> Survey:
-    """Do what `Maintenance.survey` promises.
-
-    Runs are read one by one: a single query would fail as a whole at the first damaged row.
-    """
+    flaws = list(_page_flaws(db))
     runs: list[RunEntry] = []
     damaged: list[DamagedRun] = []
-    flaws = list(_page_flaws(db))
     try:
         flaws += [
             f"{count} commits belong to a run that is missing from the list of runs; the first is checkpoint {first}"
             for count, first, _ in db.execute(SELECT_LOST)
         ]
+        # One by one: a single query would fail as a whole at the first damaged row.
         for name, is_listed, is_stored in db.execute(SELECT_RUN_IDS).fetchall():
-            shown = repr(bytes(name).decode(errors="replace"))
+            run_id = bytes(name).decode(errors="replace")
             if not is_stored:
-                flaws.append(f"run {shown} is in the list of runs, but has no commits")
+                flaws.append(f"run {run_id!r} is in the list of runs, but has no commits")
             elif not is_listed:
-                flaws.append(f"run {shown} has commits, but is missing from the list of runs")
+                flaws.append(f"run {run_id!r} has commits, but is missing from the list of runs")
+            elif run_id.encode() != name:
+                damaged.append(DamagedRun(None, f"the id of the run {bytes(name)!r} is damaged: it is not UTF-8"))
             else:
-                entry = _read_entry(db, bytes(name))
-                damaged += [entry] if isinstance(entry, DamagedRun) else []
-                runs += [entry] if isinstance(entry, RunEntry) else []
+                try:
+                    runs += filter(None, [find_run_entry(db, run_id)])
+                except (CheckpointCorrupt, sqlite3.OperationalError) as error:
+                    why = f"the entry of run {run_id!r} in the list of runs is damaged: {error}"
+                    damaged.append(DamagedRun(run_id, why))
     except sqlite3.DatabaseError as error:
         flaws.append(damage_text(_path(db), error))
     return Survey(runs, damaged, flaws)
 
 
 def numbers(db: sqlite3.Connection, run_id: str) -> list[int]:
-    """Return the numbers of the records of a run."""
-    return [number for (number,) in db.execute(SELECT_NUMBERS, (run_id,))]
-
-
-def _read_entry(db: sqlite3.Connection, name: bytes) -> RunEntry | DamagedRun | None:
-    try:
-        run_id = name.decode()
-    except UnicodeDecodeError as error:
-        return DamagedRun(None, f"the id of the run {name!r} is damaged: {error}")
-    try:
-        return find_run_entry(db, run_id)
-    except (CheckpointCorrupt, sqlite3.OperationalError) as error:
-        return DamagedRun(run_id, f"the entry of run {run_id!r} in the list of runs is damaged: {error}")
+    rows = db.execute("SELECT number FROM runs JOIN commits USING (run) WHERE run_id = ? ORDER BY number", (run_id,))
+    return [number for (number,) in rows]
 
 
 def _page_flaws(db: sqlite3.Connection) -> Iterator[str]:
@@ -77,10 +66,7 @@ def _page_flaws(db: sqlite3.Connection) -> Iterator[str]:
 
 
 def compact(db: sqlite3.Connection) -> int:
-    """Rewrite the file without its free pages; return by how many bytes it shrank.
-
-    Must be called outside any transaction.
-    """
+    db.execute("COMMIT")  # the file is rewritten outside any transaction
     path = _path(db)
     before = _size(path)
     patiently(lambda: db.execute("VACUUM"))
