@@ -306,7 +306,7 @@ async def test_whoever_waits_takes_over_when_the_other_program_leaves(programs: 
     async with in_background(drive()) as driving:
         await gate.reached.wait()
         async with in_background(other.attach("r").result()) as waiting:
-            await until(lambda: bool(watching._WATCHERS))
+            await until(lambda: bool(watching.WATCHERS))
             driving.cancel()
             await asyncio.wait([driving])
             script.let_go()

@@ -462,7 +462,7 @@ async def test_whoever_joins_in_the_middle_of_a_superstep_misses_nothing_that_is
     async with in_background(everything(handle)) as from_the_start:
         await gate.reached.wait()
         async with in_background(everything(workflow.attach("r"), after=1)) as joined:
-            await until(lambda: sum(map(len, watching._WATCHERS.values())) == 2)
+            await until(lambda: sum(map(len, watching.WATCHERS.values())) == 2)
             script.let_go()
             first, second = await from_the_start, await joined
     assert durable(second) == [event for event in durable(first) if event[0] > 1]
@@ -584,5 +584,5 @@ async def test_leaving_events_early_stops_nothing_and_leaves_nobody_behind(place
     assert (await handle.result()).get_outputs() == [1, 2, 3, 4]
     gc.collect()
     await asyncio.sleep(0)
-    assert watching._WATCHERS == {}
+    assert watching.WATCHERS == {}
     assert watching._DRIVES == {}

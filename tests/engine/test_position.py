@@ -141,8 +141,8 @@ async def test_a_driver_that_lost_the_run_to_another_cannot_commit_over_it() -> 
         if event.type == "superstep_completed":
             break
     drive = stream._watched.drive  # type: ignore[union-attr]
-    assert drive._lease is not None
-    await storage._store.release("r", drive._lease.owner)  # as if its lease had ended while it slept
+    assert drive._lease.held is not None
+    await storage._store.release("r", drive._lease.held.owner)  # as if its lease had ended while it slept
     assert (await workflow.run(run_id="r")).get_outputs() == ["a1", "good2", "bad2"]
     count = len(await storage.list_checkpoint_ids(run_id="r"))
     told = []

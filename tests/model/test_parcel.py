@@ -90,7 +90,7 @@ def test_a_parcel_gives_each_reader_a_copy_of_its_own() -> None:
     sent.append(2)
     parcel.open().append(3)
     assert parcel.open() == [1]
-    assert PayloadList([parcel, parcel]).open() == [[1], [1]]
+    assert PayloadList((parcel, parcel)).open() == [[1], [1]]
 
 
 def test_a_clone_holds_itself_and_its_own_methods_where_the_original_did() -> None:

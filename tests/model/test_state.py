@@ -10,7 +10,7 @@ import pytest
 from stepwell.errors import RunError, StateConflict
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Payload, pack_copy
-from stepwell.model.state import Reducer, StateView, apply_write, fold_writes, grow
+from stepwell.model.state import Reducer, StateView, add_writes, apply_writes, fold_writes, grow
 from stepwell.model.state_writes import Appended, Assigned, Deleted, Write
 
 
@@ -23,7 +23,7 @@ def stored(values: Mapping[str, Any]) -> dict[str, Payload]:
 
 
 def view(**committed: Any) -> StateView:
-    return StateView(stored(committed), pack_copy)
+    return StateView(stored(committed), pack_copy, {})
 
 
 def sets(value: object) -> Write:
@@ -40,9 +40,8 @@ def folded(
     """The state after the pages, each the writes of one delivery of that executor, in plan order."""
     outcomes = [Outcome(f"1.{n}", executor, writes=writes) for n, (executor, writes) in enumerate(pages)]
     state = stored(committed)
-    for key, write in fold_writes("r", state, outcomes, reducers or {}, pack_copy).items():
-        apply_write(state, key, write)
-    return {key: parcel.open() for key, parcel in state.items()}
+    after = apply_writes(state, fold_writes("r", state, outcomes, reducers or {}, pack_copy))
+    return {key: parcel.open() for key, parcel in after.items()}
 
 
 # --- what one executor sees ---------------------------------------------------------------------------------------
@@ -126,7 +125,7 @@ def test_only_a_list_can_be_appended_to() -> None:
     state = view(count=1)
     with pytest.raises(TypeError, match=r"state\['count'\] is a int"):
         state.append("count", [2])
-    assert state.take_writes() == {}
+    assert state.writes == {}
 
 
 def test_an_appended_item_that_is_changed_later_stays_as_it_was() -> None:
@@ -138,23 +137,24 @@ def test_an_appended_item_that_is_changed_later_stays_as_it_was() -> None:
 
 
 def test_a_page_holds_the_writes_of_one_delivery_and_the_next_delivery_still_sees_them() -> None:
-    state = view(log=[0])
-    state.set("a", 1)
-    state.append("log", [1])
-    first = state.take_writes()
-    state.append("log", [2])
-    second = state.take_writes()
-    assert {key: type(write) for key, write in first.items()} == {"a": Assigned, "log": Appended}
-    assert set(second) == {"log"}
-    assert state.get("a") == 1
-    assert state.get("log") == [0, 1, 2]
+    committed, earlier = stored({"log": [0]}), dict[str, Write]()
+    first = StateView(committed, pack_copy, earlier)
+    first.set("a", 1)
+    first.append("log", [1])
+    add_writes(earlier, first.writes)
+    second = StateView(committed, pack_copy, earlier)
+    second.append("log", [2])
+    assert {key: type(write) for key, write in first.writes.items()} == {"a": Assigned, "log": Appended}
+    assert set(second.writes) == {"log"}
+    assert second.get("a") == 1
+    assert second.get("log") == [0, 1, 2]
 
 
 def test_the_writes_of_a_recalled_delivery_are_seen_and_not_written_again() -> None:
-    state = view(log=[0], gone=1)
-    state.recall({"a": sets(1), "log": appends(1), "gone": Deleted()})
+    recalled = {"a": sets(1), "log": appends(1), "gone": Deleted()}
+    state = StateView(stored({"log": [0], "gone": 1}), pack_copy, recalled)
     assert (state.get("a"), state.get("log"), state.get("gone")) == (1, [0, 1], None)
-    assert state.take_writes() == {}
+    assert state.writes == {}
 
 
 def test_growing_a_list_shares_what_was_there() -> None:

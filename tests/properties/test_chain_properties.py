@@ -119,13 +119,13 @@ class Run:
     async def _superstep(self, step: Step) -> None:
         before = self.model[-1]
         state, saved = dict(before.state), dict(before.saved)
-        view = StateView(self.at.state, CODEC.pack)
+        view = StateView(self.at.state, CODEC.pack, {})
         for edit in step.edits:
             _change(view, state, edit)
         for edit in step.saves:
             saved[edit.key] = edit.made_to(saved[edit.key])
         done = [Outcome(f"x.{id}", id, saved=CODEC.pack(saved[id], "$")) for id in EXECUTORS]
-        done.append(Outcome("x.c", "c", writes=view.take_writes()))
+        done.append(Outcome("x.c", "c", writes=view.writes))
         plan = Plan(tuple(Delivery(one.delivery, one.executor, CODEC.pack(None, "$"), ()) for one in done), {})
         outcomes, routes = {one.delivery: one for one in done}, {one.delivery: () for one in done}
         commit = merge(GRAPH, self.at, plan, outcomes, routes, CODEC.pack, self.stamp(self.at.number + 1)).commit

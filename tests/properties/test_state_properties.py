@@ -19,7 +19,8 @@ from stepwell.model.commit import Stamp
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.message import Delivery, Outcome, Plan
 from stepwell.model.payload import Pack, pack_copy
-from stepwell.model.state import StateView
+from stepwell.model.state import StateView, add_writes
+from stepwell.model.state_writes import Write
 from tests.properties.pages import REDUCERS, Conflict, Page, Sight, Turn, came_to, committed, reducers, turns
 
 quick = settings(max_examples=200, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
@@ -41,15 +42,16 @@ class Superstep:
         self.at = checkpoint(before, pack)
         self.pages: list[tuple[str, Page]] = []
         self.outcomes: dict[str, Outcome] = {}
-        views: dict[str, StateView] = {}
+        written: dict[str, dict[str, Write]] = {}
         sights: dict[str, Sight] = {}
         for n, turn in enumerate(plan):
-            view = views.setdefault(turn.executor, StateView(self.at.state, pack)).for_attempt()
+            earlier = written.setdefault(turn.executor, {})
+            view = StateView(self.at.state, pack, earlier)
             sight = sights.setdefault(turn.executor, Sight(dict(before)))
             self._do(turn, view, sight)
-            writes = view.take_writes()
+            add_writes(earlier, view.writes)
             self.pages.append((turn.executor, sight.turn_page()))
-            self.outcomes[f"4.{n}"] = Outcome(f"4.{n}", turn.executor, writes=writes)
+            self.outcomes[f"4.{n}"] = Outcome(f"4.{n}", turn.executor, writes=view.writes)
 
     @staticmethod
     def _do(turn: Turn, view: StateView, sight: Sight) -> None:

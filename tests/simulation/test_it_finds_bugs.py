@@ -62,10 +62,10 @@ def no_check_when_appending(patch: Patch) -> None:
 def fold_in_finishing_order(patch: Patch) -> None:
     merge = kernel.merge
 
-    def racing(graph: Any, before: Any, made: Any, outcomes: Any, **rest: Any) -> Any:
+    def racing(graph: Any, before: Any, made: Any, outcomes: Any, *rest: Any, **more: Any) -> Any:
         by_id = {delivery.id: delivery for delivery in made.deliveries}
         finished = tuple(by_id[id] for id in outcomes)
-        return merge(graph, before, replace(made, deliveries=finished), outcomes=outcomes, **rest)
+        return merge(graph, before, replace(made, deliveries=finished), outcomes, *rest, **more)
 
     patch.setattr(kernel, "merge", racing)
 

@@ -17,14 +17,12 @@ from stepwell.engine.commit import store_commit
 from stepwell.engine.responses import check_no_caller
 from stepwell.errors import RunBusy
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.commit import Stamp
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.signal import ReceivedCancel
 from stepwell.model.valid_text import is_text
-from stepwell.storage import clock
 from stepwell.storage.archive import StoredRun
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.ids import checkpoint_id, new_run_id
+from stepwell.storage.ids import new_run_id, new_stamp
 from stepwell.storage.lease import this_process
 from stepwell.storage.signals import cancel_key
 from stepwell.storage.store_archive import StoreArchive
@@ -121,7 +119,7 @@ async def hold_run(archive: StoreArchive, run_id: str) -> AsyncIterator[StoredRu
 
 
 async def _commit(archive: StoreArchive, head: Checkpoint, reason: str | None) -> Checkpoint:
-    stamp = Stamp(checkpoint_id(head.run_id, head.header.epoch, head.number + 1), clock.stamp())
+    stamp = new_stamp(head.run_id, head.header.epoch, head.number + 1)
     commit = replace(kernel.cancel(head, stamp), warnings=(f"cancelled: {reason}",) if reason else ())
     after = kernel.apply(head.header, head, commit)
     # Other signals stay: they are applied when the run is resumed.

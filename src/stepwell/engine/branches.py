@@ -27,6 +27,8 @@ from hashlib import blake2b
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 _CURRENT: ContextVar[Branch | None] = ContextVar("stepwell_branch", default=None)
 # Tasks that were created with a context of the caller's choice, which is not ours to change. Weak: it must not
 # keep a task alive.
@@ -37,23 +39,33 @@ class UnidentifiedBranch(RuntimeError):
     """The branch of a handler that calls a step cannot be identified."""
 
 
-class Branch:
-    """One of the concurrent tasks of a handler; the handler itself is the first."""
+class Branch(msgspec.Struct, eq=False):
+    """One of the concurrent tasks of a handler; the handler itself is the first.
 
-    __slots__ = ("_asked", "_blocked", "_created", "_id", "_label", "outer", "parent", "task")
+    A context manager: calls, tasks and threads started inside belong to the branch.
+    """
 
-    def __init__(self, label: str = "", parent: Branch | None = None) -> None:
-        self.parent = parent
-        # The branch of a handler in the calling run, if this is a sub-workflow run.
-        self.outer: Branch | None = _current_branch() if parent is None else parent.outer
-        self._label = label
-        self._id: str | None = "" if parent is None else None
-        # The id of the task that runs it, not the task: that refers to us through its context.
-        self.task: int | None = None
-        # Made when needed: most handlers have no branches.
-        self._created: dict[str, Iterator[int]] | None = None
-        self._asked: dict[str, Iterator[int]] | None = None
-        self._blocked: int | None = None  # the thread that waits for a step
+    parent: Branch | None = None
+    # The branch of a handler in the calling run, if this is a sub-workflow run.
+    outer: Branch | None = None
+    _label: str = ""
+    _id: str | None = None
+    # The id of the task that runs it, not the task: that refers to us through its context.
+    task: int | None = None
+    # By name, how many branches were created here, and how often it was counted.
+    _created: dict[str, Iterator[int]] = {}
+    _counted: dict[str, Iterator[int]] = {}
+    _blocked: int | None = None  # the thread that waits for a step
+    _token: Any = None
+
+    def __enter__(self) -> None:
+        self.task = id(asyncio.current_task())
+        self._token = _CURRENT.set(self)
+
+    def __exit__(self, *error: object) -> None:
+        # No task has this id: one that outlives the branch is not taken for it.
+        self.task = 0
+        _CURRENT.reset(self._token)
 
     @property
     def id(self) -> str:
@@ -68,20 +80,16 @@ class Branch:
 
     def count(self, name: str) -> int:
         """Return how often this name was counted in this branch before."""
-        if self._asked is None:
-            self._asked = {}
-        return next(self._asked.setdefault(name, itertools.count()))
+        return next(self._counted.setdefault(name, itertools.count()))
 
     def child(self, name: str) -> Branch:
         """Create the next branch of this name."""
-        if self._created is None:
-            self._created = {}
         number = next(self._created.setdefault(name, itertools.count()))
-        return Branch(f"{name}:{number}", self)
+        return Branch(self, self.outer, f"{name}:{number}")
 
     def inside(self, step: str) -> Branch:
         """Create the branch inside a step; it starts to count anew at each attempt."""
-        return Branch(step, self)
+        return Branch(self, self.outer, step)
 
     def ancestors(self) -> Iterator[Branch]:
         """Yield this branch, the one that created it, and so on up to the handler itself."""
@@ -108,30 +116,17 @@ class Branch:
             self._blocked = None
 
 
+def handler_branch() -> Branch:
+    """Return the branch of a handler that is about to be called."""
+    return Branch(outer=_current_branch(), _id="")
+
+
 def find_current(handler: Branch) -> Branch | None:
     """Return the branch of a handler call that is running; None if it cannot be identified."""
     branch = _current_branch()
     while branch is not None and handler not in branch.ancestors():
         branch = branch.outer
     return branch
-
-
-class BranchScope:
-    """A context manager: calls, tasks and threads started inside belong to the branch."""
-
-    __slots__ = ("_branch", "_token")
-
-    def __init__(self, branch: Branch) -> None:
-        self._branch = branch
-
-    def __enter__(self) -> None:
-        self._branch.task = id(asyncio.current_task())
-        self._token = _CURRENT.set(self._branch)
-
-    def __exit__(self, *error: object) -> None:
-        # No task has this id: one that outlives the scope is not taken for the branch.
-        self._branch.task = 0
-        _CURRENT.reset(self._token)
 
 
 def install(loop: asyncio.AbstractEventLoop) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from stepwell import kernel
 from stepwell.engine.failures import details_of
 from stepwell.engine.open_run import FoundRun
-from stepwell.engine.watchers import EmittedEvents, Key, is_watched, key_of, publish
+from stepwell.engine.watchers import WATCHERS, EmittedEvents, Key, key_of, publish
 from stepwell.errors import DurabilityError
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind
@@ -27,7 +27,7 @@ class Broadcast:
 
     def __init__(self, archive: Archive, streaming: bool) -> None:
         self._archive, self._streaming = archive, streaming
-        self._key: Key | None = None
+        self._key: Key = key_of(archive, "")  # until `set_run`
         # The number of the latest commit that was emitted.
         self._number = -1
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
@@ -41,7 +41,8 @@ class Broadcast:
 
     def emit_live(self, event: WorkflowEvent) -> None:
         """Emit an event of a handler, from any thread."""
-        self._publish(event)
+        if self._key in WATCHERS:
+            publish(self._key, EmittedEvents(self._number, [event]))
         if threading.get_ident() == self._thread:
             self._add(event)
         else:
@@ -53,26 +54,24 @@ class Broadcast:
         self._waiting.clear()
         return events
 
-    def emit_superstep_start(self, at: Checkpoint) -> WorkflowEvent:
-        """Emit the start of a superstep."""
-        return self.emit("superstep_started", at, iteration=at.iteration + 1, state=WorkflowRunState.IN_PROGRESS)
-
     def emit_commit(self, commit: Commit, at: Checkpoint) -> list[WorkflowEvent]:
         """Return the events of a commit, and publish them to watchers."""
         stored = self._archive.is_durable
         seen = _CheckpointView(at, commit) if stored and self._streaming else None
-        events = list(kernel.events(at.run_id, commit, stored=stored, seen=seen))
-        if self._key is not None and is_watched(self._key):
+        events = list(kernel.events(at.header.run_id, commit, stored=stored, seen=seen))
+        if self._key in WATCHERS:
             publish(self._key, EmittedEvents(commit.number - 1, events, commit.number))
         self._number = commit.number
         return events
 
-    def emit(self, type: str, at: Checkpoint, **more: Any) -> WorkflowEvent:
+    def emit(
+        self, type: str, at: Checkpoint, state: WorkflowRunState | None = None, **attributes: Any
+    ) -> WorkflowEvent:
         """Create an event of the engine itself, and publish it unless it is part of a commit."""
-        attributes = {"run_id": at.run_id, "state": at.status, "origin": WorkflowEventSource.FRAMEWORK, **more}
-        event = WorkflowEvent(type, **attributes)
-        if not event.durable:
-            self._publish(event)
+        origin = WorkflowEventSource.FRAMEWORK
+        event = WorkflowEvent(type, run_id=at.header.run_id, state=state or at.status, origin=origin, **attributes)
+        if event.commit is None and self._key in WATCHERS:
+            publish(self._key, EmittedEvents(self._number, [event]))
         return event
 
     def emit_store_failure(self, at: Checkpoint, error: DurabilityError) -> list[WorkflowEvent]:
@@ -112,10 +111,6 @@ class Broadcast:
             return []
         commits = await self._archive.output_commits(at)
         return [event for run_id, commit in commits for event in kernel.output_events(run_id, commit)]
-
-    def _publish(self, live: WorkflowEvent) -> None:
-        if self._key is not None and is_watched(self._key):
-            publish(self._key, EmittedEvents(self._number, [live]))
 
 
 class _CheckpointView:

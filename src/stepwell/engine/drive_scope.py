@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
@@ -59,3 +60,7 @@ class DriveScope(msgspec.Struct, frozen=True):
     holds_lease: Callable[[], Awaitable[bool]]
     pack: Pack  # of the archive
     streaming: bool  # somebody reads the events while handlers run
+    # A commit may be held up, by an async condition or a slow reader of events.
+    may_wait: bool
+    loop: asyncio.AbstractEventLoop
+    thread: int  # of the loop

@@ -17,11 +17,9 @@ from stepwell.kernel import route
 from stepwell.model.message import Outcome, Routed
 
 
-async def choose_routes(graph: Graph, run_id: str, outcome: Outcome) -> tuple[Routed, ...]:
+async def choose_routes(graph: Graph, run_id: str, outcome: Outcome) -> list[Routed]:
     """Return who receives each message of an outcome. Raises RoutingFailed if a condition fails."""
-    return tuple(
-        [await choose_route(graph, run_id, outcome.executor, s.payload.open(), s.target) for s in outcome.sent]
-    )
+    return [await choose_route(graph, run_id, outcome.executor, s.payload.open(), s.target) for s in outcome.sent]
 
 
 async def choose_route(graph: Graph, run_id: str, source: str, value: object, target: str | None) -> Routed:

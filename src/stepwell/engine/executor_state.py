@@ -24,26 +24,24 @@ class RunExecutors:
         are_live: bool = False,
         may_be_restored: bool = True,
     ) -> None:
-        self._run_id, self._executors, self._pack = run_id, executors, pack
+        self._run_id, self.instances, self._pack = run_id, executors, pack
         # The instances have the state in which the run was left: it need not be restored.
         self.are_live = are_live
         # The last payload of each executor: of a large state, only what changed is packed again.
         self._saved: dict[str, Payload] = {}
         self._needed = frozenset(executors if may_be_restored else _find_retried(executors))
-
-    def __getitem__(self, id: str) -> Executor:
-        return self._executors[id]
+        # Those that are saved after each message: they have state, and somebody may restore it.
+        self.stateful = frozenset(id for id in self._needed if keeps_state(executors[id]))
 
     async def save_all(self) -> dict[str, Payload]:
         # An executor without state has an entry all the same: it says that the executor was there.
         nothing = self._pack({}, "$.executors")
-        return {id: await self.save(id) or nothing for id in self._executors if id in self._needed}
+        needed = [id for id in self.instances if id in self._needed]
+        return {id: await self.save(id) if id in self.stateful else nothing for id in needed}
 
-    async def save(self, id: str) -> Payload | None:
-        """Return the state of an executor as a payload; None if it has none, or if nobody may restore it."""
-        executor = self._executors[id]
-        if id not in self._needed or not keeps_state(executor):
-            return None
+    async def save(self, id: str) -> Payload:
+        """Return the state of an executor that has one, as a payload."""
+        executor = self.instances[id]
         state = await self._read_state(executor)
         if not isinstance(state, dict):
             raise RunError(
@@ -75,7 +73,7 @@ class RunExecutors:
             await self.restore(id, payload)
 
     async def restore(self, id: str, payload: Payload) -> None:
-        executor = self._executors[id]
+        executor = self.instances[id]
         state = payload.open()
         for name in persistent_names(type(executor)):
             if name in state:

@@ -6,17 +6,16 @@ import asyncio
 import concurrent.futures
 import copy
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from stepwell.engine.awaitables import DONE, ReadyValue
-from stepwell.engine.branches import Branch
+from stepwell.engine.branches import handler_branch
 from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.handler_steps import HandlerSteps
 from stepwell.engine.internal_context import InternalContext
-from stepwell.engine.responses import check_answerable, deadline_text, default_for
+from stepwell.engine.responses import check_request_id, make_request
 from stepwell.engine.steps import Step, check_step, check_transaction
 from stepwell.engine.superstep_log import NOT_WORTH_LOGGING, Parked, SuperstepLog
 from stepwell.engine.time_limits import TimeLimit
@@ -36,11 +35,28 @@ from stepwell.model.message import Delivery, Outcome, Output, Sent
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.state import StateView
-from stepwell.model.valid_text import is_text
-from stepwell.storage import clock
-from stepwell.storage.ids import idempotency_key
-from stepwell.storage.ids import request_id as derived_request_id
-from stepwell.storage.response_types import schema_of, type_words
+from stepwell.storage import clock, ids
+
+
+class _Ready:
+    """An awaitable for what has already happened.
+
+    `send_message` and its like act when called; what they return is there for `await` to be allowed,
+    and a forgotten `await` loses nothing.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    # The `yield` that is never reached makes this a generator, which `__await__` must return.
+    def __await__(self) -> Generator[None, None, Any]:
+        return self._value
+        yield
+
+
+_DONE = _Ready(None)
 
 
 class HandlerContext(InternalContext):
@@ -51,7 +67,6 @@ class HandlerContext(InternalContext):
         "_children",
         "_limit",
         "_log",
-        "_loop",
         "_open",
         "_outputs",
         "_requests",
@@ -59,7 +74,6 @@ class HandlerContext(InternalContext):
         "_sent",
         "_state",
         "_steps",
-        "_thread",
         "_thread_waits",
         "attempt",
         "branch",
@@ -76,15 +90,14 @@ class HandlerContext(InternalContext):
         state: StateView,
         at: Checkpoint,
         log: SuperstepLog,
-        limit: TimeLimit | None = None,
-        attempt: int = 1,
+        limit: TimeLimit | None,
+        attempt: int,
     ) -> None:
         self.scope, self.delivery, self.attempt = scope, delivery, attempt
         # Emitted updates, which count only once the superstep is committed.
         self.has_updates = False
         self._state, self._at, self._log, self._limit = state, at, log, limit
-        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        self.branch = Branch()
+        self.branch = handler_branch()
         self._steps: HandlerSteps | None = None
         self._children: dict[str, Child | None] = {}
         self._sent: list[Sent] = []
@@ -117,7 +130,7 @@ class HandlerContext(InternalContext):
 
     @property
     def idempotency_key(self) -> str:
-        return idempotency_key(self.scope.run_id, self.scope.epoch, self.delivery.id)
+        return ids.idempotency_key(self.scope.run_id, self.scope.epoch, self.delivery.id)
 
     @property
     def source_executor_ids(self) -> list[str]:
@@ -134,14 +147,14 @@ class HandlerContext(InternalContext):
     def send_message(self, message: Any, target_id: str | None = None) -> Awaitable[None]:
         self._check_open("send_message")
         self._sent.append(Sent(self.scope.pack(message, "$.message"), target_id))
-        return DONE
+        return _DONE
 
     def yield_output(self, output: Any) -> Awaitable[None]:
         self._check_open("yield_output")
         kind = self.scope.graph.output_kind(self.delivery.executor)
         if kind is not None:
             self._outputs.append(Output(kind, self.scope.pack(output, "$.output")))
-        return DONE
+        return _DONE
 
     @property
     def request_id(self) -> str | None:
@@ -157,34 +170,19 @@ class HandlerContext(InternalContext):
         default: Any = NO_DEFAULT,
     ) -> Awaitable[str]:
         self._check_open("request_info")
-        check_answerable(self.scope.graph.executors[self.executor_id], request_data, response_type)
-        self._check_id(request_id)
-        asked_at = clock.now()
+        check_request_id(request_id, {*self._at.requests, *[request.id for request in self._requests]})
         here = self.scope.run_id, self.scope.epoch, self.delivery.id, len(self._requests)
-        request = Request(
-            id=request_id or derived_request_id(*here),
-            executor=self.executor_id,
-            payload=self.scope.pack(request_data, "$.request"),
-            request_type=type(request_data).__name__,
-            response_type=type_words(response_type),
-            schema=schema_of(response_type),
-            at=asked_at.isoformat(),
-            deadline=deadline_text(asked_at, deadline),
-            default=None if default is NO_DEFAULT else self._pack_default(default, response_type),
+        request = make_request(
+            request_id or ids.request_id(*here),
+            self.scope.graph.executors[self.executor_id],
+            request_data,
+            response_type,
+            deadline=deadline,
+            default=default,
+            pack=self.scope.pack,
         )
         self._requests.append(request)
-        return ReadyValue(request.id)
-
-    def _check_id(self, request_id: str | None) -> None:
-        if request_id is None:
-            return
-        if not isinstance(request_id, str) or not request_id or not is_text(request_id):
-            raise ValueError(f"request_id must be a non-empty string of valid Unicode, not {request_id!r}")
-        if request_id in self._at.requests or any(request.id == request_id for request in self._requests):
-            raise ValueError(f"request {request_id!r} is open already; leave request_id out, or make it unique")
-
-    def _pack_default(self, default: Any, response_type: Any) -> Payload:
-        return self.scope.pack(default_for(default, response_type), "$.default")
+        return _Ready(request.id)
 
     def ask(self, request: Request) -> None:
         self._requests.append(request)
@@ -217,15 +215,15 @@ class HandlerContext(InternalContext):
         branch = self.steps.branch()
         key = timer_key(self.delivery.id, branch.count("timer"), branch.id)
         waiting = self._wait(key, moment)
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self.scope.thread:
             return waiting
         self._block(waiting)
-        return DONE
+        return _DONE
 
     def _block(self, waiting: Coroutine[Any, Any, Any]) -> Any:
         """Block the thread of a plain function until a coroutine is done, or until nobody waits for the function."""
         try:
-            asleep = asyncio.run_coroutine_threadsafe(waiting, self._loop)
+            asleep = asyncio.run_coroutine_threadsafe(waiting, self.scope.loop)
         except RuntimeError:  # the loop is closed
             waiting.close()
             raise
@@ -280,7 +278,7 @@ class HandlerContext(InternalContext):
         )
         if transaction:
             check_transaction(step, self.executor_id, self._log)
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self.scope.thread:
             return self._await_or_park(self.steps.do(step, key))
         with branch.block() if key is None else nullcontext():
             return self._block(self._await_or_park(self.steps.do(step, key)))
@@ -298,12 +296,8 @@ class HandlerContext(InternalContext):
             raise
 
     def _emit_retry(self, number: int, details: WorkflowErrorDetails, due: str) -> None:
-        moment, state = datetime.fromisoformat(due), WorkflowRunState.IN_PROGRESS
-        attributes: dict[str, Any] = {"executor_id": self.executor_id, "run_id": self.run_id, "state": state}
-        origin = WorkflowEventSource.FRAMEWORK
-        self.scope.emit(
-            WorkflowEvent("executor_retrying", moment, details=details, attempt=number, origin=origin, **attributes)
-        )
+        moment, origin = datetime.fromisoformat(due), WorkflowEventSource.FRAMEWORK
+        self._emit("executor_retrying", moment, details=details, attempt=number, origin=origin)
 
     def add_event(self, event: WorkflowEvent) -> Awaitable[None]:
         self._check_open("add_event")
@@ -315,20 +309,21 @@ class HandlerContext(InternalContext):
         emitted.state = event.state or WorkflowRunState.IN_PROGRESS
         emitted.run_id = self.scope.run_id
         self.scope.emit(emitted)
-        return DONE
+        return _DONE
 
     def emit_update(self, data: Any) -> None:
         self._check_open("emit_update")
         self.has_updates = True
-        self._emit_for_attempt("update", data)
+        self._emit("update", data, attempt=self.attempt, delivery=self.delivery.id)
 
     def emit_withdrawal(self, data: Any) -> None:
-        self._emit_for_attempt("withdrawn", data)
+        self._emit("withdrawn", data, attempt=self.attempt, delivery=self.delivery.id)
 
-    def _emit_for_attempt(self, type: str, data: Any) -> None:
-        attributes: dict[str, Any] = {"executor_id": self.executor_id, "run_id": self.run_id, "attempt": self.attempt}
+    def _emit(self, type: str, data: Any, **attributes: Any) -> None:
         state = WorkflowRunState.IN_PROGRESS
-        self.scope.emit(WorkflowEvent(type, data, state=state, delivery=self.delivery.id, **attributes))
+        self.scope.emit(
+            WorkflowEvent(type, data, state=state, executor_id=self.executor_id, run_id=self.run_id, **attributes)
+        )
 
     def state_keys(self) -> list[str]:
         return self._state.keys()
@@ -342,15 +337,15 @@ class HandlerContext(InternalContext):
 
     def set_state(self, key: str, value: Any) -> None:
         self._check_open("set_state")
-        self._state.set(_check_key(key), value)
+        self._state.set(key, value)
 
     def delete_state(self, key: str) -> None:
         self._check_open("delete_state")
-        self._state.delete(_check_key(key))
+        self._state.delete(key)
 
     def append_state(self, key: str, *items: Any) -> None:
         self._check_open("append_state")
-        self._state.append(_check_key(key), items)
+        self._state.append(key, items)
 
     @property
     def private(self) -> Mapping[str, Any]:
@@ -368,27 +363,28 @@ class HandlerContext(InternalContext):
     def finish(self) -> None:
         """Close the context: the handler has returned or was given up, and can no longer add to its outcome."""
         self._open = False
-        for asleep in list(self._thread_waits):
+        for asleep in tuple(self._thread_waits):
             asleep.cancel()
 
-    def outcome(self, saved: Payload | None, attempts: int) -> Outcome:
+    def outcome(self, saved: Payload | None) -> Outcome:
         self._returned = True
         return Outcome(
             self.delivery.id,
             self.delivery.executor,
             sent=tuple(self._sent),
             outputs=tuple(self._outputs),
-            writes=self._state.take_writes(),
+            writes=dict(self._state.writes),
             saved=saved,
             requests=tuple(self._requests),
             children=self._children,
-            attempts=attempts,
+            attempts=self.attempt,
             version=self._at.header.version,
         )
 
     def _check_open(self, what: str) -> None:
         if self._open:
-            self.keep_alive()
+            if self._limit is not None:
+                self._limit.keep_alive()
             return
         call = f"{what} was called after the handler of {self.delivery.executor!r}"
         if self._returned:
@@ -398,11 +394,3 @@ class HandlerContext(InternalContext):
     def keep_alive(self) -> None:
         if self._limit is not None:
             self._limit.keep_alive()
-
-
-def _check_key(key: str) -> str:
-    if not isinstance(key, str):
-        raise TypeError(f"a state key must be a string, not {key!r}")
-    if not is_text(key):
-        raise ValueError(f"the state key {key!r} is not valid Unicode and cannot be stored")
-    return key

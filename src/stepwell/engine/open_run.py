@@ -20,14 +20,13 @@ from stepwell.errors import CheckpointCorrupt, CheckpointMissing, InputMismatch,
 from stepwell.graph.graph import is_default_name
 from stepwell.graph.type_matching import describe
 from stepwell.model.checkpoint import Checkpoint, RunHeader
-from stepwell.model.commit import Commit, CommitKind, Stamp
+from stepwell.model.commit import Commit, CommitKind
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Plan
 from stepwell.model.signal import Signal
-from stepwell.storage import clock
 from stepwell.storage.archive import EMPTY_LOG, Archive, StoredRun
-from stepwell.storage.ids import checkpoint_id, new_run_id
+from stepwell.storage.ids import new_run_id, new_stamp
 
 
 class StartRun(msgspec.Struct, frozen=True):
@@ -104,10 +103,6 @@ class FoundRun(msgspec.Struct, frozen=True):
     def is_continued(self) -> bool:
         """Whether the run continues where it was, perhaps migrated to this code."""
         return self.first is None or self.first is CommitKind.MIGRATED
-
-
-def new_stamp(run_id: str, epoch: int, number: int) -> Stamp:
-    return Stamp(checkpoint_id(run_id, epoch, number), clock.stamp())
 
 
 async def open_run(

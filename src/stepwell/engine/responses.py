@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Never
 
 from stepwell.errors import DefinitionError, RequestExpired, ResponseRejected, RunError, UnknownRequest
+from stepwell.graph.context import NO_DEFAULT
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import Graph
 from stepwell.graph.type_matching import describe, flatten
@@ -14,13 +15,50 @@ from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.payload import Pack, Payload
 from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedResponse, Signal
+from stepwell.model.valid_text import is_text
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
-from stepwell.storage.response_types import NotOfType, answer_as, named_in, type_words
+from stepwell.storage.response_types import NotOfType, answer_as, named_in, schema_of, type_words
 from stepwell.storage.signals import answer_key
 
 
-def check_answerable(executor: Executor, question: object, response_type: object) -> None:
+def check_request_id(id: object, open_ids: Collection[str]) -> None:
+    """Raise ValueError for an id that a handler chose for its request and that cannot be used."""
+    if id is None:
+        return
+    if not isinstance(id, str) or not id or not is_text(id):
+        raise ValueError(f"request_id must be a non-empty string of valid Unicode, not {id!r}")
+    if id in open_ids:
+        raise ValueError(f"request {id!r} is open already; leave request_id out, or make it unique")
+
+
+def make_request(
+    id: str,
+    executor: Executor,
+    question: object,
+    response_type: Any,
+    *,
+    deadline: datetime | timedelta | None,
+    default: Any,
+    pack: Pack,
+) -> Request:
+    """Return a request that a handler asks. Raises DefinitionError, ValueError or TypeError for a wrong one."""
+    _check_answerable(executor, question, response_type)
+    asked_at = clock.now()
+    return Request(
+        id=id,
+        executor=executor.id,
+        payload=pack(question, "$.request"),
+        request_type=type(question).__name__,
+        response_type=type_words(response_type),
+        schema=schema_of(response_type),
+        at=asked_at.isoformat(),
+        deadline=_deadline_text(asked_at, deadline),
+        default=None if default is NO_DEFAULT else pack(_default_for(default, response_type), "$.default"),
+    )
+
+
+def _check_answerable(executor: Executor, question: object, response_type: object) -> None:
     """Raise DefinitionError unless a response handler accepts such a response to such a request.
 
     It must name the requested types exactly: after a restart their names are all that is known of them.
@@ -41,7 +79,7 @@ def check_answerable(executor: Executor, question: object, response_type: object
         )
 
 
-def default_for(default: Any, response_type: object) -> Any:
+def _default_for(default: Any, response_type: object) -> Any:
     """Return a default as a response of the requested type. Raises TypeError if it is not one."""
     try:
         return answer_as(default, [response_type])
@@ -49,7 +87,7 @@ def default_for(default: Any, response_type: object) -> Any:
         raise TypeError(f"the default does not have the requested type: {error}") from error
 
 
-def deadline_text(asked_at: datetime, deadline: datetime | timedelta | None) -> str | None:
+def _deadline_text(asked_at: datetime, deadline: datetime | timedelta | None) -> str | None:
     """Return a deadline as it is stored: UTC, ISO 8601."""
     if deadline is None:
         return None

@@ -1,19 +1,26 @@
-"""Judges the signals of a run, once, when they are about to be applied."""
+"""The signals of a run: judged once, when they are about to be applied in a commit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
-from stepwell.engine.responses import convert_response
+from stepwell import kernel
+from stepwell.engine.failures import details_of
+from stepwell.engine.responses import convert_response, expiry_error, find_overdue, send_defaults
 from stepwell.errors import ResponseRejected
 from stepwell.graph.graph import Graph
+from stepwell.kernel import CommitDecision
 from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Stamp
 from stepwell.model.event import WorkflowRunState
+from stepwell.model.message import Plan
 from stepwell.model.payload import Pack, Payload
 from stepwell.model.signal import ReceivedCancel, ReceivedInput, ReceivedJson, ReceivedResponse, Signal
 from stepwell.storage.archive import Archive
+from stepwell.storage.ids import new_stamp
 from stepwell.storage.signals import is_of_epoch
 
 _OVER = (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
@@ -84,3 +91,65 @@ async def find_cancels(archive: Archive, at: Checkpoint, signals: Mapping[str, S
     last = at.number + 1 if at.status is WorkflowRunState.IDLE else max(stops, default=-1)
     stale = tuple(key for key, number in sent_at.items() if number < last)
     return Cancels(tuple(key for key in sent_at if key not in stale), stale)
+
+
+class Intake:
+    """The signals of one drive: decides on the commits that apply them."""
+
+    def __init__(self, graph: Graph, archive: Archive) -> None:
+        self._graph, self._archive = graph, archive
+        # Signals that were read and not applied yet; None: they have to be read again.
+        self.signals: Mapping[str, Signal] | None = None
+        # Keys of cancel signals that came too late: the next commit consumes them.
+        self.stale_cancels: tuple[str, ...] = ()
+
+    def judge(self, at: Checkpoint) -> JudgedSignals:
+        """Judge the signals that were read."""
+        return judge_signals(self._graph, at, self.signals or {}, self._archive.pack)
+
+    async def find_cancels(self, at: Checkpoint, signals: Mapping[str, Signal] | None = None) -> tuple[str, ...]:
+        """Return the keys of the signals that cancel the run now; without `signals`, those that are stored."""
+        if signals is None:
+            signals = await self._archive.pending_signals(at.run_id)
+        cancels = await find_cancels(self._archive, at, signals)
+        self.stale_cancels = cancels.stale
+        return cancels.valid
+
+    async def decide_cancel(self, at: Checkpoint, *, asked: bool) -> CommitDecision | None:
+        """Decide to cancel the run if somebody asked for it: in this process, or by a signal."""
+        cancels = await self.find_cancels(at, self.signals)
+        if not cancels and (not asked or at.status in _OVER):
+            return None
+        return CommitDecision(kernel.cancel(at, _next_stamp(at)), None, consumed=cancels)
+
+    async def decide(self, at: Checkpoint, plan: Plan) -> CommitDecision | None:
+        """Decide on the signals that arrived since the last commit, and on requests that got no response in time."""
+        # Those of the opening, if there were any; what is sent meanwhile is read after the next commit.
+        self.signals = self.signals or await self._archive.pending_signals(at.run_id)
+        judged = self.judge(at)
+        # A default is stored as a signal, so that the first response wins no matter who sends it.
+        if await send_defaults(self._archive, at, [r for r in find_overdue(at) if r.id not in judged.answered]):
+            self.signals = await self._archive.pending_signals(at.run_id)
+            judged = self.judge(at)
+        signals, self.signals = self.signals, None
+        if cancels := await self.find_cancels(at, signals):
+            return CommitDecision(kernel.cancel(at, _next_stamp(at)), None, consumed=cancels)
+        expired = None if plan.deliveries else expiry_error(at, find_overdue(at))
+        # A resumed run that was cancelled while it waited: a commit says that it waits again.
+        resumed = at.status is WorkflowRunState.CANCELLED and not plan.deliveries and expired is None
+        if judged.arrived or (judged.keys and not plan.deliveries) or resumed:
+            intake = kernel.intake(self._graph, at, judged.arrived, _next_stamp(at))
+            commit = replace(intake.commit, warnings=tuple(map(str, judged.refused)))
+            # A rejected response fails the call, unless there is something else to continue with.
+            error = None if judged.arrived else next(iter(judged.refused), None)
+            return replace(intake, commit=commit, error=error, consumed=judged.keys)
+        if expired is None:
+            return None
+        # A failure is stored once and raised each time.
+        if at.status is WorkflowRunState.FAILED:
+            raise expired
+        return CommitDecision(kernel.fail(at, (details_of(None, expired),), _next_stamp(at)), plan, expired)
+
+
+def _next_stamp(at: Checkpoint) -> Stamp:
+    return new_stamp(at.run_id, at.header.epoch, at.number + 1)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from stepwell.engine.attempts import Attempts, OnRetry
-from stepwell.engine.branches import Branch, BranchScope
+from stepwell.engine.branches import Branch
 from stepwell.engine.failures import details_of
 from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.engine.threads import run_in_own_thread, run_in_thread
@@ -73,7 +73,7 @@ async def do_once(step: Step, context: StepContext) -> Any:
     while True:
         try:
             # The branch inside a step is named without the delivery, which is part of the key already.
-            with BranchScope(step.branch.inside(step.key.partition("/")[2])):
+            with step.branch.inside(step.key.partition("/")[2]):
                 result = await (_call_in_transaction(step, context) if step.transaction else _call(step, context))
         except Exception as error:
             if step.transaction and isinstance(error, _NOT_RETRIED):

@@ -1,6 +1,7 @@
-"""Runs the handlers of one superstep: executors concurrently, each with one message at a time.
+"""Runs the handlers of one superstep, and decides what it leads to.
 
-Only sub-workflow executors, which keep no state of their own, handle their messages concurrently.
+Executors run concurrently, each with one message at a time. Only sub-workflow executors, which keep no state of
+their own, handle their messages concurrently.
 """
 
 from __future__ import annotations
@@ -8,34 +9,36 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from stepwell.engine import branches
+from stepwell import kernel
 from stepwell.engine.attempts import Attempts
 from stepwell.engine.drive_scope import DriveScope
+from stepwell.engine.edge_conditions import choose_routes
 from stepwell.engine.failures import Failure, details_of, handler_error, make_failure
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.engine.superstep_log import Parked, SuperstepLog
 from stepwell.engine.telemetry import SuperstepObserver
 from stepwell.engine.threads import run_in_own_thread, run_in_thread
 from stepwell.engine.time_limits import TimeLimit
-from stepwell.errors import RoutingFailed
-from stepwell.graph.executor import Executor, keeps_state
+from stepwell.errors import DurabilityError, RoutingFailed, StepwellError, SuperstepLimit
+from stepwell.graph.executor import Executor
 from stepwell.graph.handler import HandlerSpec
-from stepwell.graph.retry import Limits
+from stepwell.graph.retry import NO_LIMITS, Limits
 from stepwell.graph.type_matching import describe
+from stepwell.kernel import CommitDecision
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
-from stepwell.model.log_keys import RecalledLog
-from stepwell.model.message import Delivery, Outcome, Plan
+from stepwell.model.message import Delivery, Outcome, Plan, Routed
 from stepwell.model.payload import Payload
-from stepwell.model.state import StateView
+from stepwell.model.state import StateView, add_writes
+from stepwell.model.state_writes import Write
+from stepwell.storage.ids import new_stamp
 
 # Meant for the whole process, not for one run.
 STOPS = (KeyboardInterrupt, SystemExit)
@@ -54,34 +57,28 @@ class _Call(msgspec.Struct, frozen=True):
     limits: Limits
 
 
-_UNOBSERVED = nullcontext()
 _LOG = logging.getLogger("stepwell")
 
 
-class Superstep:
+class Superstep(msgspec.Struct, eq=False):
     """The handler calls of one superstep. Each outcome is stored as soon as its handler returns."""
 
-    def __init__(
-        self,
-        scope: DriveScope,
-        at: Checkpoint,
-        plan: Plan,
-        log: RecalledLog,
-        observer: SuperstepObserver | None = None,
-    ) -> None:
-        self.observer = observer
-        self._scope, self._executors, self._at, self._plan = scope, scope.executors, at, plan
-        self._recalled = log.outcomes
-        self._log = SuperstepLog(scope.archive, at, log.entries)
-        # The state of each executor after its latest message.
-        self._saved: dict[str, Payload] = {}
-        self._writes: dict[str, asyncio.Task[None]] = {}
-        self._store_timer: asyncio.TimerHandle | None = None
-        self._handed_over = False
-        self.outcomes: dict[str, Outcome] = {}
-        self.failures: dict[str, Failure] = {}
-        # By delivery: the time before which it cannot continue.
-        self.parked: dict[str, str] = {}
+    _scope: DriveScope
+    _at: Checkpoint
+    _plan: Plan
+    _recalled: Mapping[str, Outcome]
+    _log: SuperstepLog
+    observer: SuperstepObserver | None = None
+    outcomes: dict[str, Outcome] = {}
+    failures: dict[str, Failure] = {}
+    # By delivery: the time before which it cannot continue.
+    parked: dict[str, str] = {}
+    # The writes of outcomes on their own.
+    writes: dict[str, asyncio.Task[None]] = {}
+    # The state of each executor after its latest message.
+    _saved: dict[str, Payload] = {}
+    _store_timer: asyncio.TimerHandle | None = None
+    _handed_over: bool = False
 
     @property
     def is_stored(self) -> bool:
@@ -90,15 +87,18 @@ class Superstep:
 
     async def run_handlers(self) -> None:
         """Make every call of the plan. Failures are collected, not raised: siblings of a failed handler finish."""
-        branches.install(asyncio.get_running_loop())
+        deliveries = self._plan.deliveries
+        if len(deliveries) == 1:
+            # The common case needs no task: the handler runs in the task of the caller.
+            await self._run_lane(deliveries)
+            return
         # A lane is handled in order. An executor has one lane, because its attributes must not be
         # changed by two messages at once; a sub-workflow executor has a lane for each message.
         lanes: dict[str, list[Delivery]] = {}
-        for delivery in self._plan.deliveries:
+        for delivery in deliveries:
             alone = not self._scope.graph.executors[delivery.executor]._handles_concurrently
             lanes.setdefault(delivery.executor if alone else delivery.id, []).append(delivery)
         if len(lanes) == 1:
-            # The common case needs no task: the handlers run in the task of the caller.
             await self._run_lane(lanes.popitem()[1])
             return
         tasks = [asyncio.create_task(self._run_lane(lane)) for lane in lanes.values()]
@@ -116,55 +116,94 @@ class Superstep:
         if not self._handed_over:
             self._store_outcomes()
         await self._log.flush()
-        await self._finish_storing()
+        for error in await asyncio.gather(*self.writes.values(), return_exceptions=True):
+            if isinstance(error, BaseException):
+                raise error
 
     def hand_over(self) -> None:
         """Leave the outcomes to a commit: from here on it stores all of them, or the superstep has failed."""
         self._handed_over = True
-        self._stop_waiting()
+        if self._store_timer is not None:
+            self._stop_waiting()
 
-    async def end(self) -> None:
-        """Wait for writes under way. Their errors no longer matter: the commit holds the same outcomes."""
-        if self._writes:
-            await asyncio.gather(*self._writes.values(), return_exceptions=True)
+    async def decide(self, max_iterations: int, *, cancelled: bool) -> CommitDecision:
+        """Decide what the superstep leads to: the next commit, and whether the run continues.
 
-    async def _finish_storing(self) -> None:
-        results = await asyncio.gather(*self._writes.values(), return_exceptions=True)
-        for error in results:
-            if isinstance(error, BaseException):
-                raise error
+        Conditions are evaluated, and outcomes merged; those of a superstep that cannot commit are stored.
+        """
+        at, plan, graph, run_id = self._at, self._plan, self._scope.graph, self._scope.run_id
+        stamp = new_stamp(run_id, self._scope.epoch, at.number + 1)
+        if cancelled:
+            await self.persist()
+            return CommitDecision(kernel.cancel(at, stamp), None)
+        errors = [self.failures[d.id] for d in plan.deliveries if d.id in self.failures]
+        if at.since_input >= max_iterations:
+            errors = [make_failure(run_id, None, self._limit_error(), stored=self.is_stored)]
+        if not errors and self.parked:
+            await self.persist()
+            return CommitDecision(kernel.park(at, min(self.parked.values()), stamp), None)
+        if not errors:
+            try:
+                routes: dict[str, list[Routed]] = {}
+                for id, outcome in self.outcomes.items():
+                    source, sent = outcome.executor, outcome.sent
+                    if (fixed := graph.fixed_targets.get(source)) is None:
+                        routes[id] = await choose_routes(graph, run_id, outcome)
+                    else:
+                        routes[id] = [kernel.route(graph, source, s.payload.open(), s.target, fixed) for s in sent]
+                return kernel.merge(graph, at, plan, self.outcomes, routes, pack=self._scope.pack, stamp=stamp)
+            except DurabilityError:
+                raise
+            except StepwellError as error:
+                errors = [make_failure(run_id, None, error, stored=self.is_stored)]
+        await self.persist()
+        for other in errors[1:]:
+            errors[0].error.add_note(f"also: {other.error}")
+        commit = kernel.fail(at, tuple(failure.details for failure in errors), stamp)
+        return CommitDecision(commit, None, errors[0].error)
 
-    async def _run_lane(self, lane: Iterable[Delivery]) -> None:
-        state = StateView(self._at.state, self._scope.pack)
+    def _limit_error(self) -> SuperstepLimit:
+        still = ", ".join(dict.fromkeys(repr(delivery.executor) for delivery in self._plan.deliveries))
+        return SuperstepLimit(
+            f"run {self._scope.run_id!r} took {self._at.since_input} supersteps since its last input and has not "
+            f"finished: {still} would run next; build the workflow with a larger max_iterations and "
+            f"{'resume' if self.is_stored else 'run it again'}",
+            run_id=self._scope.run_id,
+        )
+
+    async def _run_lane(self, lane: Sequence[Delivery]) -> None:
+        # What the deliveries so far have written: those after them see it.
+        earlier: dict[str, Write] = {}
         for delivery in lane:
-            if (recalled := self._recalled.get(delivery.id)) is not None:
-                await self._recall(recalled, state)
-                continue
-            outcome = await self._handle(delivery, state)
-            if outcome is None:
-                # Later messages of a lane wait for one that failed or sleeps.
-                return
-            self.outcomes[delivery.id] = outcome
-            if outcome.saved is not None:
-                self._saved[outcome.executor] = outcome.saved
-            # The last outcome is left to the commit: see COMMIT_GRACE.
-            if len(self.outcomes) + len(self.failures) + len(self.parked) < len(self._plan.deliveries):
-                self._store_outcome(outcome)
+            outcome = self._recalled.get(delivery.id)
+            if outcome is not None:
+                await self._recall(outcome)
             else:
-                self._store_outcomes_later()
+                outcome = await self._handle(delivery, earlier)
+                if outcome is None:
+                    # Later messages of a lane wait for one that failed or sleeps.
+                    return
+                self._keep(outcome)
+            if outcome.writes and len(lane) > 1:
+                add_writes(earlier, outcome.writes)
 
-    async def _recall(self, outcome: Outcome, state: StateView) -> None:
-        state.recall(outcome.writes)
+    def _keep(self, outcome: Outcome) -> None:
+        self.outcomes[outcome.delivery] = outcome
         if outcome.saved is not None:
             self._saved[outcome.executor] = outcome.saved
-            await self._executors.restore(outcome.executor, outcome.saved)
+        if len(self.outcomes) + len(self.failures) + len(self.parked) < len(self._plan.deliveries):
+            self._store_outcome(outcome)
+        # The last outcome is left to the commit, unless that is held up by an async condition or a slow
+        # reader: see COMMIT_GRACE.
+        elif self._scope.may_wait:
+            self._store_timer = self._scope.loop.call_later(COMMIT_GRACE, self._store_outcomes)
+
+    async def _recall(self, outcome: Outcome) -> None:
+        if outcome.saved is not None:
+            self._saved[outcome.executor] = outcome.saved
+            await self._scope.executors.restore(outcome.executor, outcome.saved)
         self.outcomes[outcome.delivery] = outcome
         self._emit("executor_bypassed", outcome.executor, delivery=outcome.delivery)
-
-    def _store_outcomes_later(self) -> None:
-        """Store the last outcome on its own if the commit is held up, by an async condition or a slow reader."""
-        if self.is_stored and (self._scope.streaming or self._scope.graph.has_conditions):
-            self._store_timer = asyncio.get_running_loop().call_later(COMMIT_GRACE, self._store_outcomes)
 
     def _stop_waiting(self) -> None:
         if self._store_timer is not None:
@@ -176,72 +215,90 @@ class Superstep:
             self._store_outcome(outcome)
 
     def _store_outcome(self, outcome: Outcome) -> None:
-        is_stored = outcome.delivery in self._recalled or outcome.delivery in self._writes
+        is_stored = outcome.delivery in self._recalled or outcome.delivery in self.writes
         if self._scope.archive.has_superstep_log and not is_stored:
-            write = self._scope.archive.log_outcome(self._at.run_id, self._at.place, outcome)
-            task = self._writes[outcome.delivery] = asyncio.create_task(write)
+            write = self._scope.archive.log_outcome(self._scope.run_id, self._at.place, outcome)
+            task = self.writes[outcome.delivery] = asyncio.create_task(write)
             # If the commit fails too, its error is raised; this one must not show up as "never retrieved".
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    async def _handle(self, delivery: Delivery, state: StateView) -> Outcome | None:
-        # The process died between the last attempt and the commit that reports the failure.
-        if (details := self._log.find_final_failure(delivery.id)) is not None:
-            self.failures[delivery.id] = Failure(
-                handler_error(self._at.run_id, delivery.executor, details, stored=self.is_stored), details
-            )
-            return None
+    async def _handle(self, delivery: Delivery, earlier: Mapping[str, Write]) -> Outcome | None:
+        """Call the handler until it returns; None if it sleeps, or fails and is not to be retried."""
+        attempts: Attempts | None = None
         try:
-            return await self._attempts(delivery, state)
+            if self._log.entries:
+                if (details := self._log.find_final_failure(delivery.id)) is not None:
+                    # The process died between the last attempt and the commit that reports the failure.
+                    error = handler_error(self._scope.run_id, delivery.executor, details, stored=self.is_stored)
+                    self.failures[delivery.id] = Failure(error, details)
+                    return None
+                self._log.check_awake(delivery.id)
+                attempts = Attempts(self._log, delivery.id)
+                await attempts.wait_until_due()
+            while True:
+                # Chosen again for each attempt: the handler gets a fresh copy of the message.
+                call = self._choose_handler(delivery)
+                try:
+                    return await self._attempt(delivery, call, earlier, 1 if attempts is None else attempts.number)
+                except Exception as error:
+                    if call.limits.retry is None:
+                        raise
+                    attempts = attempts or Attempts(self._log, delivery.id)
+                    details = details_of(delivery.executor, error)
+                    on_retry = partial(self._emit_retry, delivery.executor)
+                    if not await attempts.record_failure(call.limits.retry, error, details, on_retry):
+                        raise
+                await self._undo(delivery.executor)
         except Parked as parked:
             self.parked[delivery.id] = parked.due
         except BaseException as error:
             # A CancelledError that the handler raised itself is a failure like any other.
             if isinstance(error, STOPS) or (isinstance(error, asyncio.CancelledError) and _is_being_stopped()):
                 raise
-            self._fail(delivery, error)
+            failure = make_failure(self._scope.run_id, delivery.executor, error, stored=self.is_stored)
+            self.failures[delivery.id] = failure
         return None
-
-    async def _attempts(self, delivery: Delivery, state: StateView) -> Outcome:
-        """Call the handler until it returns, or fails and is not to be retried."""
-        self._log.check_awake(delivery.id)
-        attempts = Attempts(self._log, delivery.id)
-        await attempts.wait_until_due()
-        while True:
-            # Chosen again for each attempt: the handler gets a fresh copy of the message.
-            call = self._choose_handler(delivery)
-            try:
-                return await self._attempt(delivery, call, state, attempts.number)
-            except Exception as error:
-                details = details_of(delivery.executor, error)
-                on_retry = partial(self._emit_retry, delivery.executor)
-                if not await attempts.record_failure(call.limits.retry, error, details, on_retry):
-                    raise
-            await self._undo(delivery.executor)
 
     def _emit_retry(self, executor: str, number: int, details: WorkflowErrorDetails, due: str) -> None:
         moment = datetime.fromisoformat(due)
         self._emit("executor_retrying", executor, details=details, attempt=number, data=moment)
         text = "attempt %d at %r in run %r failed (%s: %s); the next is due at %s"
-        _LOG.warning(text, number, executor, self._at.run_id, details.error_type, details.message, due)
+        _LOG.warning(text, number, executor, self._scope.run_id, details.error_type, details.message, due)
 
     async def _undo(self, executor: str) -> None:
         """Restore the executor to its state before a failed attempt. State writes of it were never applied."""
         before = self._saved.get(executor, self._at.executors.get(executor))
-        if before is not None and keeps_state(self._executors[executor]):
-            await self._executors.restore(executor, before)
+        if before is not None and executor in self._scope.executors.stateful:
+            await self._scope.executors.restore(executor, before)
 
-    async def _attempt(self, delivery: Delivery, call: _Call, state: StateView, number: int) -> Outcome:
+    def _choose_handler(self, delivery: Delivery) -> _Call:
+        """Choose the handler for a delivery, and decode a copy of the message for it."""
+        executor = self._scope.executors.instances[delivery.executor]
+        value = delivery.payload.open()
+        if delivery.reply is None:
+            arguments, spec = [value], executor._handler_table.choose(value)
+        else:
+            question = delivery.reply.question.open()
+            arguments, spec = [question, value], executor._handler_table.choose_response_handler(question, value)
+        if spec is None:
+            raise self._unroutable_error(executor, arguments)
+        limits = spec.limits if executor._executor_limits is NO_LIMITS else executor._limits_for(spec)
+        return _Call(executor, spec, arguments, limits)
+
+    async def _attempt(self, delivery: Delivery, call: _Call, earlier: Mapping[str, Write], number: int) -> Outcome:
         limit = None
         if call.limits.timeout is not None or call.limits.idle_timeout is not None:
-            limit = TimeLimit(call.limits, self._at.run_id, delivery.executor)
-        context = HandlerContext(
-            self._scope, delivery, state.for_attempt(), at=self._at, log=self._log, limit=limit, attempt=number
+            limit = TimeLimit(call.limits, self._scope.run_id, delivery.executor)
+        state = StateView(self._at.state, self._scope.pack, earlier)
+        context = HandlerContext(self._scope, delivery, state, self._at, self._log, limit, number)
+        self._emit(
+            "executor_invoked", delivery.executor, payload=delivery.payload, attempt=number, delivery=delivery.id
         )
-        self._emit("executor_invoked", delivery.executor, delivery.payload, attempt=number, delivery=delivery.id)
         try:
-            with self._observe(delivery.executor, call, number):
-                await self._call_within(limit, call, context)
-                return context.outcome(await self._executors.save(delivery.executor), number)
+            if self.observer is None:
+                return await self._call(call, context, limit)
+            with self.observer.handler(delivery.executor, type(call.arguments[-1]).__name__, number):
+                return await self._call(call, context, limit)
         except BaseException:
             if context.has_updates:
                 self._emit("withdrawn", delivery.executor, attempt=number, delivery=delivery.id)
@@ -249,59 +306,22 @@ class Superstep:
         finally:
             context.finish()
 
-    def _observe(self, executor: str, call: _Call, number: int) -> AbstractContextManager[None]:
-        if self.observer is None:
-            return _UNOBSERVED
-        return self.observer.handler(executor, type(call.arguments[-1]).__name__, number)
-
-    def _choose_handler(self, delivery: Delivery) -> _Call:
-        """Choose the handler for a delivery, and decode a copy of the message for it."""
-        executor = self._executors[delivery.executor]
-        value = delivery.payload.open()
-        if delivery.reply is not None:
-            question = delivery.reply.question.open()
-            arguments, spec = [question, value], executor._handler_table.choose_response_handler(question, value)
-        else:
-            arguments, spec = [value], executor._handler_table.choose(value)
-        if spec is None:
-            raise self._unroutable_error(executor, arguments)
-        return _Call(executor, spec, arguments, executor._limits_for(spec))
-
-    async def _call_within(self, limit: TimeLimit | None, call: _Call, context: HandlerContext) -> None:
+    async def _call(self, call: _Call, context: HandlerContext, limit: TimeLimit | None) -> Outcome:
         """Run the handler within its time limit. Raises Parked if it sleeps, even if it caught that itself."""
         try:
             if limit is None:
-                await self._call(call, context, limit)
+                await _invoke(call, context, limit)
             else:
                 async with limit:
-                    await self._call(call, context, limit)
+                    await _invoke(call, context, limit)
         except (Exception, BaseExceptionGroup):
             if context.parked is None:
                 raise
         # Checked after a normal return too: the handler may have swallowed Parked in an `except`.
         if context.parked is not None:
             raise Parked(context.parked)
-
-    async def _call(self, call: _Call, context: HandlerContext, limit: TimeLimit | None) -> None:
-        function = call.executor._handler_function(call.spec)
-        args = [*call.arguments, context] if call.spec.takes_context else call.arguments
-        try:
-            result: Any
-            with branches.BranchScope(context.branch):
-                if call.spec.is_async:
-                    result = await function(*args)
-                # A thread that runs out of time cannot be stopped; it must not occupy the shared pool.
-                elif limit is not None:
-                    result = await run_in_own_thread(function, *args, name=call.executor.id, on_abandon=limit.abandon)
-                else:
-                    result = await run_in_thread(function, *args)
-                if result is not None and inspect.isawaitable(result):
-                    result = await result
-        except GeneratorExit as error:
-            # Raised by the handler; passed on, it would close the drive's generator.
-            raise RuntimeError(f"{call.executor.id!r} raised GeneratorExit") from error
-        if result is not None:
-            context.send_message(result)
+        executors, id = self._scope.executors, context.delivery.executor
+        return context.outcome(await executors.save(id) if id in executors.stateful else None)
 
     def _unroutable_error(self, executor: Executor, arguments: Sequence[Any]) -> RoutingFailed:
         """Return the error for a delivery that no handler accepts. `arguments` are those of the handler.
@@ -318,18 +338,37 @@ class Superstep:
         else:
             accepted = " | ".join(describe(item) for item in executor.input_types)
             problem = f"{executor.id!r} accepts {accepted}, but was sent {_describe_sent(value)}"
-        return RoutingFailed(f"run {self._at.run_id!r}: {problem}", run_id=self._at.run_id)
+        return RoutingFailed(f"run {self._scope.run_id!r}: {problem}", run_id=self._scope.run_id)
 
-    def _fail(self, delivery: Delivery, error: BaseException) -> None:
-        self.failures[delivery.id] = make_failure(self._at.run_id, delivery.executor, error, stored=self.is_stored)
+    def _emit(self, type: str, executor: str, **attributes: Any) -> None:
+        state, origin = WorkflowRunState.IN_PROGRESS, WorkflowEventSource.FRAMEWORK
+        self._scope.emit(
+            WorkflowEvent(
+                type, executor_id=executor, run_id=self._scope.run_id, state=state, origin=origin, **attributes
+            )
+        )
 
-    def _emit(self, type: str, executor: str, payload: Payload | None = None, **more: Any) -> None:
-        run_id, state, origin = self._at.run_id, WorkflowRunState.IN_PROGRESS, WorkflowEventSource.FRAMEWORK
-        attributes: dict[str, Any] = {"executor_id": executor, "run_id": run_id, "state": state, "origin": origin}
-        if payload is not None:
-            self._scope.emit(WorkflowEvent.from_payload(type, payload, **attributes, **more))
-        else:
-            self._scope.emit(WorkflowEvent(type, **attributes, **more))
+
+async def _invoke(call: _Call, context: HandlerContext, limit: TimeLimit | None) -> None:
+    function = getattr(call.executor, call.spec.name)
+    args = [*call.arguments, context] if call.spec.takes_context else call.arguments
+    try:
+        result: Any
+        with context.branch:
+            if call.spec.is_async:
+                result = await function(*args)
+            # A thread that runs out of time cannot be stopped; it must not occupy the shared pool.
+            elif limit is not None:
+                result = await run_in_own_thread(function, *args, name=call.executor.id, on_abandon=limit.abandon)
+            else:
+                result = await run_in_thread(function, *args)
+            if result is not None and inspect.isawaitable(result):
+                result = await result
+    except GeneratorExit as error:
+        # Raised by the handler; passed on, it would close the drive's generator.
+        raise RuntimeError(f"{call.executor.id!r} raised GeneratorExit") from error
+    if result is not None:
+        context.send_message(result)
 
 
 def _describe_sent(value: Any) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+import msgspec
+
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowErrorDetails, WorkflowRunState
 from stepwell.model.log_keys import LogEntry, attempt_key
@@ -38,26 +40,26 @@ class Parked(BaseException):
         super().__init__(due)
 
 
-class SuperstepLog:
+class SuperstepLog(msgspec.Struct, eq=False):
     """The log entries of one superstep: those recalled, and those added by this drive."""
 
-    def __init__(self, archive: Archive, at: Checkpoint, recalled: Mapping[str, LogEntry]) -> None:
-        self._archive, self._at = archive, at
-        self._entries = dict(recalled)
-        self._timers = _by_delivery(recalled)
-        self._writing: dict[str, asyncio.Future[None]] = {}
+    _archive: Archive
+    _at: Checkpoint
+    entries: dict[str, LogEntry]
+    _timers: Mapping[str, list[str]] | None = None  # by delivery; computed when it is needed
+    _writing: dict[str, asyncio.Future[None]] = {}
 
     def __getitem__(self, key: str) -> LogEntry | None:
-        return self._entries.get(key)
+        return self.entries.get(key)
 
     def keys_under(self, prefix: str) -> list[str]:
         """Return what follows a prefix in the keys that start with it, in the order in which they were added."""
-        return [key.removeprefix(prefix) for key in self._entries if key.startswith(prefix)]
+        return [key.removeprefix(prefix) for key in self.entries if key.startswith(prefix)]
 
     def find_failures(self, delivery: str) -> list[LogEntry]:
         """Return the failed attempts at a delivery, oldest first."""
         failures: list[LogEntry] = []
-        while self._entries and (entry := self._entries.get(attempt_key(delivery, len(failures) + 1))) is not None:
+        while self.entries and (entry := self.entries.get(attempt_key(delivery, len(failures) + 1))) is not None:
             failures.append(entry)
         return failures
 
@@ -77,10 +79,10 @@ class SuperstepLog:
     async def add(self, key: str, entry: LogEntry) -> None:
         """Add an entry; durable when this returns, if there is a log. The first entry of a key wins."""
         # There already: added by a later attempt, after the one that calls now was given up.
-        if key in self._entries:
+        if key in self.entries:
             await self.wait_until_durable(key)
             return
-        self._entries[key] = entry
+        self.entries[key] = entry
         if self._archive.has_superstep_log:
             writing = asyncio.ensure_future(self._archive.log_entry(self._at.run_id, self._at.place, key, entry))
             self._writing[key] = writing
@@ -99,14 +101,14 @@ class SuperstepLog:
 
     def add_from_store(self, key: str, entry: LogEntry) -> None:
         """Add an entry that a transaction has stored already."""
-        self._entries[key] = entry
+        self.entries[key] = entry
 
     def _finish_write(self, key: str, writing: asyncio.Future[None]) -> None:
         del self._writing[key]
         # The error is raised where `add` is awaited.
         if writing.cancelled() or writing.exception() is not None:
             # Another attempt must not build on what is not stored.
-            del self._entries[key]
+            del self.entries[key]
 
     async def flush(self) -> None:
         """Wait until all entries are durable."""
@@ -114,6 +116,8 @@ class SuperstepLog:
 
     def check_awake(self, delivery: str) -> None:
         """Raise Parked if a timer of the delivery ends far in the future."""
+        if self._timers is None:
+            self._timers = _by_delivery(self.entries)
         ahead = [due for due in self._timers.get(delivery, ()) if clock.until(due) > timedelta(0)]
         if ahead and is_far(min(ahead)):
             raise Parked(min(ahead))

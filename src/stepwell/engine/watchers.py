@@ -59,7 +59,7 @@ class Watcher:
         self._received: deque[EmittedEvents] = deque(maxlen=_AT_MOST)
         self._news = asyncio.Event()
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        _WATCHERS.setdefault(key, set()).add(self)
+        WATCHERS.setdefault(key, set()).add(self)
 
     def receive(self, emitted: EmittedEvents) -> None:
         """Add a batch, from any thread. Events are copied: each reader decodes its own data."""
@@ -81,10 +81,10 @@ class Watcher:
         return self._received.popleft() if self._received else None
 
     def close(self) -> None:
-        watchers = _WATCHERS.get(self._key, set())
+        watchers = WATCHERS.get(self._key, set())
         watchers.discard(self)
         if not watchers:
-            _WATCHERS.pop(self._key, None)
+            WATCHERS.pop(self._key, None)
 
     def __enter__(self) -> Self:
         return self
@@ -101,17 +101,13 @@ class Watcher:
 LOOK_AGAIN = EmittedEvents(-1)
 
 # A drive and its watchers know nothing of each other: they meet here, by run and store.
-_WATCHERS: dict[Key, set[Watcher]] = {}
+WATCHERS: dict[Key, set[Watcher]] = {}
 _DRIVES: dict[Key, tuple[Driver, asyncio.AbstractEventLoop]] = {}
 
 
 def publish(key: Key, emitted: EmittedEvents) -> None:
-    for watcher in list(_WATCHERS.get(key, ())):
+    for watcher in list(WATCHERS.get(key, ())):
         watcher.receive(emitted)
-
-
-def is_watched(key: Key) -> bool:
-    return key in _WATCHERS
 
 
 def register_drive(key: Key, drive: Driver) -> None:
@@ -133,7 +129,7 @@ def local_drive(key: Key) -> Driver | None:
 
 def _forget_all() -> None:
     """Forget everything in a forked child: watchers and drives belong to the parent."""
-    _WATCHERS.clear()
+    WATCHERS.clear()
     _DRIVES.clear()
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar, Self
 
 from stepwell.errors import DefinitionError
@@ -156,7 +156,7 @@ class Executor:
         """The stable name of the executor in the graph and in every checkpoint."""
         return self._executor_id or type(self).__name__
 
-    @property
+    @cached_property
     def _handler_table(self) -> HandlerTable:
         cls: Any = type(self)
         return table_of(cls)
@@ -175,11 +175,6 @@ class Executor:
 
     def can_handle(self, message: object) -> bool:
         return self._handler_table.choose(message) is not None
-
-    def _handler_function(self, spec: HandlerSpec) -> Callable[..., Any]:
-        """Return the function to call for a handler."""
-        function: Callable[..., Any] = getattr(self, spec.name)
-        return function
 
     def _limits_for(self, spec: HandlerSpec) -> Limits:
         """Return the limits of a handler: its own, and for those it does not set, the executor's."""

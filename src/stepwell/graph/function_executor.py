@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, overload
 
 from stepwell.errors import DefinitionError
 from stepwell.graph.edges import name_of
 from stepwell.graph.executor import Executor, HandlerTable
-from stepwell.graph.handler import Declared, HandlerSpec, local_names, read_function
+from stepwell.graph.handler import Declared, local_names, read_function
 from stepwell.graph.retry import RetryPolicy, limits
 
 
@@ -38,20 +39,14 @@ class FunctionExecutor(Executor):
         super().__init__(name, retry=retry, timeout=timeout, idle_timeout=idle_timeout)
         self.func = func
         names = local_names(func, (input, output, workflow_output))
-        self._table = _read_table(func, Declared(input, output, workflow_output, names))
-
-    @property
-    def _handler_table(self) -> HandlerTable:
-        return self._table
-
-    def _handler_function(self, spec: HandlerSpec) -> Callable[..., Any]:
-        return self.func
+        self._handler_table = _read_table(func, Declared(input, output, workflow_output, names))
 
 
 def _read_table(func: Callable[..., Any], declared: Declared) -> HandlerTable:
     """Read the signature. Problems are kept for `build()`, which reports all of a graph at once."""
     try:
-        return HandlerTable([read_function(func, declared)])
+        # Called like a method, by the name of the attribute that holds it
+        return HandlerTable([replace(read_function(func, declared), name="func")])
     except DefinitionError as error:
         return HandlerTable([], error.problems)
 

@@ -28,17 +28,25 @@ class Graph:
     outputs: Mapping[str, OutputKind] | None = None
     reducers: Mapping[str, Reducer] = field(default_factory=dict)
     on_unroutable: OnUnroutable = "fail"
-    # Both are computed once, because every message needs them
+    # These are computed once, because every message needs them
     outgoing: Mapping[str, tuple[Edge, ...]] = field(init=False)
+    # by executor: the targets of each edge that leaves it; of those whose edges have no conditions
+    fixed_targets: Mapping[str, tuple[tuple[str, ...], ...]] = field(init=False)
     # routing calls a user's function, which may take its time
     has_conditions: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        leaving: dict[str, list[Edge]] = {}
+        leaving: dict[str, list[Edge]] = {id: [] for id in self.executors}
         for edge in self.edges:
             for source in edge.sources:
                 leaving.setdefault(source, []).append(edge)
         object.__setattr__(self, "outgoing", {source: tuple(edges) for source, edges in leaving.items()})
+        fixed = {
+            source: tuple(edge.targets for edge in edges)
+            for source, edges in leaving.items()
+            if not any(map(_calls_user_code, edges))
+        }
+        object.__setattr__(self, "fixed_targets", fixed)
         object.__setattr__(self, "has_conditions", any(_calls_user_code(edge) for edge in self.edges))
 
     def output_kind(self, executor_id: str) -> OutputKind | None:

@@ -64,15 +64,13 @@ The functions, in the order in which a run meets them:
     Migrator, migrate   checkpoint, declared migrations     -> the commit that adapts the run to it
 """
 
-from stepwell.kernel.apply import apply
-from stepwell.kernel.commit_events import events, output_events, request_events
+from stepwell.kernel.commit import apply, events, is_at_rest, output_events, request_events
 from stepwell.kernel.compatibility import find_incompatibilities, find_rejected_signals
 from stepwell.kernel.intake import intake
-from stepwell.kernel.lifecycle import begin, cancel, fail, fork, is_at_rest, park, restore
+from stepwell.kernel.lifecycle import begin, cancel, fail, fork, park, restore
 from stepwell.kernel.merge import CommitDecision, inner_id, merge
 from stepwell.kernel.migrate import Migrator, migrate
-from stepwell.kernel.plan import plan, status_of, waiting_joins
-from stepwell.kernel.route import route
+from stepwell.kernel.plan import plan, route, status_of, waiting_joins
 
 __all__ = [
     "CommitDecision",

@@ -79,14 +79,6 @@ def park(before: Checkpoint, wake: str, stamp: Stamp) -> Commit:
     return replace(_change_status(before, CommitKind.PARKED, waiting, stamp), wake=wake)
 
 
-def is_at_rest(at: Checkpoint) -> bool:
-    """Return whether a run stops at a checkpoint: completed, waiting for people, parked, failed or cancelled."""
-    return at.wake is not None or at.status not in _UNDER_WAY
-
-
-_UNDER_WAY = (WorkflowRunState.IN_PROGRESS, WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS)
-
-
 def restore(head: Checkpoint, source: Checkpoint, stamp: Stamp) -> Commit:
     """Return the commit that moves a run back to an earlier checkpoint, to execute afresh from there.
 

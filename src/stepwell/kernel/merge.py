@@ -14,8 +14,7 @@ from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit, CommitKind, Done, Stamp
 from stepwell.model.message import Outcome, Plan, Routed, RoutedMessage
-from stepwell.model.payload import Pack, Payload
-from stepwell.model.request import Request
+from stepwell.model.payload import Pack
 from stepwell.model.state import fold_writes
 
 Routes = Mapping[str, Sequence[Routed]]
@@ -45,30 +44,35 @@ def merge(
     Raises StateConflict, RoutingFailed or the RunError of a reducer; nothing has changed then.
     """
     # `outcomes` is in the order in which handlers finished; from here on only plan order counts
-    ordered = _make_ids_distinct(before, [outcomes[delivery.id] for delivery in current.deliveries])
-    warnings = _check_routes(graph, before, ordered, routes)
-    messages, done = _build_messages(ordered, routes)
-    number = before.number + 1
-    asked = _collect_requests(before, ordered)
+    ordered = [outcomes[delivery.id] for delivery in current.deliveries]
+    if [outcome for outcome in ordered if outcome.requests]:
+        ordered = _check_requests(before, ordered)
+    asked = tuple([request for outcome in ordered for request in outcome.requests])
+    moved = [outcome.children for outcome in ordered if outcome.children]
+    children = _collect_children(moved) if moved else {}
+    messages, done, unreceived = _build_messages(ordered, routes)
+    warnings = _explain_unreceived(graph, before, unreceived) if unreceived else []
+    number, waiting = before.number + 1, bool(before.requests or asked)
     following = plan(graph, number, messages, current.held)
-    children = _collect_children(ordered)
     # With nothing to deliver next, what still waits may wait permanently: a warning says so
     if not following.deliveries:
         warnings += waiting_joins(graph, following.held)
-        if not before.requests and not asked:
+        if not waiting:
             warnings += _find_abandoned_children({**before.children, **children})
+    # the last outcome of an executor counts
+    saved = {outcome.executor: outcome.saved for outcome in ordered}
     commit = Commit(
         number=number,
         kind=CommitKind.SUPERSTEP,
         stamp=stamp,
-        status=status_of(following, waiting=bool(before.requests or asked)),
+        status=status_of(following, waiting=waiting),
         iteration=before.iteration + 1,
         since_input=before.since_input + 1,
         place=number,
         messages=messages,
         held=current.held if current.held is not before.held else None,  # by identity: see `plan`
-        state=fold_writes(before.run_id, before.state, ordered, graph.reducers, pack),
-        executors=_collect_changed_state(before, ordered),
+        state=fold_writes(before.header.run_id, before.state, ordered, graph.reducers, pack),
+        executors={id: new for id, new in saved.items() if new is not None and new != before.executors.get(id)},
         asked=asked,
         children=children,
         done=done,
@@ -77,22 +81,64 @@ def merge(
     return CommitDecision(commit, following)
 
 
-def _make_ids_distinct(before: Checkpoint, ordered: list[Outcome]) -> list[Outcome]:
+def _build_messages(
+    ordered: Sequence[Outcome], routes: Routes
+) -> tuple[tuple[RoutedMessage, ...], tuple[Done, ...], list[Routed]]:
+    """Return the messages in flight, the summaries of the outcomes, and the routes that lead to nobody."""
+    messages: list[RoutedMessage] = []
+    done: list[Done] = []
+    unreceived: list[Routed] = []
+    for outcome in ordered:
+        ids: list[str] = []
+        for sent, routed in zip(outcome.sent, routes[outcome.delivery], strict=True):
+            # derived from the delivery, so that a second attempt sends messages with the same ids
+            id = f"{outcome.delivery}.{len(ids)}"
+            ids.append(id)
+            messages.append(RoutedMessage(id, outcome.executor, sent.payload, sent.target, routed.takers, routed.joins))
+            if not routed.takers and not routed.joins:
+                unreceived.append(routed)
+        asked = tuple([request.id for request in outcome.requests])
+        done.append(Done(outcome.delivery, outcome.executor, tuple(ids), outcome.outputs, asked, outcome.attempts))
+    return tuple(messages), tuple(done), unreceived
+
+
+def _explain_unreceived(graph: Graph, before: Checkpoint, unreceived: Sequence[Routed]) -> list[str]:
+    """Return a warning for each message that nobody receives. Raises RoutingFailed if that is an error."""
+    missing = [routed.missing for routed in unreceived if routed.missing]
+    if missing and graph.on_unroutable == "fail":
+        raise RoutingFailed(
+            f"run {before.run_id!r}: {'; '.join(missing)}. Add the edge or the handler, or build the workflow "
+            f'with on_unroutable="drop", and run it again',
+            run_id=before.run_id,
+        )
+    declined = [routed.declined for routed in unreceived if routed.declined]
+    return [f"dropped: {reason}" for reason in missing] + declined
+
+
+def _check_requests(before: Checkpoint, ordered: Sequence[Outcome]) -> list[Outcome]:
     """Make the ids of requests unique where a sub-workflow's run uses one that this run already has.
 
-    Such a request is known here as `id@child`; `inner_id` gives the id that the child knows.
+    Such a request is known here as `id@child`; `inner_id` gives the id that the child knows. Raises RunError
+    if this run itself uses an id twice.
     """
-    if not any(request.child for outcome in ordered for request in outcome.requests):
-        return ordered
     # The ids of this run's own requests are never changed: users chose them, or hold them already
     used = {*before.requests, *(r.id for outcome in ordered for r in outcome.requests if r.child is None)}
+    open_requests = dict(before.requests)
     distinct = []
     for outcome in ordered:
         requests = []
         for request in outcome.requests:
-            own = request.child is None or request.id not in used
-            requests.append(request if own else replace(request, id=f"{request.id}@{request.child}"))
-            used.add(requests[-1].id)
+            if request.child is not None and request.id in used:
+                request = replace(request, id=f"{request.id}@{request.child}")
+            if request.id in open_requests:
+                raise RunError(
+                    f"{request.executor!r} made a request with the id {request.id!r}, which an open request of "
+                    f"{open_requests[request.id].executor!r} already has; leave out request_id, or make it unique",
+                    run_id=before.run_id,
+                )
+            used.add(request.id)
+            open_requests[request.id] = request
+            requests.append(request)
         distinct.append(replace(outcome, requests=tuple(requests)))
     return distinct
 
@@ -110,25 +156,11 @@ def _find_abandoned_children(children: Mapping[str, Child | None]) -> list[str]:
     ]
 
 
-def _collect_requests(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[Request, ...]:
-    new = [request for outcome in ordered for request in outcome.requests]
-    asked = dict(before.requests) if new else {}
-    for request in new:
-        if request.id in asked:
-            raise RunError(
-                f"{request.executor!r} made a request with the id {request.id!r}, which an open request of "
-                f"{asked[request.id].executor!r} already has; leave out request_id, or make it unique",
-                run_id=before.run_id,
-            )
-        asked[request.id] = request
-    return tuple(new)
-
-
-def _collect_children(ordered: Sequence[Outcome]) -> dict[str, Child | None]:
+def _collect_children(moved: Sequence[Mapping[str, Child | None]]) -> dict[str, Child | None]:
     """Return where each sub-workflow run was left. If several responses moved one, its latest commit counts."""
     children: dict[str, Child | None] = {}
-    for outcome in ordered:
-        for key, child in outcome.children.items():
+    for outcome in moved:
+        for key, child in outcome.items():
             earlier = children.get(key, child)
             children[key] = (
                 None
@@ -136,42 +168,3 @@ def _collect_children(ordered: Sequence[Outcome]) -> dict[str, Child | None]:
                 else max(earlier, child, key=lambda candidate: candidate.number)
             )
     return children
-
-
-def _build_messages(ordered: Sequence[Outcome], routes: Routes) -> tuple[tuple[RoutedMessage, ...], tuple[Done, ...]]:
-    messages: list[RoutedMessage] = []
-    done: list[Done] = []
-    for outcome in ordered:
-        ids = []
-        for n, (sent, routed) in enumerate(zip(outcome.sent, routes[outcome.delivery], strict=True)):
-            # derived from the delivery, so that a second attempt sends messages with the same ids
-            ids.append(f"{outcome.delivery}.{n}")
-            messages.append(
-                RoutedMessage(ids[-1], outcome.executor, sent.payload, sent.target, routed.takers, routed.joins)
-            )
-        asked = tuple([request.id for request in outcome.requests])
-        done.append(Done(outcome.delivery, outcome.executor, tuple(ids), outcome.outputs, asked, outcome.attempts))
-    return tuple(messages), tuple(done)
-
-
-def _collect_changed_state(before: Checkpoint, ordered: Sequence[Outcome]) -> dict[str, Payload]:
-    """Return the state of the executors that ran, if it changed. The last outcome of an executor counts."""
-    last = {outcome.executor: outcome.saved for outcome in ordered}
-    return {id: saved for id, saved in last.items() if saved is not None and saved != before.executors.get(id)}
-
-
-def _check_routes(graph: Graph, before: Checkpoint, ordered: Sequence[Outcome], routes: Routes) -> list[str]:
-    """Return a warning for each message that nobody receives. Raises RoutingFailed if that is an error."""
-    missing: list[str] = []
-    declined: list[str] = []
-    for outcome in ordered:
-        for routed in routes[outcome.delivery]:
-            missing += [routed.missing] if routed.missing else []
-            declined += [routed.declined] if routed.declined else []
-    if missing and graph.on_unroutable == "fail":
-        raise RoutingFailed(
-            f"run {before.run_id!r}: {'; '.join(missing)}. Add the edge or the handler, or build the workflow "
-            f'with on_unroutable="drop", and run it again',
-            run_id=before.run_id,
-        )
-    return [f"dropped: {reason}" for reason in missing] + declined

@@ -118,6 +118,7 @@ class WorkflowEvent:
         type: str,
         data: Any = None,
         *,
+        payload: Payload | None = None,
         state: WorkflowRunState | None = None,
         executor_id: str | None = None,
         iteration: int | None = None,
@@ -133,7 +134,9 @@ class WorkflowEvent:
         origin: WorkflowEventSource = WorkflowEventSource.EXECUTOR,
     ) -> None:
         self.type = type
-        self._data, self._opened = data, True
+        # A payload is decoded when the data is read: most observers skip most events.
+        self._data: Any = data if payload is None else payload
+        self._opened = payload is None
         self.state = state
         self.executor_id = executor_id
         self.iteration = iteration
@@ -149,13 +152,6 @@ class WorkflowEvent:
         # the executors that lead to the sub-workflow it comes from, outermost first
         self.path = path
         self.origin = origin
-
-    @classmethod
-    def from_payload(cls, type: str, payload: Payload, **attributes: Any) -> WorkflowEvent:
-        """Create an event whose data is decoded only when it is read: most observers skip most events."""
-        event = cls(type, payload, **attributes)
-        event._opened = False
-        return event
 
     @property
     def data(self) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -17,6 +17,8 @@ from itertools import chain
 from operator import is_
 from types import MethodType
 from typing import Any, Protocol
+
+import msgspec
 
 IMMUTABLE: frozenset[type] = frozenset(
     {type(None), bool, int, float, complex, str, bytes, datetime, date, time, timedelta, Decimal, range, type}
@@ -39,27 +41,21 @@ class Pack(Protocol):
     def __call__(self, value: object, what: str, before: Payload | None = None, /) -> Payload: ...
 
 
-class CopiedPayload:
+class CopiedPayload(msgspec.Struct, frozen=True, eq=False):
     """A payload of a run without storage: plain data is copied, everything else is shared."""
 
-    __slots__ = ("_value",)
-
-    def __init__(self, value: object) -> None:
-        self._value = value
+    value: Any
 
     def open(self) -> Any:
-        return plain_copy(self._value)
+        return self.value if type(self.value) in IMMUTABLE else plain_copy(self.value)
 
 
-class PayloadList:
+class PayloadList(msgspec.Struct, eq=False):
     """Several payloads opened together, such as the list a fan-in delivers."""
 
-    __slots__ = ("_template", "_was_read", "payloads")
-
-    def __init__(self, payloads: Sequence[Payload]) -> None:
-        self.payloads = tuple(payloads)
-        self._template: Template | None = None
-        self._was_read = False
+    payloads: tuple[Payload, ...]
+    _template: Template | None = None
+    _was_read: bool = False
 
     def open(self) -> list[Any]:
         if self._template is not None:
@@ -168,7 +164,7 @@ def _is_immutable(value: Any) -> bool:
 
 def pack_copy(value: object, what: str, before: Payload | None = None) -> Payload:
     """Close a value by copying it: the `Pack` of runs without storage."""
-    return CopiedPayload(plain_copy(value))
+    return CopiedPayload(value if type(value) in IMMUTABLE else plain_copy(value))
 
 
 def plain_copy(value: Any, replacements: dict[int, Any] | None = None) -> Any:

@@ -6,10 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from stepwell.errors import RunError, StateConflict
 from stepwell.model.message import Outcome
 from stepwell.model.payload import ChunkedList, Pack, Payload, PayloadList
 from stepwell.model.state_writes import Appended, Assigned, Deleted, Edited, Write
+from stepwell.model.valid_text import is_text
 
 Reducer = Callable[[Any, Any], Any]
 """Combines two values of one key: (the value so far, the value written) → the value to keep."""
@@ -30,25 +33,15 @@ def grow(value: Payload | None, items: tuple[Payload, ...]) -> ChunkedList:
     return ChunkedList((*chunks, PayloadList(items)))
 
 
-class StateView:
+class StateView(msgspec.Struct, eq=False):
     """The state as one executor sees it in one superstep: committed values, with its own writes on top."""
 
-    def __init__(self, committed: Mapping[str, Payload], pack: Pack) -> None:
-        self._committed, self._pack = committed, pack
-        # of this executor's earlier deliveries in the superstep
-        self._writes: dict[str, Write] = {}
-        self._pending: dict[str, Write] = {}  # of this attempt only
-
-    def for_attempt(self) -> StateView:
-        """Return this view for one attempt at a delivery.
-
-        Its writes are seen by nobody else until `take_writes`, so those of a failed attempt vanish
-        with it.
-        """
-        view = StateView(self._committed, self._pack)
-        # shared: a delivery sees what those before it in this superstep wrote
-        view._writes = self._writes
-        return view
+    _committed: Mapping[str, Payload]
+    _pack: Pack
+    # the writes of this executor's earlier deliveries in the superstep
+    _earlier: Mapping[str, Write]
+    # of one attempt at a delivery: those of a failed attempt vanish with its view
+    writes: dict[str, Write] = {}
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a copy of the value, or the default."""
@@ -63,18 +56,21 @@ class StateView:
         return 0 if payload is None else len(payload.open())
 
     def keys(self) -> list[str]:
-        candidates = dict.fromkeys([*self._committed, *self._writes, *self._pending])
+        candidates = dict.fromkeys([*self._committed, *self._earlier, *self.writes])
         return [key for key in candidates if self._find(key) is not None]
 
     def set(self, key: str, value: object) -> None:
-        self._pending[key] = Assigned(self._pack(value, f"$.state.{key}", self._find(key)))
+        _check_key(key)
+        self.writes[key] = Assigned(self._pack(value, f"$.state.{key}", self._find(key)))
 
     def delete(self, key: str) -> None:
+        _check_key(key)
         if self._find(key) is None:
             raise KeyError(f"state[{key!r}] does not exist and cannot be deleted")
-        self._pending[key] = Deleted()
+        self.writes[key] = Deleted()
 
     def append(self, key: str, items: Iterable[object]) -> None:
+        _check_key(key)
         current = self._find(key)
         if (
             current is not None
@@ -83,32 +79,36 @@ class StateView:
         ):
             raise TypeError(f"state[{key!r}] is a {type(value).__name__}; only a list can be appended to")
         new = Appended(tuple(self._pack(item, f"$.state.{key}[+{n}]") for n, item in enumerate(items)))
-        self._pending[key] = _combine(self._pending.get(key), new)
-
-    def take_writes(self) -> dict[str, Write]:
-        """Return the writes since the last call, and show them to later deliveries of this executor."""
-        writes, self._pending = self._pending, {}
-        self.recall(writes)
-        return writes
-
-    def recall(self, writes: Mapping[str, Write]) -> None:
-        """Show the writes of an earlier delivery, such as one whose outcome was recalled after a crash."""
-        for key, write in writes.items():
-            self._writes[key] = _combine(self._writes.get(key), write)
+        self.writes[key] = _combine(self.writes.get(key), new)
 
     def _find(self, key: str) -> Payload | None:
-        before, write = self._writes.get(key), self._pending.get(key)
+        before, write = self._earlier.get(key), self.writes.get(key)
         return _resolve(before if write is None else _combine(before, write), self._committed.get(key))
 
 
-def apply_write(state: dict[str, Payload], key: str, write: Write | Edited) -> None:
-    """Apply one committed write to a state, in place."""
-    before = state.get(key)
-    after = write.edit.apply_to(before) if isinstance(write, Edited) else _resolve(write, before)
-    if after is None:
-        state.pop(key, None)
-    else:
-        state[key] = after
+def _check_key(key: str) -> None:
+    if not isinstance(key, str):
+        raise TypeError(f"a state key must be a string, not {key!r}")
+    if not key.isascii() and not is_text(key):
+        raise ValueError(f"the state key {key!r} is not valid Unicode and cannot be stored")
+
+
+def add_writes(earlier: dict[str, Write], writes: Mapping[str, Write]) -> None:
+    """Add the writes of a delivery to those of the same executor before it."""
+    for key, write in writes.items():
+        earlier[key] = _combine(earlier.get(key), write)
+
+
+def apply_writes(before: Mapping[str, Payload], writes: Mapping[str, Write | Edited]) -> dict[str, Payload]:
+    """Return the state after committed writes."""
+    state = dict(before)
+    for key, write in writes.items():
+        value = write.edit.apply_to(state.get(key)) if isinstance(write, Edited) else _resolve(write, state.get(key))
+        if value is None:
+            state.pop(key, None)
+        else:
+            state[key] = value
+    return state
 
 
 def fold_writes(
@@ -135,7 +135,7 @@ def fold_writes(
                 authors[key].append(outcome.executor)
             if reducer is not None and isinstance(write, Assigned):
                 write = _reduce(run_id, key, reducer, _resolve(before, committed.get(key)), write, pack)
-            joined[key] = _combine(before, write)
+            joined[key] = write if before is None else _combine(before, write)
     return joined
 
 

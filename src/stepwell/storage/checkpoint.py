@@ -16,8 +16,7 @@ from stepwell.codec.codec import DEFAULT_CODEC, Codec, Encoded
 from stepwell.codec.traversal import key_step, shorten
 from stepwell.errors import CheckpointCorrupt, CodecError
 from stepwell.graph.graph import signature_hash
-from stepwell.kernel.apply import apply
-from stepwell.kernel.commit_events import request_events
+from stepwell.kernel.commit import apply, request_events
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
@@ -361,7 +360,7 @@ def _request_events(data: Mapping[str, Any]) -> dict[str, WorkflowEvent]:
     requests = read_requests(data.get("position", {}).get("asked", []), DEFAULT_CODEC)
     origin: dict[str, Any] = {"run_id": data.get("run_id"), "commit": data.get("number"), "replayed": True}
     return {
-        r.id: WorkflowEvent.from_payload("request_info", r.payload, executor_id=r.executor, request=r, **origin)
+        r.id: WorkflowEvent("request_info", payload=r.payload, executor_id=r.executor, request=r, **origin)
         for r in requests
     }
 

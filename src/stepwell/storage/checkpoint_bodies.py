@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing, CommitConflict
-from stepwell.kernel.commit_events import events
+from stepwell.kernel.commit import events
 from stepwell.kernel.lifecycle import drop_undone
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind

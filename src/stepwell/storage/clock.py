@@ -35,7 +35,7 @@ def now() -> datetime:
 
 def stamp() -> str:
     """Return the current time as it is stored: UTC, ISO 8601."""
-    return now().isoformat()
+    return datetime.fromtimestamp(_source(), UTC).isoformat()
 
 
 def set_source(source: Callable[[], float] = time.time) -> None:

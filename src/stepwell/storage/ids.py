@@ -20,6 +20,8 @@ from functools import lru_cache
 from hashlib import sha1
 from typing import NamedTuple
 
+from stepwell.model.commit import Stamp
+from stepwell.storage import clock
 from stepwell.storage.stored_values import Entry
 
 # Part of the format: another namespace would give every stored run new ids and idempotency keys.
@@ -38,10 +40,15 @@ def _derive_id(name: str) -> str:
 # form, so no two names are equal by accident.
 
 
+def new_stamp(run_id: str, epoch: int, number: int) -> Stamp:
+    """Return the id and the time of a commit that is made now."""
+    return Stamp(checkpoint_id(run_id, epoch, number), clock.stamp())
+
+
 def checkpoint_id(run_id: str, epoch: int, number: int) -> str:
-    h, low, high = _run_digits(run_id), number & 0xFFFF, number >> 16 & 0xFFF
-    # The variant bits of a UUID leave two bits of the digit free; they are not used.
-    return f"{h[:4]}{low:04x}-{h[4:8]}-8{h[8:11]}-8{high:03x}-{h[11:15]}{_check_digits(run_id, epoch, number)}"
+    name = f"checkpoint/{epoch}/{number}/{run_id}"
+    check = sha1(_NAMESPACE_BYTES + name.encode(), usedforsecurity=False).hexdigest()
+    return _place_digits(run_id, number) + check[:8]
 
 
 class CheckpointPlace(NamedTuple):
@@ -55,6 +62,9 @@ _CHECKPOINT_ID = re.compile(
     "([0-9a-f]{4})([0-9a-f]{4})-([0-9a-f]{4})-8([0-9a-f]{3})-8([0-9a-f]{3})-([0-9a-f]{4})[0-9a-f]{8}"
 )
 
+_CHECK_DIGITS = re.compile("[0-9a-f]{8}")
+_NUMBERS = 1 << 28  # as many as the digits of an id can tell apart
+
 
 def place_of(checkpoint_id: str) -> CheckpointPlace | None:
     """Return where a checkpoint must be if it is stored; None if its id was not made here."""
@@ -67,7 +77,15 @@ def place_of(checkpoint_id: str) -> CheckpointPlace | None:
 
 def says_its_place(entry: Entry) -> bool:
     """Return whether the id of a checkpoint leads to it: not one that was saved by hand or renamed."""
-    return place_of(entry.checkpoint_id) == (run_hash(entry.run_id), entry.number)
+    id, place = entry.checkpoint_id, _place_digits(entry.run_id, entry.number)
+    return entry.number < _NUMBERS and id.startswith(place) and _CHECK_DIGITS.fullmatch(id, len(place)) is not None
+
+
+def _place_digits(run_id: str, number: int) -> str:
+    """Return the part of a checkpoint id that says where the checkpoint is: all but the check."""
+    h = _run_digits(run_id)
+    # The variant bits of a UUID leave two bits of the digit free; they are not used.
+    return f"{h[:4]}{number & 0xFFFF:04x}-{h[4:8]}-8{h[8:11]}-8{number >> 16 & 0xFFF:03x}-{h[11:15]}"
 
 
 def run_hash(run_id: str) -> int:
@@ -94,11 +112,6 @@ def run_hashes_for(prefix: str) -> tuple[int, int] | None:
 @lru_cache(maxsize=1024)  # every commit of a run needs it
 def _run_digits(run_id: str) -> str:
     return sha1(_NAMESPACE_BYTES + b"run/" + run_id.encode(), usedforsecurity=False).hexdigest()[:15]
-
-
-def _check_digits(run_id: str, epoch: int, number: int) -> str:
-    name = f"checkpoint/{epoch}/{number}/{run_id}"
-    return sha1(_NAMESPACE_BYTES + name.encode(), usedforsecurity=False).hexdigest()[:8]
 
 
 def idempotency_key(run_id: str, epoch: int, delivery: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from stepwell.codec.codec import Codec
-from stepwell.kernel.apply import apply
+from stepwell.kernel.commit import apply
 from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit

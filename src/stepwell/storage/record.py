@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from stepwell.codec.codec import Codec
 from stepwell.errors import CheckpointCorrupt
-from stepwell.kernel.apply import apply
+from stepwell.kernel.commit import apply
 from stepwell.kernel.lifecycle import full_commit
 from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
 from stepwell.model.commit import Commit

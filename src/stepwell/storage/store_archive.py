@@ -9,20 +9,19 @@ from msgspec.structs import replace
 
 from stepwell.codec.codec import Codec
 from stepwell.errors import CheckpointMissing, RunError
-from stepwell.kernel.apply import apply
-from stepwell.kernel.lifecycle import drop_undone, fork, is_at_rest
+from stepwell.kernel.commit import apply, is_at_rest
+from stepwell.kernel.lifecycle import drop_undone, fork
 from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
 from stepwell.model.child import Child
-from stepwell.model.commit import Commit, CommitKind, Stamp
+from stepwell.model.commit import Commit, CommitKind
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.log_keys import LogEntry, RecalledLog
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack
 from stepwell.model.signal import Signal
-from stepwell.storage import clock
 from stepwell.storage.archive import StoredRun
 from stepwell.storage.filters import CheckpointFilter
-from stepwell.storage.ids import checkpoint_id, forked_child_id
+from stepwell.storage.ids import forked_child_id, new_stamp
 from stepwell.storage.large_work import build_in_thread, is_large_work
 from stepwell.storage.lease import LEASE, Owner
 from stepwell.storage.nested_retention import drop_left_over, drop_superseded, superseded_inside
@@ -236,7 +235,7 @@ class StoreArchive:
         if not records or not records[-1].entry.latest_only:
             return child
         source, copy = fold(records, self._codec)[-1][0], forked_child_id(run_id, 0, child.run_id)
-        stamp = Stamp(checkpoint_id(copy, 0, 0), clock.stamp())
+        stamp = new_stamp(copy, 0, 0)
         await self._make_room(copy, run_id)
         first = fork(replace(source, children=await self.inside_fork(source, copy)), stamp)
         origin = {"parent_id": child.checkpoint_id, "parent_run": source.run_id, "parent_number": source.number}

@@ -225,7 +225,7 @@ class BackgroundDrive:
             return True  # it has not been started yet
         if head.status in STOPPED:
             return head.number == position.except_at
-        if head.status not in AT_REST and watchers.local_drive(self.key) is None and watchers.is_watched(self.key):
+        if head.status not in AT_REST and watchers.local_drive(self.key) is None and self.key in watchers.WATCHERS:
             return True
         return bool(await self.archive().pending_signals(self._run_id))
 

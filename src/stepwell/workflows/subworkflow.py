@@ -116,16 +116,12 @@ class WorkflowExecutor(Nesting):
         self.allow_direct_output, self.propagate_request = allow_direct_output, propagate_request
         output_types = _output_types(workflow)
         self._forwarded_types = () if allow_direct_output else output_types
-        self._table = _table(workflow, self._forwarded_types, output_types if allow_direct_output else ())
+        self._handler_table = _table(workflow, self._forwarded_types, output_types if allow_direct_output else ())
         # Waiting sub-workflow runs that are not stored: they are kept here.
         self._suspended: dict[str, _SuspendedRun] = {}
         # Weak: a lock is needed only while responses to its run are under way.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._answers: _Answers | None = None
-
-    @property
-    def _handler_table(self) -> HandlerTable:
-        return self._table
 
     async def call(self, message: Any, ctx: InternalContext) -> None:
         """Run the workflow with a message, until it is completed or waits."""

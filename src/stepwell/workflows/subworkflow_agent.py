@@ -46,7 +46,7 @@ class WorkflowAgentExecutor(WorkflowExecutor):
             HandlerSpec("handle_sibling_answer", input=(SubWorkflowResponseMessage,), **common),
             HandlerSpec("handle_response", input=(Any,), response=(Any,), **common),
         ]
-        self._table = InnerTable(specs, agent.workflow.executors)
+        self._handler_table = InnerTable(specs, agent.workflow.executors)
 
     async def handle_messages(self, message: Any, ctx: InternalContext) -> None:
         """Add messages to the conversation, and answer it with a run of the workflow if a response is wanted."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from stepwell.codec.codec import Codec, reachable_types
 from stepwell.engine.definition import WorkflowDefinition
-from stepwell.engine.drive import Drive
+from stepwell.engine.drive import Drive, run_to_end
 from stepwell.engine.drive_options import DriveOptions, ExecutorSource, OnChangedStep
 from stepwell.engine.durability import LEVELS, Durability
 from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun
@@ -222,7 +222,7 @@ class Workflow:
         def finish(events: list[WorkflowEvent]) -> WorkflowRunResult:
             return WorkflowRunResult(events, include_status_events=include_status_events)
 
-        return RunStream(begin, finish) if stream else _run(begin, finish)
+        return RunStream(begin, finish) if stream else run_to_end(begin, finish)
 
     def start(
         self,
@@ -367,12 +367,6 @@ def archives_on(storage: CheckpointStorage | None) -> Callable[[str, Codec, int 
         return UnstoredArchive() if storage is None else open_archive(storage, name, codec, needed=needed)
 
     return archive
-
-
-async def _run(
-    begin: Callable[[], Drive], finish: Callable[[list[WorkflowEvent]], WorkflowRunResult]
-) -> WorkflowRunResult:
-    return finish([event async for event in begin().events()])
 
 
 def _check_run_options(message: Any, responses: Any, durability: str, on_changed_step: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from stepwell.admin.transfer.container import Role
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointCorrupt, CheckpointMissing, CommitConflict
-from stepwell.kernel.apply import apply
+from stepwell.kernel.commit import apply
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit
 from stepwell.storage.filters import CheckpointFilter

@@ -10,7 +10,7 @@ from stepwell.admin.lookup import NotFound
 from stepwell.cli.type_names import BuiltInStorage, Checkpoint, Commit
 from stepwell.cli.views.events import TimedEvent
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.kernel.commit_events import events
+from stepwell.kernel.commit import events
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.wire.format import read_commit

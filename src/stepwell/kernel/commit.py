@@ -1,0 +1,155 @@
+"""What a commit means: the checkpoint it leads to, and the events that observers receive.
+
+Both depend on the commit and on nothing else. The events are emitted after it is stored, and can be
+computed again from history at any time; they are then the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from stepwell.model.checkpoint import Checkpoint, RunHeader
+from stepwell.model.child import Child
+from stepwell.model.commit import Commit, CommitKind
+from stepwell.model.event import CheckpointInfo, WorkflowEvent, WorkflowEventSource, WorkflowRunState
+from stepwell.model.payload import Payload, PayloadList
+from stepwell.model.request import Request
+from stepwell.model.state import apply_writes
+from stepwell.model.state_writes import Edited
+
+
+def apply(
+    header: RunHeader, before: Checkpoint | None, commit: Commit, *, previous_id: str | None = None
+) -> Checkpoint:
+    """Return the checkpoint that a commit leads to.
+
+    `before` is None for a commit that contains everything; `previous_id` names its predecessor then.
+    Parts that did not change are shared with `before`, so the cost grows with what changed.
+    """
+    if before is None:
+        before = Checkpoint(header, -1, commit.stamp, None, commit.status, 0, 0, 0)
+    else:
+        previous_id = before.stamp.checkpoint_id
+    return Checkpoint(
+        header=header,
+        number=commit.number,
+        stamp=commit.stamp,
+        previous_id=previous_id,
+        status=commit.status,
+        iteration=commit.iteration,
+        since_input=commit.since_input,
+        place=commit.place,
+        messages=before.messages if commit.messages is None else commit.messages,
+        held=before.held if commit.held is None else commit.held,
+        state=apply_writes(before.state, commit.state) if commit.state else before.state,
+        executors=_apply_executor_states(before.executors, commit) if commit.executors else before.executors,
+        requests=_open_requests(before.requests, commit) if commit.asked or commit.closed else before.requests,
+        children=_open_children(before.children, commit) if commit.children else before.children,
+        wake=commit.wake,
+    )
+
+
+def _apply_executor_states(before: Mapping[str, Payload], commit: Commit) -> Mapping[str, Payload]:
+    after = dict(before)
+    for id, saved in commit.executors.items():
+        after[id] = saved.edit.apply_to(before.get(id)) if isinstance(saved, Edited) else saved
+    return after
+
+
+def _open_children(before: Mapping[str, Child], commit: Commit) -> Mapping[str, Child]:
+    return {key: child for key, child in {**before, **commit.children}.items() if child is not None}
+
+
+def _open_requests(before: Mapping[str, Request], commit: Commit) -> Mapping[str, Request]:
+    still_open = {id: request for id, request in before.items() if id not in commit.closed}
+    return still_open | {request.id: request for request in commit.asked}
+
+
+_UNDER_WAY = (WorkflowRunState.IN_PROGRESS, WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS)
+
+
+def is_at_rest(at: Checkpoint) -> bool:
+    """Return whether a run stops at a checkpoint: completed, waiting for people, parked, failed or cancelled."""
+    return at.wake is not None or at.status not in _UNDER_WAY
+
+
+# -------------------------------------------------------------------- events
+
+# Commits after which a run may have another status than before.
+_STATUS_KINDS = (CommitKind.SUPERSTEP, CommitKind.FAILED, CommitKind.CANCELLED, CommitKind.RESTORED)
+
+
+def events(
+    run_id: str, commit: Commit, *, stored: bool, seen: Payload | None = None, replayed: bool = False
+) -> Iterator[WorkflowEvent]:
+    """Yield the events of a commit, in a fixed order.
+
+    `seen` is the data of the `checkpoint` event. That event carries no commit number and is never
+    replayed: an observer that missed it loads the checkpoint.
+    """
+    origin = WorkflowEventSource.FRAMEWORK
+    create = partial(
+        WorkflowEvent, run_id=run_id, commit=commit.number, state=commit.status, replayed=replayed, origin=origin
+    )
+    if commit.restored is not None:
+        yield create("restored", commit.restored)
+    if commit.migrated:
+        yield create("migrated", list(commit.migrated))
+    if commit.done:
+        yield from _done_events(commit, create)
+    for warning in commit.warnings:
+        yield create("warning", warning)
+    if commit.kind is CommitKind.PARKED and commit.wake is not None:
+        yield create("sleeping", datetime.fromisoformat(commit.wake))
+    for details in commit.failures:
+        if details.executor_id is not None:
+            yield create("executor_failed", details, details=details, executor_id=details.executor_id)
+    # several handlers may fail in one superstep; the run fails once, with the first
+    for details in commit.failures[:1]:
+        yield create("failed", details, details=details, executor_id=details.executor_id)
+    info = CheckpointInfo(run_id, commit.stamp.checkpoint_id, commit.number) if stored else None
+    if commit.kind is CommitKind.SUPERSTEP:
+        yield create("superstep_completed", iteration=commit.iteration, checkpoint=info)
+    if seen is not None:
+        yield create("checkpoint", payload=seen, commit=None, iteration=commit.iteration, checkpoint=info)
+    # A superstep that leaves the run in progress changes no status. An intake wakes a run that may have been
+    # reported idle, and parking puts one to rest: both always report the status.
+    changed = commit.kind in _STATUS_KINDS and commit.status is not WorkflowRunState.IN_PROGRESS
+    if changed or commit.kind in (CommitKind.INTAKE, CommitKind.PARKED):
+        yield create("status")
+
+
+def _done_events(commit: Commit, create: Callable[..., WorkflowEvent]) -> Iterator[WorkflowEvent]:
+    """Yield, by delivery in plan order, what an executor yielded and requested, and then its completion."""
+    origin = WorkflowEventSource.EXECUTOR
+    requests = {request.id: request for request in commit.asked}
+    payloads = {message.id: message.payload for message in commit.messages or ()}
+    for done in commit.done:
+        for output in done.outputs:
+            yield create(output.kind, payload=output.payload, executor_id=done.executor, origin=origin)
+        for request in [requests[id] for id in done.asked]:
+            yield create(
+                "request_info", payload=request.payload, executor_id=request.executor, request=request, origin=origin
+            )
+        results = (*[payloads[id] for id in done.sent], *[output.payload for output in done.outputs])
+        result = PayloadList(results) if results else None
+        yield create("executor_completed", payload=result, executor_id=done.executor, attempt=done.attempts)
+
+
+def request_events(run_id: str, at: Checkpoint) -> Iterator[WorkflowEvent]:
+    """Yield the events of the requests that are open at a checkpoint, marked as replayed."""
+    common: dict[str, Any] = {"run_id": run_id, "commit": at.number, "state": at.status, "replayed": True}
+    for request in at.requests.values():
+        executor = request.executor
+        yield WorkflowEvent("request_info", payload=request.payload, executor_id=executor, request=request, **common)
+
+
+def output_events(run_id: str, commit: Commit) -> Iterator[WorkflowEvent]:
+    """Yield the output events of a commit and no others, marked as replayed."""
+    common: dict[str, Any] = {"run_id": run_id, "commit": commit.number, "state": commit.status, "replayed": True}
+    for done in commit.done:
+        for output in done.outputs:
+            yield WorkflowEvent(output.kind, payload=output.payload, executor_id=done.executor, **common)
