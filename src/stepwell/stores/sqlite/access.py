@@ -69,9 +69,9 @@ class SQLiteDatabase:
         return waiting.result()
 
     async def read(self, work: Work[T]) -> T:
-        """Return what `work` returns. It sees the file as it is at one moment.
+        """Return what `work` returns.
 
-        It sees everything that was committed before the call.
+        It sees the file as it is at one moment, with everything that was committed before the call.
         """
         waiting = make_awaited()
         if waiting is None:
@@ -88,7 +88,8 @@ class SQLiteDatabase:
 
     async def close(self) -> None:
         """Finish what is under way and close all connections. The next call opens them again."""
-        workers = self._detach_workers()
+        with self._lock:
+            workers = self._detach_workers()
         if workers is not None and make_awaited() is not None:
             from asyncio import to_thread  # lazy: it loads asyncio, 15 ms
 
@@ -98,8 +99,10 @@ class SQLiteDatabase:
 
     def close_at_exit(self) -> None:
         """Let the writer finish for a moment. The readers have ended before exit hooks are called."""
-        self._exiting = True
-        if (workers := self._detach_workers()) is not None:
+        with self._lock:
+            self._exiting = True
+            workers = self._detach_workers()
+        if workers is not None:
             workers.close(EXIT_GRACE)
 
     # SQLite tracks its file locks per process. A child that inherited open connections would rely
@@ -107,19 +110,20 @@ class SQLiteDatabase:
     # everything is closed while the process forks.
 
     def before_fork(self) -> None:
-        if (workers := self._detach_workers(keep_lock=True)) is not None:
+        self._lock.acquire()
+        if (workers := self._detach_workers()) is not None:
             workers.close()
 
     def after_fork(self, *, in_child: bool) -> None:
-        self._lock.release()
+        if in_child:  # threads that were waiting for the lock do not exist here
+            self._lock = threading.Lock()
+        else:
+            self._lock.release()
 
-    def _detach_workers(self, *, keep_lock: bool = False) -> _SQLiteWorkers | None:
-        self._lock.acquire()
+    def _detach_workers(self) -> _SQLiteWorkers | None:
         workers, self._workers = self._workers, None
         if workers is not None:
             workers.close_if_abandoned.detach()
-        if not keep_lock:
-            self._lock.release()
         return workers
 
     def _submit(self, job: Job, *, only_reads: bool = False) -> None:

@@ -240,7 +240,7 @@ def history(db: sqlite3.Connection, run_id: str, after: int, upto: int | None, o
 
 def entry_in(row: tuple[Any, ...]) -> Entry:
     """Return the entry in the columns `ENTRY`. SQLite has no booleans: the last three are integers."""
-    return Entry(*row[:7], *map(bool, row[7:10]))
+    return Entry(*(*row[:7], row[7] != 0, row[8] != 0, row[9] != 0))
 
 
 def _record(row: tuple[Any, ...]) -> Record:
