@@ -1,6 +1,7 @@
 """What is special about the store in a directory."""
 
 import asyncio
+import fcntl
 import json
 import multiprocessing
 import os
@@ -19,6 +20,7 @@ from stepwell.errors import CheckpointCorrupt, DurabilityError, RunBusy, StoreUn
 from stepwell.storage import durable_files
 from stepwell.storage.lease import this_process
 from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Record
+from stepwell.stores.files import transactions
 from stepwell.stores.files.layout import run_name
 from stepwell.stores.files.store import FileStore
 from stepwell.testing.store_rules.samples import (
@@ -257,6 +259,29 @@ async def test_a_run_with_a_second_name_is_still_replaced(store: FileStore, root
     await store.rewrite("r", remove=[0])
     await other.append(record("r", 3))
     assert numbers(await store.history("r")) == [1, 2, 3]
+    await other.close()
+
+
+async def test_a_file_that_was_replaced_before_it_was_locked_is_opened_again(
+    store: FileStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(store, "r", 3)
+    other, flock = FileStore(root), fcntl.flock
+    done: list[str] = []
+
+    def replace_and_lock(handle: int, operation: int) -> None:
+        if not done:
+            done.append("replaced")
+            run = other._open_threads().run("r")
+            with run.writing():
+                transactions.rewrite(run, None, [], [0], NO_EFFECTS)
+        flock(handle, operation)
+
+    for call in (lambda: store.append(record("r", 3)), lambda: store.history("r")):
+        monkeypatch.setattr(fcntl, "flock", replace_and_lock)
+        await call()
+        monkeypatch.setattr(fcntl, "flock", flock)
+        assert numbers(await store.history("r")) == numbers(await other.history("r")) == [1, 2, 3]
     await other.close()
 
 

@@ -49,8 +49,9 @@ class Directory(StoreLocation):
 
     def count_records(self) -> int:
         commits = 0
-        for path in StoreFolder(self.path).paths():
-            with open(path, "rb") as lines:
+        folder = StoreFolder(self.path)
+        for name in folder.names():
+            with open(folder.path_of(name), "rb") as lines:
                 commits += sum(line.startswith(b'{"line":"commit"') for line in lines)
         return commits
 

@@ -55,16 +55,16 @@ class StoreFolder:
         self._mode = mode  # of files; in an existing store, that of its mark
         self._format: int | None = None  # of the store, once its mark was read
 
-    def run_path(self, run_id: str) -> Path:
-        return self._runs / run_name(run_id)
+    def path_of(self, name: str) -> Path:
+        return self._runs / name
 
-    def paths(self, hashed: int | None = None) -> Iterator[Path]:
-        """Yield the files of all runs, or of those with that hash."""
+    def names(self, hashed: int | None = None) -> Iterator[str]:
+        """Yield the names of the files of all runs, or of those with that hash."""
         folder, _, ending = ("", "", "") if hashed is None else _hashed_name(hashed).partition("/")
         for above in [folder] if folder else _list(self._runs):
             for name in _list(self._runs / above):
                 if _RUN_NAME.fullmatch(name) and name.endswith(ending):
-                    yield self._runs / above / name
+                    yield f"{above}/{name}"
 
     def check(self) -> None:
         """Raise unless this is a store that this Stepwell knows, or there is none yet."""
@@ -88,13 +88,13 @@ class StoreFolder:
             write_whole(self.root / MARK, b'{"format": %d}\n' % FORMAT, self._mode)
             self._format = FORMAT
 
-    def prepare(self, path: Path, *, creates: bool) -> int | None:
-        """Prepare a write to the file of a run; return the mode for a new file, if it may be created."""
+    def prepare(self, folder: Path, *, creates: bool) -> int | None:
+        """Prepare a write to a file in that folder; return the mode for a new one, if it may be created."""
         self.check()
-        is_there = os.path.isdir(path.parent)
+        is_there = os.path.isdir(folder)
         if (creates and not is_there) or (is_there and self._format != FORMAT):
             self.make()
-            make_folder(path.parent, self._mode)
+            make_folder(folder, self._mode)
         return self._mode if creates else None
 
 

@@ -46,7 +46,7 @@ class RunFile:
     """
 
     def __init__(self, path: Path, run_id: str = "") -> None:
-        self.path = path
+        self.path, self.folder = path, path.parent
         self.run_id = run_id  # if it is not given, it is read in the file
         self._lock = threading.Lock()  # a file lock does not protect what is kept here
         self._fd = -1  # of the open file
@@ -108,7 +108,7 @@ class RunFile:
         header = lines.read_line(data, 0, "")
         if header is None or not isinstance(header.line, HeaderLine):
             return 0
-        if run_name(header.line.run_id) != f"{self.path.parent.name}/{self.path.name}":
+        if run_name(header.line.run_id) != f"{self.folder.name}/{self.path.name}":
             raise CheckpointCorrupt(f"{self.path} belongs to run {header.line.run_id!r}; move it back to its place")
         self.run_id, self._first = header.line.run_id, data[:_FIRST]
         placed = lines.find_last_state(data, self.run_id)
@@ -228,7 +228,7 @@ class RunFile:
                 # The process that wrote this file may have been killed before it synced the name.
                 # That must be done before something is in the file that must not be lost.
                 _unlink(_part(self.path))
-                sync_folder(self.path.parent)
+                sync_folder(self.folder)
                 self._is_named = True
             if self._size > start:
                 os.ftruncate(self._fd, start)  # what a crash cut off
@@ -272,7 +272,7 @@ class RunFile:
             fresh._write_out()
             os.fsync(fresh._fd)
             os.replace(fresh.path, self.path)
-            sync_folder(self.path.parent)
+            sync_folder(self.folder)
         except BaseException:
             _unlink(fresh.path)
             raise
@@ -300,7 +300,7 @@ class RunFile:
         """Delete the file: the run is gone."""
         _unlink(_part(self.path))
         os.unlink(self.path)
-        sync_folder(self.path.parent)
+        sync_folder(self.folder)
         self._forget()
         self.is_replaced = True
 

@@ -215,7 +215,7 @@ class FileStore:
     def _files(self, hashed: int | None = None) -> Iterator[RunFile]:
         """Yield all runs, or those with that hash. None of them is open."""
         self._folder.check()
-        yield from map(self._open_threads().run_at, self._folder.paths(hashed))
+        yield from map(self._open_threads().run_in, self._folder.names(hashed))
 
     def _each_run(self, hashed: int | None = None) -> Iterator[RunFile]:
         """Yield the same, each open for reading."""
@@ -239,18 +239,18 @@ class FileStore:
         prefix = checkpoint_filter.prefix
         first, end = (run_hashes_for(prefix) or (0, 0)) if prefix else (0, 1 << 60)
         runs = [
-            (run.state.last_at, run.path)
+            (run.state.last_at, run.run_id)
             for run in self._each_run()
             if checkpoint_filter.workflow in (None, run.state.workflow)
             and (run.state.odd_ids or first <= run_hash(run.run_id) < end)
         ]
         entries: list[Entry] = []
-        for last_at, path in sorted(runs, reverse=True):
+        for last_at, run_id in sorted(runs, reverse=True):
             if limit is not None:
                 entries = checkpoint_filter.page(entries, before, limit)
                 if len(entries) == limit and all(entry.at > last_at for entry in entries):
                     break  # all that follow are older
-            run = self._open_threads().run_at(path)
+            run = self._open_threads().run(run_id)
             with run.reading():
                 entries += transactions.read_entries(run)
         return checkpoint_filter.page(entries, before, limit)

@@ -11,11 +11,10 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, TypeVar
 
 from stepwell.errors import DurabilityError, StoreUnavailable
-from stepwell.stores.files.layout import StoreFolder
+from stepwell.stores.files.layout import StoreFolder, run_name
 from stepwell.stores.files.run_file import RunFile
 from stepwell.stores.thread_work import Awaited, wake_up
 
@@ -47,20 +46,20 @@ class FileThreads:
         self._lock = threading.Lock()
         # By run. A key exists as long as a thread writes for that run, even if nothing waits.
         self._waiting: dict[str, list[_QueuedJob]] = {}
-        self._runs: dict[Path, RunFile] = {}
+        self._runs: dict[str, RunFile] = {}  # by the names of their files
 
     def run(self, run_id: str) -> RunFile:
-        run = self.run_at(self._folder.run_path(run_id))
+        run = self.run_in(run_name(run_id))
         run.run_id = run_id
         return run
 
-    def run_at(self, path: Path) -> RunFile:
-        """Return the run in a file; its id is known when it was read."""
-        run = self._runs.get(path)
+    def run_in(self, name: str) -> RunFile:
+        """Return the run in the file of that name; its id is known when it was read."""
+        run = self._runs.get(name)
         if run is None:
             if len(self._runs) >= CACHED_RUNS:
                 self._runs.clear()  # a run that is in use stays with its user
-            run = self._runs.setdefault(path, RunFile(path))
+            run = self._runs.setdefault(name, RunFile(self._folder.path_of(name)))
         return run
 
     async def read(self, work: Callable[[], T]) -> T:
@@ -126,7 +125,7 @@ class FileThreads:
 
     def _write_together(self, run_id: str, jobs: list[_QueuedJob], done: list[_QueuedJob]) -> None:
         run = self.run(run_id)
-        with run.writing(self._folder.prepare(run.path, creates=any(job.creates for job in jobs))):
+        with run.writing(self._folder.prepare(run.folder, creates=any(job.creates for job in jobs))):
             while jobs and not run.is_replaced:
                 done.append(job := jobs.pop(0))
                 try:
