@@ -147,12 +147,7 @@ class AgentExecutor(Executor):
 
     @handler
     async def handle_executor_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
-        if self.context_mode == "last_agent":
-            messages = response.agent_response.messages
-        else:
-            conversation = response.full_conversation(ctx)
-            messages = conversation if self.context_filter is None else self.context_filter(conversation)
-        self.hear(messages, ctx)
+        self.hear(self._from_other(response, ctx), ctx)
         await self.respond(ctx)
 
     @handler
@@ -202,6 +197,12 @@ class AgentExecutor(Executor):
     @response_handler
     async def handle_input(self, request: AgentInputRequest, reply: AgentInputResponse, ctx: _Context) -> None:
         await self._apply_reply(reply, ctx)
+
+    def _from_other(self, response: AgentExecutorResponse, ctx: _Context) -> Sequence[Message]:
+        if self.context_mode == "last_agent":
+            return response.agent_response.messages
+        conversation = response.full_conversation(ctx)
+        return conversation if self.context_filter is None else self.context_filter(conversation)
 
     def hear(self, messages: Sequence[Message], ctx: _Context) -> None:
         """Append messages to the conversation, except those it already has."""
