@@ -61,6 +61,20 @@ async def test_an_agent_hands_over_and_the_other_hears_everything() -> None:
     assert heard == [(None, "my cup is broken"), ("triage", "let me see"), ("refunds", "here is your money")]
 
 
+async def test_results_of_tools_are_not_handed_over() -> None:
+    async def triage(messages: list[Message], turn: Turn) -> Answer:
+        said = [Message("tool", "42"), Message("assistant", ""), Message("assistant", "over to you")]
+        return Answer(said, handoff="handoff_to_refunds")
+
+    storage = InMemoryCheckpointStorage()
+    team = HandoffBuilder(participants=[triage, ScriptedAgent("refunds", ["done"])], checkpoint_storage=storage)
+    await team.with_start_agent("triage").build().run("my cup is broken", run_id="r")
+    checkpoint = await storage.get_latest(run_id="r")
+    assert checkpoint is not None
+    heard = [message.text for message in checkpoint.state[conversation_key("refunds")]]
+    assert heard == ["my cup is broken", "over to you", "done"]
+
+
 async def test_the_answer_of_the_user_goes_to_the_start_agent() -> None:
     storage = InMemoryCheckpointStorage()
     scripts = {"triage": [to("refunds"), "anything else?"], "refunds": ["which cup?"]}

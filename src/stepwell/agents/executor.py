@@ -41,7 +41,7 @@ from stepwell.agents.requests import (
     ToolOutcomeResponse,
     TurnResponse,
 )
-from stepwell.agents.turn import Turn, give_way
+from stepwell.agents.turn import Turn, give_way, handoff_answer
 from stepwell.agents.turn_input import AgentRules, Past, TurnInput, tool_names
 from stepwell.engine.internal_context import internal
 from stepwell.graph.executor import Executor
@@ -173,7 +173,10 @@ class AgentExecutor(Executor):
 
     @response_handler
     async def handle_approval(self, request: ToolApprovalRequest, reply: ToolApprovalResponse, ctx: _Context) -> None:
-        if reply.decision == "approve" and reply.arguments is None and self._is_turn_approval(ctx):
+        waiting: OpenTurn | None = ctx.get_state(self._key("turn"))
+        # Whether the turn requested this approval, not the agent's library, which checks it itself.
+        of_turn = waiting is not None and waiting.asked.get(ctx.request_id or "", "").startswith("approve ")
+        if reply.decision == "approve" and reply.arguments is None and of_turn:
             # The approval is for the arguments the person saw, even if the agent, whose turn is taken
             # again, now comes to others.
             reply = replace(reply, arguments=request.arguments)
@@ -214,11 +217,6 @@ class AgentExecutor(Executor):
         usage = ctx.get_state(usage_key(self.id), Usage())
         await self._take(OpenTurn(internal(ctx).delivery.id, length_of(self.id, ctx), usage, {}), ctx)
 
-    def _is_turn_approval(self, ctx: _Context) -> bool:
-        """Say whether the turn requested this approval, not the agent's library, which checks it itself."""
-        waiting: OpenTurn | None = ctx.get_state(self._key("turn"))
-        return waiting is not None and waiting.asked.get(ctx.request_id or "", "").startswith("approve ")
-
     async def _apply_reply(self, reply: TurnResponse, ctx: _Context) -> None:
         waiting: OpenTurn | None = ctx.get_state(self._key("turn"))
         if waiting is None or ctx.request_id not in waiting.asked:
@@ -238,13 +236,13 @@ class AgentExecutor(Executor):
         # Messages that arrived while the turn waited belong to the next one: this one must see the
         # same input each time it is taken.
         conversation = conversation_of(self.id, ctx)[: open_turn.seen]
-        history = ctx.get_state(self._key("history"), [])
-        new = [message for message in conversation[progress.seen :] if not self._is_own(message)]
+        unseen = conversation[progress.seen :]
         turn_input = TurnInput(
             id=open_turn.id,
-            messages=new,
+            # Without its own.
+            messages=[each for each in unseen if (each.role, each.author_name) != ("assistant", self.id)],
             conversation=conversation,
-            history=history,
+            history=ctx.get_state(self._key("history"), []),
             state=progress.state,
             handoffs=self.handoffs,
             # A follow-up turn in the same handler call has a "+" more in its id (see _finish).
@@ -265,8 +263,7 @@ class AgentExecutor(Executor):
             await self._wait(open_turn, turn, ctx)
             return
         if answer is None:  # a handoff that the agent did not turn into an answer itself
-            last = turn.last_reply.text if turn.last_reply is not None else ""
-            answer = Answer([Message("assistant", last)] if last else [], state=progress.state, handoff=turn.handoff)
+            answer = handoff_answer(turn, state=progress.state)
         await self._finish(open_turn, progress, turn, answer, ctx)
 
     async def take_turn(self, turn: Turn, ctx: _Context) -> Answer:
@@ -336,9 +333,6 @@ class AgentExecutor(Executor):
     async def send_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
         """Yield the agent's answer as an output, and send it to the executors after the agent."""
         await send_on(response, ctx)
-
-    def _is_own(self, message: Message) -> bool:
-        return message.role == "assistant" and message.author_name == self.id
 
     def _key(self, what: str) -> str:
         # These names are part of stored runs: "stand" holds the AgentProgress, "turn" the OpenTurn.

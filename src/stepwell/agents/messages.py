@@ -41,6 +41,16 @@ def messages_of(value: MessagesLike) -> list[Message]:
     return [Message("user", item) if isinstance(item, str) else item for item in items]
 
 
+def as_heard(message: Message) -> tuple[Literal["system", "user"], str]:
+    """Return a message as the model of another library gets it: its role and its text.
+
+    Another agent's message becomes one of the user, starting with that agent's name.
+    """
+    if message.role in ("system", "user") or message.author_name is None:
+        return "system" if message.role == "system" else "user", message.text
+    return "user", f"{message.author_name}: {message.text}"
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What calls of models and tools consumed."""
@@ -160,11 +170,8 @@ def usage_key(executor_id: str) -> str:
 
 def usage_in(state: Any) -> dict[str, Usage]:
     """Return the usage of each agent of a run, by executor id, from the state of a checkpoint."""
-    usages: dict[str, Usage] = {}
-    for key in state:
-        if key.startswith("agents/") and key.endswith("/usage"):
-            usages[key.removeprefix("agents/").removesuffix("/usage")] = state[key]
-    return usages
+    keys = [key for key in state if key.startswith("agents/") and key.endswith("/usage")]
+    return {key.removeprefix("agents/").removesuffix("/usage"): state[key] for key in keys}
 
 
 def total(usages: Iterable[Usage]) -> Usage:

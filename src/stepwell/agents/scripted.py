@@ -11,7 +11,7 @@ from typing import Any
 
 from stepwell.agents.messages import Message, Usage
 from stepwell.agents.replies import Answer, ModelReply, ToolCall
-from stepwell.agents.turn import Interrupted, Turn
+from stepwell.agents.turn import Interrupted, Turn, handoff_answer
 from stepwell.agents.turn_input import tool_names
 
 
@@ -106,8 +106,7 @@ class ScriptedAgent:
                 # A handoff ends the turn with an answer; anything else waits for a person.
                 if turn.handoff is None:
                     raise
-                text = turn.last_reply.text if turn.last_reply is not None else ""
-                return Answer([Message("assistant", text)] if text else [], state=done, handoff=turn.handoff)
+                return handoff_answer(turn, state=done)
             if not reply.calls:
                 return Answer([Message("assistant", reply.text)], state=done, value=reply.data)
             results = await self._use_all(reply.calls, turn)

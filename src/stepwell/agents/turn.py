@@ -388,8 +388,15 @@ class Turn:
                 self.handoff = call.name
                 raise Interrupted
         for call in calls:
-            self._check_approval(call)
-            self._check_outcome(call)
+            place = self._place_of(call)
+            needs_approval = call.needs_approval or call.name in self._rules.approve
+            if needs_approval and f"approve {place}" not in self._past.responses:
+                self._requests[f"approve {place}"] = ToolApprovalRequest(
+                    self.executor_id, call.name, call.arguments, call.id, call.description, call.parameters
+                )
+            name = f"tool {place} {call.name}"
+            if call.name in self._rules.unsafe and self._may_have_run(place) and not self._is_done(name):
+                self._ask_outcome(place, name, call)
         if self._requests:
             raise Interrupted
 
@@ -397,19 +404,6 @@ class Turn:
         place = self._places.of_call(call)
         assert place is not None  # _check_calls has recorded it
         return place
-
-    def _check_approval(self, call: ToolCall) -> None:
-        place = f"approve {self._place_of(call)}"
-        if (call.needs_approval or call.name in self._rules.approve) and place not in self._past.responses:
-            self._requests[place] = ToolApprovalRequest(
-                self.executor_id, call.name, call.arguments, call.id, call.description, call.parameters
-            )
-
-    def _check_outcome(self, call: ToolCall) -> None:
-        place = self._place_of(call)
-        name = f"tool {place} {call.name}"
-        if call.name in self._rules.unsafe and self._may_have_run(place) and not self._is_done(name):
-            self._ask_outcome(place, name, call)
 
     def _ask_outcome(self, place: str, name: str, call: ToolCall) -> None:
         self._requests[f"outcome {place}"] = ToolOutcomeRequest(
@@ -457,6 +451,12 @@ class Turn:
     def _emit_tool_update(self, kind: Any, call: ToolCall, data: Any) -> None:
         details = {"kind": kind, "tool": call.name, "tool_call_id": call.id, "data": data}
         self._ctx.emit_update(AgentResponseUpdate("", self.executor_id, self._current_call, **details))
+
+
+def handoff_answer(turn: Turn, history: Sequence[Any] = (), state: Any = None) -> Answer:
+    """Return the answer of an agent whose model called a handoff tool: what the model said with the call."""
+    text = turn.last_reply.text if turn.last_reply is not None else ""
+    return Answer([Message("assistant", text)] if text else [], history, state, handoff=turn.handoff)
 
 
 def denial(reason: str) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 from agent_framework import Agent as FrameworkAgent
 from agent_framework import (
-    AgentResponse,
     AgentSession,
     ChatContext,
     ChatMiddleware,
@@ -34,9 +33,9 @@ from agent_framework import Message as FrameworkMessage
 from agent_framework.exceptions import UserInputRequiredException
 
 from stepwell.agents.agent import Agent
-from stepwell.agents.messages import Message, Usage
+from stepwell.agents.messages import Message, Usage, as_heard
 from stepwell.agents.replies import Answer, ModelReply, ToolCall
-from stepwell.agents.turn import Interrupted, Turn
+from stepwell.agents.turn import Interrupted, Turn, handoff_answer
 from stepwell.errors import DefinitionError, RunError
 
 # Tools and middlewares raise these to control the library; they are not results of a tool.
@@ -74,7 +73,7 @@ class AgentFrameworkAgent:
             provider.load_messages for provider in self.agent.context_providers if isinstance(provider, HistoryProvider)
         ):
             agent.context_providers.append(history)
-        messages = [_message(message) for message in turn.messages]
+        messages = [FrameworkMessage(role, [text]) for role, text in map(as_heard, turn.messages)]
         offered = [FunctionTool(name=name, description=text) for name, text in turn.handoffs.items()]
         calls = _Calls(turn)
         try:
@@ -92,7 +91,13 @@ class AgentFrameworkAgent:
             if turn.handoff is None:
                 raise
             return await _finish_handoff(agent, session, history, messages, calls)
-        _check_no_open_requests(response, turn)
+        if response.user_input_requests:
+            kinds = sorted({request.type for request in response.user_input_requests})
+            raise RunError(
+                f"{turn.executor_id!r} in run {turn.run_id!r} ended its turn with a request of its library "
+                f"({', '.join(kinds)}) that is not supported: only calls of the agent's own tools can be asked about",
+                run_id=turn.run_id,
+            )
         text = response.messages[-1].text if response.messages else ""
         return Answer([Message("assistant", text)], history.new, _state(session), response.value)
 
@@ -281,7 +286,6 @@ async def _finish_handoff(
 
     The library does not see the end of such a turn, because Interrupted went through it.
     """
-    turn = calls.turn
     spoken = [*messages, *calls.messages("The conversation was handed over.")]
     for provider in agent.context_providers:
         if isinstance(provider, HistoryProvider):
@@ -289,9 +293,7 @@ async def _finish_handoff(
     # The service's own conversation waits for results that never come, so it is abandoned; from now
     # on the service is sent our history.
     session.service_session_id = None
-    text = turn.last_reply.text if turn.last_reply is not None else ""
-    reply = [Message("assistant", text)] if text else []
-    return Answer(reply, history.new, _state(session), handoff=turn.handoff)
+    return handoff_answer(calls.turn, history.new, _state(session))
 
 
 def _session(turn: Turn) -> AgentSession:
@@ -305,13 +307,6 @@ def _state(session: AgentSession) -> Any:
     # Most providers keep an empty dict; without them most agents have no state to store at all.
     data["state"] = {key: value for key, value in data["state"].items() if value}
     return data if data["state"] or session.service_session_id else None
-
-
-def _message(message: Message) -> FrameworkMessage:
-    """Convert a message. Another agent's message becomes one of the user, starting with that agent's name."""
-    if message.role in ("system", "user") or message.author_name is None:
-        return FrameworkMessage("system" if message.role == "system" else "user", [message.text])
-    return FrameworkMessage("user", [f"{message.author_name}: {message.text}"])
 
 
 def _external_tool(**arguments: Any) -> None:
@@ -331,12 +326,11 @@ def _calls_in(reply: ChatResponse[Any]) -> list[Content]:
 def _tool_calls(reply: ChatResponse[Any], tools: Mapping[str, FunctionTool]) -> list[ToolCall]:
     calls = []
     for content in _calls_in(reply):
-        tool = tools.get(content.name or "")
-        call = ToolCall(content.call_id or "", content.name or "", dict(content.parse_arguments() or {}))
+        tool, about = tools.get(content.name or ""), tuple[Any, ...]()
         if tool is not None:
-            gated = tool.approval_mode == "always_require"
-            call = ToolCall(call.id, call.name, call.arguments, gated, tool.description, tool.parameters())
-        calls.append(call)
+            about = tool.approval_mode == "always_require", tool.description, tool.parameters()
+        arguments = dict(content.parse_arguments() or {})
+        calls.append(ToolCall(content.call_id or "", content.name or "", arguments, *about))
     return calls
 
 
@@ -358,7 +352,8 @@ def _as_stream(reply: ChatResponse[Any], output_format: Any) -> ResponseStream[C
 
 def _data(result: Any) -> Any:
     """Return a tool's result as data: its text, or the contents it consists of."""
-    contents = result if _is_contents(result) else FunctionTool.parse_result(result)
+    is_contents = isinstance(result, list) and all(isinstance(content, Content) for content in result)
+    contents = result if is_contents else FunctionTool.parse_result(result)
     data = [content.to_dict() for content in contents]
     plain = len(data) == 1 and data[0].keys() <= {"type", "text"} and data[0]["type"] == "text"
     return data[0]["text"] if plain else {"contents": data}
@@ -371,17 +366,3 @@ def _result(recorded: Any) -> Any:
         case {"contents": list() as contents, **rest} if not rest:
             return [Content.from_dict(data) for data in contents]
     return FunctionTool.parse_result(recorded)  # a response of a person
-
-
-def _is_contents(result: Any) -> bool:
-    return isinstance(result, list) and all(isinstance(content, Content) for content in result)
-
-
-def _check_no_open_requests(response: AgentResponse[Any], turn: Turn) -> None:
-    if response.user_input_requests:
-        kinds = sorted({request.type for request in response.user_input_requests})
-        raise RunError(
-            f"{turn.executor_id!r} in run {turn.run_id!r} ended its turn with a request of its library "
-            f"({', '.join(kinds)}) that is not supported: only calls of the agent's own tools can be asked about",
-            run_id=turn.run_id,
-        )

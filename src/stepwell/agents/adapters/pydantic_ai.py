@@ -43,10 +43,10 @@ from pydantic_ai.toolsets import AbstractToolset, ExternalToolset
 from pydantic_core import to_json, to_jsonable_python
 
 from stepwell.agents.agent import Agent
-from stepwell.agents.messages import Message, Usage
+from stepwell.agents.messages import Message, Usage, as_heard
 from stepwell.agents.replies import Answer, ModelReply, ToolCall
 from stepwell.agents.requests import ToolApprovalRequest, ToolApprovalResponse
-from stepwell.agents.turn import Interrupted, Turn, denial
+from stepwell.agents.turn import Interrupted, Turn, denial, handoff_answer
 
 _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 _CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
@@ -195,9 +195,10 @@ class _StepModel(WrapperModel):
         async with self.wrapped.request_stream(messages, settings, parameters) as stream:
             async for event in stream:
                 match event:
-                    case PartStartEvent(part=TextPart(content=text)):
-                        self._steps.turn.delta(text)
-                    case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
+                    case (
+                        PartStartEvent(part=TextPart(content=text))
+                        | PartDeltaEvent(delta=TextPartDelta(content_delta=text))
+                    ):
                         self._steps.turn.delta(text)
             return stream.get()
 
@@ -299,12 +300,8 @@ def _can_stream(model: Model) -> bool:
 
 
 def _part(message: Message) -> ModelRequestPart:
-    """Convert a message. Another agent's message becomes one of the user, starting with that agent's name."""
-    if message.role == "system":
-        return SystemPromptPart(message.text)
-    if message.role == "user" or message.author_name is None:
-        return UserPromptPart(message.text)
-    return UserPromptPart(f"{message.author_name}: {message.text}")
+    role, text = as_heard(message)
+    return SystemPromptPart(text) if role == "system" else UserPromptPart(text)
 
 
 def _of_run(messages: Sequence[ModelMessage], run_id: str) -> list[ModelMessage]:
@@ -331,5 +328,4 @@ def _finish_handoff(turn: Turn, messages: list[ModelMessage]) -> Answer:
         for call in turn.last_reply.calls
     ]
     ending: list[ModelMessage] = [_RESPONSE.validate_python(turn.last_reply.data), ModelRequest(results)]
-    text = turn.last_reply.text
-    return Answer([Message("assistant", text)] if text else [], _data([*messages, *ending]), handoff=turn.handoff)
+    return handoff_answer(turn, _data([*messages, *ending]))

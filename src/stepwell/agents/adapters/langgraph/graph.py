@@ -7,7 +7,7 @@ checkpointer, and the run keeps the state of the graph at the end of the turn.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -23,9 +23,9 @@ from pydantic_core import to_json
 from stepwell.agents.adapters.langgraph.graph_state import TurnSaver, answer_with_state, restore
 from stepwell.agents.adapters.langgraph.interrupts import answer_interrupts
 from stepwell.agents.agent import Agent
-from stepwell.agents.messages import Message, Usage
+from stepwell.agents.messages import Message, Usage, as_heard
 from stepwell.agents.replies import Answer, ModelReply
-from stepwell.agents.turn import Interrupted, Turn
+from stepwell.agents.turn import Interrupted, Turn, handoff_answer
 from stepwell.errors import DefinitionError, RunError
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
@@ -76,65 +76,50 @@ class LangChainAgent:
         graph = self.agent.copy(update={"checkpointer": saver})
         config: RunnableConfig = {"configurable": {"thread_id": f"{turn.run_id}/{turn.executor_id}"}}
         await restore(saver, config, turn)
-        graph_input = {"messages": [_message(message) for message in turn.messages]}
         token = ACTIVE_TURN.set(active if self._has_middleware else None)
         try:
-            snapshot = await (self._run_call_by_call if self._has_middleware else self._run_by_superstep)(
-                graph, graph_input, config, active
-            )
+            snapshot = await self._run_to_end(graph, saver, config, active)
         except Interrupted:
             if turn.handoff is None:
                 raise
-            text = turn.last_reply.text if turn.last_reply is not None else ""
-            answer = Answer([Message("assistant", text)] if text else [], handoff=turn.handoff)
-            return await answer_with_state(answer, active.handoff_messages, saver, config, graph.channels, turn)
+            answer, messages = handoff_answer(turn), active.handoff_messages
+            return await answer_with_state(answer, messages, saver, config, graph.channels, turn)
         finally:
             ACTIVE_TURN.reset(token)
         messages, value = snapshot.values["messages"], snapshot.values.get("structured_response")
-        text = _last_text(messages) or ("" if value is None else to_json(value).decode())
+        said = next((text_in([message]) for message in reversed(messages) if isinstance(message, AIMessage)), "")
+        text = said or ("" if value is None else to_json(value).decode())
         answer = Answer([Message("assistant", text)], value=value)
         return await answer_with_state(answer, messages, saver, config, graph.channels, turn)
 
-    async def _run_call_by_call(
-        self, graph: Graph, graph_input: Any, config: RunnableConfig, active: ActiveTurn
+    async def _run_to_end(
+        self, graph: Graph, saver: TurnSaver, config: RunnableConfig, active: ActiveTurn
     ) -> StateSnapshot:
-        """Run a graph with the middleware to its end; its calls are steps."""
-        while True:
-            await self._run(graph, graph_input, config, active)
-            snapshot = await graph.aget_state(config)
-            if not snapshot.next:
-                return snapshot
-            graph_input = await answer_interrupts(snapshot, active.turn, active.tools) if snapshot.interrupts else None
+        """Run a graph to its end. With the middleware its calls are steps, else each of its supersteps is."""
+        graph_input: Any = {"messages": [_message(message) for message in active.turn.messages]}
 
-    async def _run_by_superstep(
-        self, graph: Graph, graph_input: Any, config: RunnableConfig, active: ActiveTurn
-    ) -> StateSnapshot:
-        """Run a graph without the middleware to its end; each superstep of the graph is one step."""
-        _refuse_what_needs_steps(active.turn)
-        active.streams_text = True
-        saver = _saver(graph)
-        while True:
-            recorded = await active.turn.model(self._superstep(graph, graph_input, config, active))
-            # If the superstep was recalled, the graph has not run: give it the checkpoint it would have.
-            saver.load(recorded.data)
-            snapshot = await graph.aget_state(config)
-            if not snapshot.next:
-                return snapshot
-            graph_input = await answer_interrupts(snapshot, active.turn, active.tools) if snapshot.interrupts else None
-
-    def _superstep(
-        self, graph: Graph, graph_input: Any, config: RunnableConfig, active: ActiveTurn
-    ) -> Callable[[], Awaitable[ModelReply]]:
-        async def call() -> ModelReply:
+        async def superstep() -> ModelReply:
             before = await graph.aget_state(config)
             await self._run(graph, graph_input, config, active, interrupt_after="*")
             after = await graph.aget_state(config)
             known_ids = {message.id for message in before.values.get("messages", ())}
             new = [message for message in after.values.get("messages", ()) if message.id not in known_ids]
             results = sum(isinstance(message, ToolMessage) for message in new)
-            return ModelReply(_saver(graph).data, text_in(new), (), usage_of(new) + Usage(tool_calls=results))
+            return ModelReply(saver.data, text_in(new), (), usage_of(new) + Usage(tool_calls=results))
 
-        return call
+        if not self._has_middleware:
+            _refuse_what_needs_steps(active.turn)
+            active.streams_text = True
+        while True:
+            if self._has_middleware:
+                await self._run(graph, graph_input, config, active)
+            else:
+                # If the superstep is recalled, the graph has not run: give it the checkpoint it would have.
+                saver.load((await active.turn.model(superstep)).data)
+            snapshot = await graph.aget_state(config)
+            if not snapshot.next:
+                return snapshot
+            graph_input = await answer_interrupts(snapshot, active.turn, active.tools) if snapshot.interrupts else None
 
     async def _run(
         self, graph: Graph, graph_input: Any, config: RunnableConfig, active: ActiveTurn, **options: Any
@@ -149,11 +134,6 @@ class LangChainAgent:
 
     def __repr__(self) -> str:
         return f"<LangChainAgent {self.name!r}>"
-
-
-def _saver(graph: Graph) -> TurnSaver:
-    assert isinstance(graph.checkpointer, TurnSaver)
-    return graph.checkpointer
 
 
 class _TextDeltas(AsyncCallbackHandler):
@@ -191,16 +171,8 @@ def results_for(reply: Sequence[BaseMessage], result: str) -> list[BaseMessage]:
 
 
 def _message(message: Message) -> BaseMessage:
-    """Convert a message. Another agent's message becomes one of the user, starting with that agent's name."""
-    if message.role == "system":
-        return SystemMessage(message.text, id=message.id)
-    if message.role == "user" or message.author_name is None:
-        return HumanMessage(message.text, id=message.id)
-    return HumanMessage(f"{message.author_name}: {message.text}", id=message.id)
-
-
-def _last_text(messages: Sequence[BaseMessage]) -> str:
-    return next((text_in([message]) for message in reversed(messages) if isinstance(message, AIMessage)), "")
+    role, text = as_heard(message)
+    return (SystemMessage if role == "system" else HumanMessage)(text, id=message.id)
 
 
 def _refuse_what_needs_steps(turn: Turn) -> None:

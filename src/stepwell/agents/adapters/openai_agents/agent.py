@@ -31,13 +31,13 @@ from agents.run import DEFAULT_MAX_TURNS
 from pydantic_core import to_json
 
 from stepwell.agents.adapters.openai_agents.models import StepModel, StepProvider
-from stepwell.agents.adapters.openai_agents.steps import PLACE, Steps, TurnAborted
+from stepwell.agents.adapters.openai_agents.steps import PLACE, Steps, TurnAborted, at_place
 from stepwell.agents.adapters.openai_agents.tools import check_tool, wrap_tool
 from stepwell.agents.agent import Agent
-from stepwell.agents.messages import Message
+from stepwell.agents.messages import Message, as_heard
 from stepwell.agents.replies import Answer
 from stepwell.agents.requests import ToolApprovalRequest, ToolApprovalResponse
-from stepwell.agents.turn import Interrupted, Turn, denial
+from stepwell.agents.turn import Interrupted, Turn, denial, handoff_answer
 
 # In a history: the items after this marker replace those before it, as after a handoff with an input
 # filter. The value is stored.
@@ -72,20 +72,20 @@ class OpenAIAgent:
         self.name, self.description = name or agent.name, agent.handoff_description
 
     async def take_turn(self, turn: Turn) -> Answer:
-        before = _current_items(turn.history)
-        steps = Steps(turn)
+        # Without the items that later ones have replaced.
+        since = max((n for n, item in enumerate(turn.history, 1) if item == REWRITTEN), default=0)
+        before, steps = turn.history[since:], Steps(turn)
         team = _AgentCopies(self.agent, steps)
-        input_items = [*before, *(_item(message) for message in turn.messages)]
+        new = [{"role": role, "content": text} for role, text in map(as_heard, turn.messages)]
         try:
             async with self._config(steps) as config:
-                with steps.within(""):
-                    result = await self._run(team.agent(turn.state), input_items, config, steps)
+                with at_place(steps):
+                    result = await self._run(team.agent(turn.state), [*before, *new], config, steps)
         except Interrupted:
             if turn.handoff is None:
                 raise
-            text = turn.last_reply.text if turn.last_reply is not None else ""
             history = _new_items(before, [*steps.last_input, *_handoff_items(turn)])
-            return Answer([Message("assistant", text)] if text else [], history, team.current, handoff=turn.handoff)
+            return handoff_answer(turn, history, team.current)
         except TurnAborted as aborted:
             raise aborted.error from None
         history, output = _new_items(before, result.to_input_list()), result.final_output
@@ -113,7 +113,13 @@ class OpenAIAgent:
         while result.interruptions:
             state = result.to_state()
             for item, reply in await _approvals(result.interruptions, steps):
-                _apply_decision(item, reply, state, steps)
+                if reply.decision == "deny":
+                    state.reject(item, rejection_message=denial(reply.reason))
+                    continue
+                # The SDK knows only yes and no: edited arguments and results are applied by the tool's
+                # wrapper.
+                steps.decisions[item.call_id or ""] = reply
+                state.approve(item)
             result = await run(state)
         return result
 
@@ -183,20 +189,6 @@ def _make_handoff_tool(name: str, description: str) -> FunctionTool:
     return FunctionTool(name, description, schema, never)
 
 
-def _item(message: Message) -> dict[str, str]:
-    """Convert a message. Another agent's message becomes one of the user, starting with that agent's name."""
-    if message.role in ("user", "system"):
-        return {"role": message.role, "content": message.text}
-    author = f"{message.author_name}: " if message.author_name else ""
-    return {"role": "user", "content": author + message.text}
-
-
-def _current_items(history: Sequence[Any]) -> list[Any]:
-    """Return the items of a history that were not replaced by later ones."""
-    since = max((n for n, item in enumerate(history, 1) if item == REWRITTEN), default=0)
-    return list(history[since:])
-
-
 def _new_items(before: list[Any], now: list[Any]) -> list[Any]:
     """Return what to append to the history so that its current items are `now`."""
     return now[len(before) :] if now[: len(before)] == before else [REWRITTEN, *now]
@@ -241,12 +233,3 @@ def _approval_request(item: ToolApprovalItem, steps: Steps) -> ToolApprovalReque
     call = next((call for call in steps.calls.values() if f"/{call.id}".endswith(f"/{id}")), None)
     about = (call.description, call.parameters) if call is not None else (None, {})
     return ToolApprovalRequest(steps.turn.executor_id, item.name or "", arguments, id, *about)
-
-
-def _apply_decision(item: ToolApprovalItem, reply: ToolApprovalResponse, state: Any, steps: Steps) -> None:
-    if reply.decision == "deny":
-        state.reject(item, rejection_message=denial(reply.reason))
-    else:
-        # The SDK knows only yes and no: edited arguments and results are applied by the tool's wrapper.
-        steps.decisions[item.call_id or ""] = reply
-        state.approve(item)

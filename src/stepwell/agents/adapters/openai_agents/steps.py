@@ -53,24 +53,18 @@ class Steps:
         usage: Usage = await self.turn.step(f"used in {part}", add_up, within="")
         return usage
 
-    @contextmanager
-    def within(self, part: str) -> Iterator[None]:
-        """Make the calls in this block part of the turn itself (""), or of an agent used as a tool."""
-        token = PLACE.set((self, part))
-        try:
-            yield
-        finally:
-            PLACE.reset(token)
-
 
 PLACE: ContextVar[tuple[Steps, str] | None] = ContextVar("stepwell_openai_agents_place", default=None)
 """The turn and its part under way; None outside turns, and inside a tool, whose call is one step."""
 
 
 @contextmanager
-def outside_turn() -> Iterator[None]:
-    """Keep calls in this block out of the turn."""
-    token = PLACE.set(None)
+def at_place(steps: Steps | None, part: str = "") -> Iterator[None]:
+    """Make the calls in this block part of the turn itself (""), or of an agent used as a tool.
+
+    Without `steps`, they stay out of the turn.
+    """
+    token = PLACE.set(None if steps is None else (steps, part))
     try:
         yield
     finally:

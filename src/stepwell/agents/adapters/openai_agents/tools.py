@@ -33,7 +33,7 @@ from agents.tool_context import ToolContext
 from pydantic_core import to_jsonable_python
 
 from stepwell.agents.adapters.openai_agents.models import StepModel, arguments_of
-from stepwell.agents.adapters.openai_agents.steps import PLACE, Invoker, Steps, TurnAborted, id_in, outside_turn
+from stepwell.agents.adapters.openai_agents.steps import PLACE, Invoker, Steps, TurnAborted, at_place, id_in
 from stepwell.agents.messages import Usage
 from stepwell.agents.replies import ToolCall
 from stepwell.agents.turn import RunTool
@@ -96,7 +96,7 @@ class _Invoke(Invoker):
         return await self.steps.turn.tool(call, run)
 
     async def _run(self, context: ToolContext[Any], arguments: str) -> Any:
-        with outside_turn():
+        with at_place(None):
             value = await invoke_function_tool(function_tool=self.tool, context=context, arguments=arguments)
         return _data(value, self.tool)
 
@@ -120,7 +120,7 @@ class _InvokeAgent(_Invoke):
         async def invoke(arguments: dict[str, Any]) -> Any:
             nonlocal was_called
             was_called = True
-            with steps.within(call.id):
+            with at_place(steps, call.id):
                 value = await run(arguments)
             # The SDK returns None for a nested run that was interrupted. Raising keeps the step from
             # being stored: it has no result yet.
