@@ -13,9 +13,13 @@ import os
 import random
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
 
 from stepwell import CommitConflict, ResponseRejected, RunBusy, RunError, UnknownRequest, Workflow, WorkflowRunState
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.stored_values import OpenedRun
 
 from .errands import Errand, build, park_early
 from .ledger import Ledger, nonce
@@ -50,12 +54,15 @@ def main(what: str, place: str, seed: str, lease: str, manner: str) -> None:
     park_early()
     storage = shorten_lease(where.witnessed(), float(lease))
     if manner == "forgetful":
-        storage._store.inner.read_log = _nothing  # type: ignore[attr-defined]
+        store: Any = getattr(storage._store, "inner")  # noqa: B009 - the wrapper of every store has one
+        opened = store.open
+
+        async def open_without_log(*args: Any, **options: Any) -> OpenedRun:
+            run: OpenedRun = await opened(*args, **options)
+            return replace(run, log=())
+
+        store.open = open_without_log
     asyncio.run({"drive": drive, "answer": answer}[what](where, storage, random.Random(seed)))
-
-
-async def _nothing(run_id: str, place: int) -> dict[str, bytes]:
-    return {}
 
 
 async def drive(place: Place, storage: BuiltInStorage, chance: random.Random) -> None:

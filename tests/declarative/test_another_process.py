@@ -12,7 +12,7 @@ import pytest
 from stepwell import CheckpointMissing, DefinitionError, Message, SQLiteCheckpointStorage
 from stepwell.declarative import AgentWorkflow
 from stepwell.declarative.definition_store import list_definitions, save_definition
-from stepwell.declarative.files.durable_files import safe_name
+from stepwell.storage.durable_files import safe_name
 from tests.support.postgres_server import fresh_database
 
 HERE = Path(__file__).parent

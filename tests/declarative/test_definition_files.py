@@ -16,7 +16,7 @@ from stepwell.declarative.conditions.condition import CallableCondition, Conditi
 from stepwell.declarative.definition import Approval, Definition, Edge, Node
 from stepwell.declarative.files.fields import FIELDS
 from stepwell.declarative.files.reader import from_data, from_json, from_yaml
-from stepwell.declarative.files.writer import find_unexportable, to_data, to_json, to_yaml
+from stepwell.declarative.files.writer import to_data, to_json, to_yaml
 from tests.support.agent_definitions import definitions
 
 GOOD = """\
@@ -220,8 +220,6 @@ def test_everything_that_cannot_be_exported_is_named() -> None:
     said = "\n".join(refused.value.problems)
     assert [part for part in (*named, "edges[0].when", "`big`", "`it is Monday`", "3") if part not in said] == []
     assert len(refused.value.problems) == 4
-    assert find_unexportable(definition) == refused.value.problems
-    assert find_unexportable(from_yaml(GOOD)) == ()
 
 
 def test_what_could_not_be_read_again_is_not_written() -> None:

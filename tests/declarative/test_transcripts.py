@@ -12,8 +12,8 @@ import pytest
 
 from stepwell import CheckpointCorrupt, Message
 from stepwell.declarative import InMemoryTranscriptStore, JsonTranscriptStore
-from stepwell.declarative.files.durable_files import lock_file, safe_name
 from stepwell.declarative.transcripts import Threads, agent_thread, thread_of
+from stepwell.storage.durable_files import lock_file, safe_name
 
 APPENDS = """
 import asyncio, sys

@@ -270,7 +270,7 @@ def test_records_in_memory_and_in_postgresql_are_named() -> None:
             for run, body in zip("bcdefg", bodies, strict=True):
                 (record,) = await store.history(run, after=1, upto=2)
                 await store.rewrite(run, replace=[type(record)(record.entry, body.encode())])
-                where = f"run_id = '{run}' AND number = 2"
+                where = f"number = 2 AND run = (SELECT key FROM \"{schema}\".runs WHERE run_id = '{run}')"
                 ask(f"UPDATE \"{schema}\".commits SET body = '{body}' WHERE {where} RETURNING 1")
             for storage in (memory, postgres):
                 *findings, seen = [one async for one in examine(storage)]

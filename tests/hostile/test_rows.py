@@ -158,21 +158,24 @@ async def test_bodies_that_changed_places_are_refused(path: Path) -> None:
         assert done < 6, (mine, theirs)
 
 
-SWAPPED = "(SELECT body FROM {schema}.commits WHERE run_id = 'other' AND number = 1)"
+OF_RUN = "run = (SELECT key FROM {schema}.runs WHERE run_id = 'invoice')"
+SWAPPED = (
+    "(SELECT body FROM {schema}.commits JOIN {schema}.runs ON key = run WHERE run_id = 'other' AND commits.number = 1)"
+)
 IN_POSTGRES = {
-    "a body cut": "UPDATE {schema}.commits SET body = left(body, 40) WHERE run_id = 'invoice'",
-    "a body of 100,000 levels": "UPDATE {schema}.commits SET body = repeat('[', 100000) WHERE run_id = 'invoice'",
-    "a body of another run": f"UPDATE {{schema}}.commits SET body = {SWAPPED} WHERE run_id = 'invoice' AND number = 1",
-    "no body": "UPDATE {schema}.commits SET body = '' WHERE run_id = 'invoice'",
-    "memory": "UPDATE {schema}.memory SET body = '{{}}' WHERE run_id = 'invoice'",
-    "mail": "UPDATE {schema}.mail SET body = '[' WHERE run_id = 'invoice'",
+    "a body cut": f"UPDATE {{schema}}.commits SET body = left(body, 40) WHERE {OF_RUN}",
+    "a body of 100,000 levels": f"UPDATE {{schema}}.commits SET body = repeat('[', 100000) WHERE {OF_RUN}",
+    "a body of another run": f"UPDATE {{schema}}.commits SET body = {SWAPPED} WHERE {OF_RUN} AND number = 1",
+    "no body": f"UPDATE {{schema}}.commits SET body = '' WHERE {OF_RUN}",
+    "log": f"UPDATE {{schema}}.superstep_log SET body = '{{{{}}}}' WHERE {OF_RUN}",
+    "signal": f"UPDATE {{schema}}.signals SET body = '[' WHERE {OF_RUN}",
     "a status": "UPDATE {schema}.runs SET status = 'x' WHERE run_id = 'invoice'",
     "a time": "UPDATE {schema}.runs SET wake = '1' WHERE run_id = 'invoice'",
     "a schema": "UPDATE {schema}.requests SET schema = repeat('[', 100000) WHERE run_id = 'invoice'",
     "a deadline": "UPDATE {schema}.requests SET deadline = 'soon' WHERE run_id = 'invoice'",
-    "a missing record": "DELETE FROM {schema}.commits WHERE run_id = 'invoice' AND number = 0",
+    "a missing record": f"DELETE FROM {{schema}}.commits WHERE {OF_RUN} AND number = 0",
     "an owner": "UPDATE {schema}.runs SET owner = '[]', until = now() + interval '1 hour' WHERE run_id = 'invoice'",
-    "a number": "UPDATE {schema}.runs SET latest = 9223372036854775807 WHERE run_id = 'invoice'",
+    "a number": "UPDATE {schema}.runs SET number = 9223372036854775807 WHERE run_id = 'invoice'",
 }
 
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from stepwell import FileCheckpointStorage, FullHistory, LatestOnly, SQLiteCheckpointStorage
+from stepwell.storage import durable_files
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.stores.files import layout, run_file
+from stepwell.stores.files import run_file
 from stepwell.stores.sqlite import schema as sqlite_schema
 from stepwell.stores.sqlite import store as sqlite
 from stepwell.testing.faults.wrapped_store import Call, WrappedStore
@@ -103,7 +104,8 @@ def break_it(fault: str) -> None:
     if fault == "no fsync":
         os.fsync = lambda fd: None
     elif fault == "no fsync of folders":
-        layout.sync_folder = run_file.sync_folder = lambda folder: None
+        for module in (durable_files, run_file):
+            module.sync_folder = lambda folder: None  # type: ignore[attr-defined]  # the name that it has imported
 
 
 async def drive(kind: str, folder: Path, *given: Any, **options: Any) -> dict[str, Any]:

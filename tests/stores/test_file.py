@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from stepwell.errors import CheckpointCorrupt, DurabilityError, RunBusy, StoreUnavailable
+from stepwell.storage import durable_files
 from stepwell.storage.lease import this_process
 from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Record
-from stepwell.stores.files import run_file
 from stepwell.stores.files.layout import run_name
 from stepwell.stores.files.store import FileStore
 from stepwell.testing.store_rules.samples import (
@@ -360,7 +360,7 @@ async def test_a_place_that_cannot_be_written_is_reported(tmp_path: Path) -> Non
 
 async def test_reading_creates_nothing(store: FileStore, root: Path) -> None:
     mine = this_process("mine")
-    assert await store.runs() == await store.checkpoints() == await store.read("r") == await store.numbers("r") == []
+    assert [*await store.runs(), *await store.checkpoints(), *await store.read("r"), *await store.numbers("r")] == []
     assert await store.drop("r") is False
     assert await store.rewrite("r", remove=[1]) == 0
     await store.release("r", mine)
@@ -408,7 +408,7 @@ async def test_a_lock_that_is_never_given_back_is_reported(
     store: FileStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(store, "r", 1)
-    monkeypatch.setattr(run_file, "PATIENCE", 0.1)
+    monkeypatch.setattr(durable_files, "PATIENCE", 0.1)
     other = FileStore(root)
     with other._open_threads().run("r").writing():
         for call in (store.append(record("r", 1)), store.read("r")):
@@ -515,4 +515,20 @@ async def test_signals_and_log_of_a_run_without_records_survive(store: FileStore
     assert await signals_of(other, "r") == [("k", text(1))]
     assert await logged(other, "r", 0) == {"k": text(2)}
     assert await other.runs() == []
+    await other.close()
+
+
+async def test_a_damaged_run_does_not_cost_others_their_leases(store: FileStore, root: Path) -> None:
+    fences = {}
+    for run_id in ("a", "b", "c"):
+        await fill(store, run_id, 2)
+        fences[run_id] = await store.acquire(run_id, this_process("mine"), seconds=0)
+    content = file_of(root, "b").read_bytes()
+    file_of(root, "b").write_bytes(content.replace(b'"number":1', b'"number":8'))
+    other = FileStore(root)
+    report = await asyncio.to_thread(other.renew, fences, seconds=600)
+    assert list(report.lost) == []
+    for run_id in ("a", "c"):
+        with pytest.raises(RunBusy):
+            await other.acquire(run_id, this_process("other"), seconds=60)
     await other.close()

@@ -74,7 +74,7 @@ def file_of(root: Path, run_id: str = "r") -> Path:
     return root / "runs" / run_name(run_id)
 
 
-async def seen(store: FileStore) -> dict[str, object]:
+async def seen(store: FileStore) -> dict[str, Any]:
     """All that can be asked about run r."""
     opened = await store.open("r")
     return {
@@ -242,12 +242,12 @@ async def check_rest(root: Path, before: Any, after: Any, then: str, following: 
     await store.append(record("r", newest.entry.number + 1 if newest else 0), CommitEffects(consumed=("z",)))
     last = await seen(store)
     assert last["requests"] == again["requests"]
-    assert last["signals"] == [m for m in again["signals"] if m[0] != "z"]  # type: ignore[attr-defined]
+    assert last["signals"] == [m for m in again["signals"] if m[0] != "z"]
     await store.close()
     other = FileStore(root)  # which knows nothing of what the first one has in mind
     assert await seen(other) == last
     assert not list(root.rglob("*.part"))
-    if not any(key == "c" for key, _ in last["signals"]):  # type: ignore[attr-defined]
+    if not any(key == "c" for key, _ in last["signals"]):
         assert SECRET not in file_of(root).read_bytes()
     await other.close()
     return bool(found == after)
@@ -348,16 +348,17 @@ async def test_damage_that_no_crash_leaves_is_named(tmp_path: Path) -> None:
             again = FileStore(tmp_path)
             if start == lines[-1] and damaged[start : start + 40] == bytes(40):
                 continue  # that is what a crash leaves of the last write
-            for call in (
-                lambda again=again: again.open("r"),
-                lambda again=again: again.history("r"),
-                lambda again=again: again.runs(),
-                lambda again=again: again.append(record("r", 2)),
-                lambda again=again: again.send("r", "x", text(1)),
-                lambda again=again: again.acquire("r", this_process("mine"), seconds=1),
-            ):
+            calls: list[Awaitable[object]] = [
+                again.open("r"),
+                again.history("r"),
+                again.runs(),
+                again.append(record("r", 2)),
+                again.send("r", "x", text(1)),
+                again.acquire("r", this_process("mine"), seconds=1),
+            ]
+            for call in calls:
                 with pytest.raises(CheckpointCorrupt, match=str(path)):
-                    await call()
+                    await call
             assert numbers(await again.history("other")) == [0]
             await again.append(record("new", 0))
             await again.drop("new")

@@ -87,7 +87,7 @@ class Operator:
             metadata=run_metadata(team=chosen.choice("ab")) if chosen.random() < 0.2 else None,
             drop_below=chosen.randrange(latest + 1) if latest > 0 and chosen.random() < 0.2 else None,
         )
-        entry = {"outputs": chosen.random() < 0.2, "at": at, "body": "x" * chosen.choice([1, 300])}
+        entry: dict[str, Any] = {"outputs": chosen.random() < 0.2, "at": at, "body": "x" * chosen.choice([1, 300])}
         odd = {**entry, "checkpoint_id": f"c{self._count}"}
         actions: list[tuple[float, Callable[[Store], Awaitable[object]]]] = [
             (8, lambda store: store.append(record("r", latest + 1, **entry), effects)),

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @contextmanager
-def calls(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[list[str]]:
+def calls_of(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[list[str]]:
     """The calls of these functions of the system inside the block."""
     done: list[str] = []
     with monkeypatch.context() as patch:
@@ -86,7 +86,7 @@ async def test_of_a_long_run_only_the_end_is_read(
     store: FileStore, other: FileStore, read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill_long(store, monkeypatch)
-    for call in (
+    calls: list[Callable[[FileStore], Awaitable[object]]] = [
         lambda fresh: fresh.open("r"),
         lambda fresh: fresh.open("r", owner=this_process("mine"), seconds=60),
         lambda fresh: fresh.read("r"),
@@ -98,7 +98,8 @@ async def test_of_a_long_run_only_the_end_is_read(
         lambda fresh: fresh.history("r", outputs_only=True),
         lambda fresh: fresh.checkpoints(CheckpointFilter(run_id="r"), limit=3),
         lambda fresh: fresh.send("r", "k", text(1)),
-    ):
+    ]
+    for call in calls:
         read.clear()
         fresh = FileStore(store._root)
         await call(fresh)
@@ -134,7 +135,7 @@ async def test_an_append_syncs_once_and_lists_nothing(
 ) -> None:
     await fill(store, "r", 3)
     await store.write_log("r", 2, "k", text(1))
-    with calls(monkeypatch, "fsync", "pwrite", "replace", "listdir", "scandir", "open", "mkdir") as done:
+    with calls_of(monkeypatch, "fsync", "pwrite", "replace", "listdir", "scandir", "open", "mkdir") as done:
         for number in range(3, 10):
             await store.append(record("r", number))
     assert done == ["open", "pwrite", "fsync"] * 7
@@ -240,7 +241,7 @@ async def test_inserting_records_one_after_the_other_does_not_write_the_file_ane
     store: FileStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(store, "r", 1)
-    with calls(monkeypatch, "replace") as done:
+    with calls_of(monkeypatch, "replace") as done:
         for number in (3, 4, 5, 8):
             await store.rewrite("r", insert=record("r", number), effects=CommitEffects(wake="2026"))
         assert done == []
@@ -310,7 +311,7 @@ async def test_those_who_are_written_together_each_hear_what_became_of_theirs(
         cancelled = asyncio.ensure_future(store.write_log("r", 7, "d", text(6)))
         await waiting(store, len(tasks) + 1)
         cancelled.cancel()
-    found = await asyncio.gather(*tasks, return_exceptions=True)
+    found: list[Any] = await asyncio.gather(*tasks, return_exceptions=True)
     await asyncio.gather(cancelled, return_exceptions=True)
     assert await earlier
     assert found[:3] == [True, False, False]

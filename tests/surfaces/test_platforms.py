@@ -24,8 +24,8 @@ SOURCE = ROOT / "src" / "stepwell"
 ADAPTERS = "stepwell.agents.adapters."  # they load the libraries of others
 NAMED = {(module.__name__, name) for module, names in NAMES.items() for name in names}
 REFUSED_ELSEWHERE = {  # they need POSIX: their stores refuse to be opened without it
-    *("stores/files/layout.py", "stores/files/run_file.py"),
-    *("declarative/files/durable_files.py", "declarative/transcripts.py"),
+    *("storage/durable_files.py", "stores/files/run_file.py"),
+    "declarative/transcripts.py",
 }
 ASKED_FOR = {  # each looks whether the name is there before it uses it, or whether this is Linux
     "storage/posix.py": {"register_at_fork"},
@@ -33,7 +33,7 @@ ASKED_FOR = {  # each looks whether the name is there before it uses it, or whet
     "storage/clock.py": {"clock_gettime", "CLOCK_BOOTTIME"},
     "stores/fork_hooks.py": {"register_at_fork"},
     "stores/thread_work.py": {"eventfd"},
-    "cli/forms/prompts.py": {"readline"},
+    "cli/forms/dialogue.py": {"readline"},
 }
 RUNTIME = ("claims", "durability", "fences", "position", "requests", "restoring", "retry", "running", "steps", "timers")
 ENGINE = [  # a part of the tests of the engine that takes seconds

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -9,9 +11,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from stepwell.cli.failures import OK, Ending, silence_stdout
+from stepwell.cli.failures import OK, end_with, silence_stdout
 from stepwell.cli.settings import Settings, common_options
-from stepwell.cli.std_streams import make_writable
 
 # The first sentence of each command's help stands here once more, so that neither `stepwell --help`
 # nor the completion of a command name has to import the commands. A test compares them.
@@ -69,12 +70,28 @@ class Program(click.Group):
         """Run the command line, report errors on stderr, and exit with the matching code."""
         # Created here, because errors are reported after click has dropped its context.
         settings = Settings()
-        make_writable()
-        with Ending(settings):
+        _make_writable()
+        try:
             code = super().main(
                 *args, **{"prog_name": "stepwell", **options, "standalone_mode": False, "obj": settings}
             )
-            sys.exit(code if isinstance(code, int) else OK)
+        except BaseException as error:  # noqa: BLE001 - nobody above would report it without secrets
+            code = end_with(error, settings)
+        sys.exit(code if isinstance(code, int) else OK)
+
+
+def _make_writable() -> None:
+    """Make sure that every string can be printed: a locale or a closed stream must not end a run.
+
+    A stream that was closed before the program started is replaced by /dev/null. A character that
+    the encoding of a stream lacks is written as an escape, such as `\\u2192`.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # Python found the file descriptor closed
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - open until the process exits
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 @click.group(

@@ -9,14 +9,11 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import stepwell
 from stepwell.cli.failures import INCOMPATIBLE, USAGE, CommandFailed
-
-if TYPE_CHECKING:
-    from stepwell.declarative.instance import AgentWorkflowInstance
-    from stepwell.workflows.workflow import Workflow
+from stepwell.cli.type_names import Runnable, Workflow
 
 _WHERE = "modules are searched in the working directory and on Python's path"
 _WANTED = "name a workflow, a builder, or a function without arguments that returns one"
@@ -34,7 +31,7 @@ class Code:
         """Build the workflow that the engine runs. Raises CommandFailed."""
         return get_workflow(await self.build())
 
-    async def build(self) -> Workflow | AgentWorkflowInstance:
+    async def build(self) -> Runnable:
         """Call a function, build a builder. Raises CommandFailed."""
         target = self.target
         # stdout is for our data: what the user's code prints while it is loaded goes to stderr.
@@ -61,7 +58,7 @@ class Code:
             raise CommandFailed(problem, _DEBUG, INCOMPATIBLE) from error
 
 
-def get_workflow(runnable: Workflow | AgentWorkflowInstance) -> Workflow:
+def get_workflow(runnable: Runnable) -> Workflow:
     """Return the workflow that the engine runs."""
     return runnable if isinstance(runnable, stepwell.Workflow) else runnable.workflow
 

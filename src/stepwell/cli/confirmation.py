@@ -16,7 +16,7 @@ def needs_confirmation(problem: str, hint: str = "--yes confirms it") -> bool:
 
     Raises CommandFailed with `problem` and `hint` if a question is needed and nobody can answer it.
     """
-    settings = click.get_current_context().ensure_object(Settings)
+    settings = Settings.current()
     if settings.yes:
         return False
     if settings.no_input or not sys.stdin.isatty():

@@ -6,36 +6,25 @@ Used by `stepwell run` and `stepwell resume`, which differ only in how they open
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepwell.cli.code_loader import Code, get_workflow, load_code
 from stepwell.cli.failures import FAILED, INTERRUPTED, WAITING, CommandFailed, exit_with
 from stepwell.cli.hints import command_line
 from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.type_names import BuiltInStorage, Checkpoint, OpenRun, Stream, WorkflowErrorDetails, WorkflowEvent
 from stepwell.cli.views.events import TimedEvent, data_of
 from stepwell.cli.views.follow import Follower, make_follower
 from stepwell.cli.views.live_view_state import Scene
 from stepwell.cli.views.output import print_document, print_json_line, print_note, print_value, reserve_stdout
 from stepwell.cli.views.requests import format_requests
-from stepwell.cli.views.result import Result, to_plain
+from stepwell.cli.views.result import result_to_dict, to_plain
 from stepwell.cli.views.text import format_moment
 from stepwell.errors import RunError, StoreUnavailable
 from stepwell.model.status_words import SLEEPING, status_word
 from stepwell.storage import clock
-
-if TYPE_CHECKING:
-    from stepwell.declarative.instance import AgentWorkflowInstance
-    from stepwell.engine.run_stream import RunStream
-    from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent
-    from stepwell.storage.built_in_storage import BuiltInStorage
-    from stepwell.workflows.result import WorkflowRunResult
-    from stepwell.workflows.workflow import Workflow
-
-    Runnable = Workflow | AgentWorkflowInstance
-    OpenRun = Callable[[Runnable, BuiltInStorage], Awaitable[RunStream[WorkflowRunResult]]]
 
 
 def drive(name: str, open_run: OpenRun, *, follow: bool, json: bool, make: bool = False) -> None:
@@ -43,7 +32,7 @@ def drive(name: str, open_run: OpenRun, *, follow: bool, json: bool, make: bool 
     session = _DriveSession(load_code(name), open_run, follow, json)
     try:
         with reserve_stdout():
-            result = run_on_store(session.run, make=make, patient=True)
+            at = run_on_store(session.run, make=make, patient=True)
     except KeyboardInterrupt:
         if session.run_id is None:
             raise
@@ -59,7 +48,7 @@ def drive(name: str, open_run: OpenRun, *, follow: bool, json: bool, make: bool 
         # exit codes.
         problem = f"the code in {name} exited the process: SystemExit: {left}"
         raise CommandFailed(problem, session.resume_command() if session.run_id else "", FAILED) from left
-    session.report(result)
+    session.report(at)
 
 
 @dataclass
@@ -73,15 +62,15 @@ class _DriveSession:
     failure: WorkflowErrorDetails | None = None
     raised: RunError | None = None  # the cause of a failure, for the traceback of --debug
 
-    async def run(self, storage: BuiltInStorage) -> Result:
-        """Drive the run until it stops. A failure of the run is part of the result, not raised."""
+    async def run(self, storage: BuiltInStorage) -> Checkpoint:
+        """Drive the run until it stops, and return its checkpoint. A failure of the run is not raised."""
         runnable = await self.code.build()
         workflow = get_workflow(runnable)
         stream = await self.open_run(runnable, storage)
         scene = Scene("", workflow.name, list(workflow.executors), monotonic())
         with make_follower(follow=self.follow, json=self.json, scene=scene) as follower:
             try:
-                error = await self._follow(stream, follower)
+                await self._follow(stream, follower)
             except asyncio.CancelledError:
                 follower.end("interrupted")
                 raise
@@ -93,10 +82,10 @@ class _DriveSession:
         if follower.redraws:
             for output in self.outputs:
                 print_value(to_plain(output))
-        return Result(head, self.outputs, self._describe_failure(error))
+        return head
 
-    async def _follow(self, stream: RunStream[WorkflowRunResult], follower: Follower) -> RunError | None:
-        """Show events until the run stops; return the error it failed with, if it did."""
+    async def _follow(self, stream: Stream, follower: Follower) -> None:
+        """Show events until the run stops."""
         try:
             async with stream:
                 async for event in stream:
@@ -107,8 +96,6 @@ class _DriveSession:
             if self.run_id is None:  # the run was not opened: an error of the command, not of the run
                 raise
             self.raised = error
-            return error
-        return None
 
     def _record_event(self, event: WorkflowEvent, *, print_now: bool) -> None:
         # An event with a path comes from a sub-workflow. Its effect on this run has an event of its
@@ -122,45 +109,40 @@ class _DriveSession:
             if print_now:
                 print_value(to_plain(self.outputs[-1]))
 
-    def _describe_failure(self, error: RunError | None) -> str | None:
-        if error is None or self.failure is None:
-            return None if error is None else str(error)
+    def _describe_failure(self) -> str | None:
+        if self.raised is None or self.failure is None:
+            return None if self.raised is None else str(self.raised)
         where = "" if self.failure.executor_id is None else f" in {self.failure.executor_id!r}"
         return f"run {self.run_id!r} failed{where}: {self.failure.error_type}: {self.failure.message}"
 
     def resume_command(self) -> str:
         return command_line("resume", self.run_id or "", self.code.name)
 
-    def report(self, result: Result) -> None:
+    def report(self, at: Checkpoint) -> None:
         """Print the result for programs and people.
 
         Exits the command unless the run is completed.
         """
-        if self.json and self.follow:
-            print_json_line(type="result", **result.as_dict())
-        elif self.json:
-            print_document(**result.as_dict())
-        status, name = result.status, result.at.run_id
+        status, error = status_word(at.status, wake=at.wake), self._describe_failure()
+        if self.json:
+            result = result_to_dict(at, outputs=self.outputs, error=error)
+            print_json_line(type="result", **result) if self.follow else print_document(**result)
         if status == "failed":
-            raise CommandFailed(result.error or f"run {name!r} failed", self.resume_command(), FAILED) from self.raised
+            raise CommandFailed(error or f"run {at.run_id!r} failed", self.resume_command(), FAILED) from self.raised
         if status == "cancelled":
-            raise CommandFailed(f"run {name!r} was cancelled", self.resume_command(), FAILED)
-        if result.error is not None:
-            print_note(f"stepwell: {result.error}")
-        if status != "completed":
-            self._report_waiting(result)
-            exit_with(WAITING)
-
-    def _report_waiting(self, result: Result) -> None:
-        at = result.at
-        if result.status == SLEEPING:
+            raise CommandFailed(f"run {at.run_id!r} was cancelled", self.resume_command(), FAILED)
+        if error is not None:
+            print_note(f"stepwell: {error}")
+        if status == "completed":
+            return
+        if status == SLEEPING:
             assert at.wake is not None
             print_note(f"run {at.run_id!r} is sleeping until {format_moment(at.wake)} UTC")
             print_note(f"hint: after that, {self.resume_command()}")
-            return
-        count, *requests = format_requests(at.requests.values())
-        print_note(f"run {at.run_id!r} is waiting: {count}")
-        for line in requests:
-            print_note(line)
-        first = next(iter(at.requests))
-        print_note(f"hint: {command_line('respond', at.run_id, first)}, then {self.resume_command()}")
+        else:
+            count, *requests = format_requests(at.requests.values())
+            for line in (f"run {at.run_id!r} is waiting: {count}", *requests):
+                print_note(line)
+            first = next(iter(at.requests))
+            print_note(f"hint: {command_line('respond', at.run_id, first)}, then {self.resume_command()}")
+        exit_with(WAITING)

@@ -66,30 +66,16 @@ def refusals() -> Iterator[None]:
         raise CommandFailed(str(error), code=USAGE) from error
 
 
-class Ending:
-    """A context manager that turns an error into a message without secrets and an exit code."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: object) -> None:
-        if error is None or isinstance(error, (SystemExit, GeneratorExit)):
-            return
-        if isinstance(error, (KeyboardInterrupt, click.Abort)):
-            sys.exit(INTERRUPTED)
-        # Not Python's own traceback: it would print secrets, and control characters of stored
-        # strings.
-        if self._settings.debug:
-            for line in "".join(traceback.format_exception(error)).rstrip().split("\n"):
-                _print_error(printable(line))
-        sys.exit(_report(error, self._settings))
-
-
-def _report(error: BaseException, settings: Settings) -> int:
-    """Print an error and its hint; return the exit code."""
+def end_with(error: BaseException, settings: Settings) -> int:
+    """Print an error, without secrets, and its hint; return the exit code."""
+    if isinstance(error, (SystemExit, GeneratorExit)):
+        raise error
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        return INTERRUPTED
+    # Not Python's own traceback: it would print secrets, and control characters of stored strings.
+    if settings.debug:
+        for line in "".join(traceback.format_exception(error)).rstrip().split("\n"):
+            _print_error(printable(line))
     sentence, hint, code = _describe(error, settings)
     first, *more = sentence.splitlines() or [type(error).__name__]
     _print_error(f"stepwell: {printable(first)}")

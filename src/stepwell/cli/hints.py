@@ -5,15 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-import click
-
 from stepwell.cli.secrets import without_secrets
 from stepwell.cli.settings import Settings
 
 
 def command_line(*words: str) -> str:
     """Format a command to type as it is; --store is left out if it holds a secret."""
-    return format_command(click.get_current_context().ensure_object(Settings), *words)
+    return format_command(Settings.current(), *words)
 
 
 def format_command(settings: Settings, command: str, *words: str, options: Sequence[str] = ()) -> str:

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 import stepwell
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.input_text import GIVE_INPUT
+from stepwell.cli.type_names import BuiltInStorage, Codec, Runnable
 from stepwell.errors import CodecError
 from stepwell.graph.type_matching import describe, flatten
 from stepwell.storage.response_types import NotOfType, answer_as
 
-if TYPE_CHECKING:
-    from stepwell.codec.codec import Codec
-    from stepwell.declarative.instance import AgentWorkflowInstance
-    from stepwell.storage.built_in_storage import BuiltInStorage
-    from stepwell.workflows.workflow import Workflow
 
-
-async def make_message(
-    runnable: Workflow | AgentWorkflowInstance, storage: BuiltInStorage, text: str | None, run_id: str
-) -> Any:
+async def make_message(runnable: Runnable, storage: BuiltInStorage, text: str | None, run_id: str) -> Any:
     """Build the message that a run starts with.
 
     Raises CommandFailed if the input does not match.

@@ -6,19 +6,13 @@ import math
 import sys
 from collections.abc import Sequence
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from stepwell.cli.stores.history import events_of, follow_commits, read_head, read_latest
+from stepwell.cli.type_names import BuiltInStorage, RoutedMessage, RunInfo, TimedEvent
 from stepwell.cli.views.follow import Follower, JsonLines, Lines, draw_on
 from stepwell.cli.views.live_view_state import Scene
 from stepwell.cli.views.output import print_note
 from stepwell.model.status_words import status_word
-
-if TYPE_CHECKING:
-    from stepwell.cli.views.events import TimedEvent
-    from stepwell.model.message import RoutedMessage
-    from stepwell.storage.built_in_storage import BuiltInStorage
-    from stepwell.storage.run_list import RunInfo
 
 SILENCE = 15.0  # seconds without a commit after which one note says that nothing happens
 

@@ -23,6 +23,11 @@ class Settings:
     no_input: bool = False  # nobody can be asked
     yes: bool = False  # confirmations are given in advance
 
+    @classmethod
+    def current(cls) -> Settings:
+        """Return the settings of the command that runs."""
+        return click.get_current_context().ensure_object(cls)
+
 
 def _set_option(context: click.Context, option: click.Parameter, value: Any) -> None:
     # `--store "$UNSET"`: falling back to the default would silently use another store than the user

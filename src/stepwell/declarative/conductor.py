@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from stepwell.declarative.conditions.evaluation import evaluate_all
+from stepwell.declarative.conditions.evaluation import evaluate
 from stepwell.declarative.definition import Definition
 from stepwell.declarative.errors import LoopLimit, WorkflowTimeout
 from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow, NodeDone, NodesDecided, RunNode
@@ -119,7 +119,9 @@ class Conductor(Executor):
     async def advance(self, message: NodeDone, ctx: ConductorContext) -> None:
         """Apply the result of a node and start what follows from it."""
         check_routes(ctx.get_state("begun").ways, self.graph, ctx.run_id)
-        self._check_time(ctx)
+        left = remaining_time(self.graph.definition, ctx)
+        if left is not None and left < 0:
+            raise make_timeout_error(self.graph, ctx)
         scheduler = self._make_scheduler(ctx)
         # A fallback's result counts as that of the node it replaces. Read before the scheduler
         # changes the states.
@@ -128,14 +130,16 @@ class Conductor(Executor):
             match message.outcome:
                 case "succeeded":
                     # Evaluated here, not in the scheduler, because a pattern may need a thread.
-                    holding = await evaluate_all(*scheduler.conditions_after(message.node, message.outputs))
+                    conditions, values = scheduler.conditions_after(message.node, message.outputs)
+                    holding = {edge: await evaluate(condition, values) for edge, condition in conditions.items()}
                     decision = scheduler.succeed(message.node, message.outputs, holding)
                 case "failed":
                     decision = scheduler.fail(message.node, message.reason)
                 case "denied":
                     decision = scheduler.deny(message.node, message.reason)
         except TooManyLoops as error:
-            raise LoopLimit(f"run {ctx.run_id!r} of {self._name!r}: {error}", run_id=ctx.run_id) from error
+            name = self.graph.definition.name
+            raise LoopLimit(f"run {ctx.run_id!r} of {name!r}: {error}", run_id=ctx.run_id) from error
         for key, value in scheduler.new_values.get(owner, {}).items():
             ctx.set_state(_VALUES + key, value)
         await self._apply(decision, scheduler, ctx)
@@ -143,10 +147,6 @@ class Conductor(Executor):
     @handler
     async def ignore_decision(self, message: NodesDecided, ctx: ConductorContext) -> None:
         """Do nothing: the message only carries a decision from which events were computed."""
-
-    @property
-    def _name(self) -> str:
-        return self.graph.definition.name
 
     def _make_scheduler(self, ctx: WorkflowContext[Any, Any]) -> Scheduler:
         states = {id: ctx.get_state(_NODES + id, NodeState()) for id in self.graph.ids}
@@ -212,11 +212,6 @@ class Conductor(Executor):
             decided=decision,
             seconds=(clock.now() - datetime.fromisoformat(begun.at)).total_seconds(),
         )
-
-    def _check_time(self, ctx: WorkflowContext[Any, Any]) -> None:
-        left = remaining_time(self.graph.definition, ctx)
-        if left is not None and left < 0:
-            raise make_timeout_error(self.graph, ctx)
 
 
 def remaining_time(definition: Definition, ctx: WorkflowContext[Any, Any]) -> float | None:

@@ -10,7 +10,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from stepwell.declarative.files.durable_files import safe_name, write_whole
+from stepwell.storage.durable_files import safe_name, write_whole
 
 FOLDER = "definitions"
 

@@ -172,7 +172,8 @@ class EventTranslator:
     def translate(self, event: WorkflowEvent) -> Iterator[NamedEvent]:
         """Yield the events that follow from an event of the engine, possibly none."""
         if event.type in ("update", "withdrawn"):
-            yield self._make_agent_event(event)
+            chain = (self._workflow, *map(node_of, (*event.path, event.executor_id or "")))
+            yield AgentEvent(chain, event.data if event.type == "update" else None, event.attempt)
             return
         # An event with a path comes from a workflow inside a node. Output of its agents is passed
         # on above; its progress is not this workflow's.
@@ -201,9 +202,15 @@ class EventTranslator:
                 yield WorkflowDiagnosticEvent("info", self._workflow, f"sleeping until {event.data}")
             # A failure of the conductor, such as LoopLimit, is not a failure of an agent.
             case "executor_failed" if event.details is not None and event.executor_id != CONDUCTOR:
-                yield self._make_agent_failed_event(event.details)
+                agent = node_of(str(event.details.executor_id))
+                self._statuses[agent] = "failed"
+                error = _describe(event.details)
+                yield WorkflowAgentCompletedEvent(agent, False, 0.0, self._progress, error=error)
             case "failed" if event.details is not None:
-                yield self._make_failed_event(event.details)
+                counts = Counter(self._statuses.values())
+                totals = counts["succeeded"], counts["failed"], counts["skipped"]
+                error = _describe(event.details)
+                yield WorkflowCompletedEvent(self._workflow, self._id, False, 0.0, *totals, error=error)
             case "checkpoint" if self._checkpoints:
                 yield event
 
@@ -257,22 +264,7 @@ class EventTranslator:
         if done.outcome != "denied":
             self._statuses[done.node] = done.outcome
         error = None if success else done.reason
-        outputs = dict(done.outputs)
-        return WorkflowAgentCompletedEvent(done.node, success, done.seconds, self._progress, outputs, error)
-
-    def _make_agent_event(self, event: WorkflowEvent) -> AgentEvent:
-        chain = (self._workflow, *map(node_of, (*event.path, event.executor_id or "")))
-        return AgentEvent(chain, event.data if event.type == "update" else None, event.attempt)
-
-    def _make_agent_failed_event(self, details: WorkflowErrorDetails) -> WorkflowAgentCompletedEvent:
-        agent = node_of(str(details.executor_id))
-        self._statuses[agent] = "failed"
-        return WorkflowAgentCompletedEvent(agent, False, 0.0, self._progress, error=_describe(details))
-
-    def _make_failed_event(self, details: WorkflowErrorDetails) -> WorkflowCompletedEvent:
-        counts = Counter(self._statuses.values())
-        totals = counts["succeeded"], counts["failed"], counts["skipped"]
-        return WorkflowCompletedEvent(self._workflow, self._id, False, 0.0, *totals, error=_describe(details))
+        return WorkflowAgentCompletedEvent(done.node, success, done.seconds, self._progress, dict(done.outputs), error)
 
 
 def _describe(details: WorkflowErrorDetails) -> str:

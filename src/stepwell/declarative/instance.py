@@ -5,7 +5,7 @@ A run stores its definition, so `read_run_definition` can rebuild the workflow i
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from stepwell.declarative.files.writer import to_json, to_yaml
 from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow
 from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.transcripts import TranscriptStore
+from stepwell.engine.run_stream import RunStream
 from stepwell.errors import CheckpointMissing, DefinitionError
 from stepwell.model.checkpoint import Checkpoint, FullHistory, Retention
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
@@ -30,6 +31,7 @@ from stepwell.storage.archive import Archive
 from stepwell.storage.built_in_storage import BuiltInStorage, open_archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.storage.ids import new_run_id
+from stepwell.workflows.result import WorkflowRunResult
 from stepwell.workflows.storage_options import STORAGE_FACTORIES
 from stepwell.workflows.workflow import Workflow
 
@@ -148,19 +150,13 @@ class AgentWorkflowInstance:
         Conversations are stored by `session_id`; without one, the run has a session to itself.
         """
         id = run_id or new_run_id()
-        translator = self._make_translator(id, checkpoint_events)
 
-        async def events() -> AsyncGenerator[WorkflowEvent, None]:
-            # Only an id passed by the caller can name a stored run.
-            stored = None if run_id is None else await self._head(id)
+        def start(stored: Checkpoint | None) -> RunStream[WorkflowRunResult]:
             message = self._first_message(stored, input, session_id or id)
-            if stored is not None:
-                translator.restore(self._node_states(stored))
-            async with self.workflow.run_streaming(message, run_id=id, private=private, tags=tags) as stream:
-                async for event in stream:
-                    yield event
+            return self.workflow.run_streaming(message, run_id=id, private=private, tags=tags)
 
-        return AgentWorkflowStream(events(), translator, id)
+        # Only an id passed by the caller can name a stored run.
+        return self._drive(id, start, checkpoint_events, may_be_stored=run_id is not None)
 
     def resume(
         self,
@@ -171,15 +167,27 @@ class AgentWorkflowInstance:
         checkpoint_events: bool = False,
     ) -> AgentWorkflowStream:
         """Resume a stored run, optionally with responses to its requests by id."""
-        translator = self._make_translator(run_id, checkpoint_events)
+        options: dict[str, Any] = {"run_id": run_id, "responses": responses, "private": private}
+        # If there is no such run, the engine raises the error.
+        return self._drive(run_id, lambda stored: self.workflow.run_streaming(**options), checkpoint_events)
+
+    def _drive(
+        self,
+        run_id: str,
+        open_stream: Callable[[Checkpoint | None], RunStream[WorkflowRunResult]],
+        checkpoint_events: bool,
+        *,
+        may_be_stored: bool = True,
+    ) -> AgentWorkflowStream:
+        translator = EventTranslator(self.definition, run_id, checkpoints=checkpoint_events)
 
         async def events() -> AsyncGenerator[WorkflowEvent, None]:
-            stored = await self._head(run_id)
-            # If there is no such run, the engine raises the error below.
+            stored = None
+            if may_be_stored and self.storage is not None:
+                stored = await self._archive_on(self.storage).head(run_id)
             if stored is not None:
                 translator.restore(self._node_states(stored))
-            options: dict[str, Any] = {"run_id": run_id, "responses": responses, "private": private}
-            async with self.workflow.run_streaming(**options) as stream:
+            async with open_stream(stored) as stream:
                 async for event in stream:
                     yield event
 
@@ -205,9 +213,6 @@ class AgentWorkflowInstance:
         # The engine compares the input with the stored one. The definition may have changed since
         # (in timeouts, for example), so a stored run is given its own.
         return message if stored is None else replace(message, definition=read_definition_text(stored))
-
-    async def _head(self, run_id: str) -> Checkpoint | None:
-        return None if self.storage is None else await self._archive_on(self.storage).head(run_id)
 
     def _archive_on(self, storage: CheckpointStorage) -> Archive:
         return open_archive(storage, self.definition.name, self.workflow._definition.codec)
@@ -239,9 +244,6 @@ class AgentWorkflowInstance:
     def to_mermaid(self) -> str:
         """Draw the workflow as a Mermaid flowchart, with conditions as labels."""
         return to_mermaid(self.definition)
-
-    def _make_translator(self, run_id: str, checkpoints: bool) -> EventTranslator:
-        return EventTranslator(self.definition, run_id, checkpoints=checkpoints)
 
     def __repr__(self) -> str:
         return f"<AgentWorkflow {self.definition.name!r}: {', '.join(node.id for node in self.definition.nodes)}>"

@@ -141,7 +141,8 @@ class NodeExecutor(AgentExecutor):
                 raise
             except Exception as error:  # noqa: BLE001 - an agent may raise anything; the node decides what follows
                 spent += 1
-                if spent >= self._max_attempts or not _is_worth_retrying(self.node.retry, error):
+                retry = self.node.retry
+                if retry is None or spent >= retry.attempts or not _is_worth_retrying(retry, error):
                     await self._give_up(error, number, started, ctx)
                     return
                 await ctx.add_event(
@@ -161,18 +162,11 @@ class NodeExecutor(AgentExecutor):
                     await self._review(answer, ctx)
                 return
 
-    @property
-    def _max_attempts(self) -> int:
-        return 1 if self.node.retry is None else self.node.retry.attempts
-
     async def _recall_failure(self, number: int, ctx: AgentContext) -> dict[str, Any] | None:
         """Return the record of that attempt if it failed before a restart."""
-        name = f"failed {number}"
-        failure: dict[str, Any] | None = None
+        name, steps = f"failed {number}", internal(ctx)
         # A step that has a result returns it without calling the function.
-        if internal(ctx).steps.has_result(name):
-            failure = await internal(ctx).named_step(name, _never_called)
-        return failure
+        return await steps.named_step(name, _never_called) if steps.steps.has_result(name) else None
 
     async def _record_failure(self, number: int, error: Exception, ctx: AgentContext, *, final: bool = False) -> None:
         """Record a failed attempt as a step, for a process that resumes the run."""
@@ -243,9 +237,6 @@ class NodeExecutor(AgentExecutor):
         if target is None:
             offered = ", ".join(self.handoffs)
             raise OutputRejected(f"no agent was chosen: call one of {offered}", run_id=ctx.run_id)
-        return self._handoff_outputs(target)
-
-    def _handoff_outputs(self, target: str) -> dict[str, Any]:
         return {self.node.value_key: target, "handoff": target}
 
     def _edit_outputs(self, output: Any, ctx: WorkflowContext[Any, Any]) -> dict[str, Any]:
@@ -258,7 +249,7 @@ class NodeExecutor(AgentExecutor):
         targets = [route.target for route in self.graph.out_of(self.id)]
         if output not in targets:
             raise OutputRejected(f"{output!r} is not one of {', '.join(map(repr, targets))}", run_id=ctx.run_id)
-        return self._handoff_outputs(output)
+        return {self.node.value_key: output, "handoff": output}
 
     async def send_response(self, response: AgentExecutorResponse, ctx: AgentContext) -> None:
         """Keep the answer for `_take`.
@@ -351,7 +342,7 @@ def _session(ctx: WorkflowContext[Any, Any]) -> str:
     return begun.session
 
 
-async def _never_called() -> Any:
+async def _never_called() -> dict[str, Any]:
     raise AssertionError("a recorded failure is recalled, not made again")
 
 
@@ -359,23 +350,15 @@ def _describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _is_worth_retrying(retry: Retries | None, error: Exception) -> bool:
+def _is_worth_retrying(retry: Retries, error: Exception) -> bool:
     # A rejected output is always worth asking again: `errors` is about failures of the agent.
-    if retry is None or not retry.errors or isinstance(error, OutputRejected):
-        return retry is not None
-    return any(cls.__name__ in retry.errors for cls in type(error).__mro__)
+    is_listed = not retry.errors or any(cls.__name__ in retry.errors for cls in type(error).__mro__)
+    return is_listed or isinstance(error, OutputRejected)
 
 
 def _delay(retry: Retries | None, number: int) -> float:
     """Return the seconds to wait after failure `number`, counted from 1."""
     assert retry is not None
-    match retry.backoff:
-        case "constant":
-            wait = retry.initial_delay
-        case "linear":
-            wait = retry.initial_delay * number
-        case "exponential":
-            wait = retry.initial_delay * 2 ** (number - 1)
-        case "jittered":
-            wait = retry.initial_delay * 2 ** (number - 1) * random.uniform(0.5, 1.5)
-    return min(wait, retry.max_delay)
+    growth = 1 if retry.backoff == "constant" else number if retry.backoff == "linear" else 2 ** (number - 1)
+    jitter = random.uniform(0.5, 1.5) if retry.backoff == "jittered" else 1
+    return min(retry.initial_delay * growth * jitter, retry.max_delay)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stepwell.declarative.definition import Node
@@ -18,76 +18,40 @@ from stepwell.declarative.value_paths import MISSING, as_fields, look_up
 _PLACEHOLDER = re.compile(r"\{\{\s*([^{}\s][^{}]*?)\s*\}\}")
 
 
-def find(values: Mapping[str, Any], path: str) -> Any:
-    """Return the value at a path. Raises KeyError if there is none."""
-    value = look_up(path, values)
-    if value is MISSING:
-        raise KeyError(path)
-    return value
-
-
-def find_placeholders(template: str) -> list[str]:
-    """List the paths in a template, in order, each once."""
-    return list(dict.fromkeys(_PLACEHOLDER.findall(template)))
-
-
-def fill_template(template: str, values: Mapping[str, Any], node: str, run_id: str) -> str:
-    """Fill in a template. Raises MissingInput naming every path without a value."""
-    strings: dict[str, str] = {}
-    missing: list[str] = []
-    for path in find_placeholders(template):
-        try:
-            strings[path] = as_text(find(values, path))
-        except KeyError:
-            missing.append(path)
-    if missing:
-        raise _make_missing_error(node, missing, values, run_id)
-    # One pass over the template: braces inside a value are not filled in again.
-    return _PLACEHOLDER.sub(lambda match: strings[match[1]], template)
-
-
-def as_text(value: Any) -> str:
-    """Return a string unchanged, and other data as JSON."""
-    if isinstance(value, str):
-        return value
-    fields = as_fields(value)
-    return json.dumps(fields or value, ensure_ascii=False, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    return as_fields(value) or str(value)
-
-
 def build_prompt(node: Node, values: Mapping[str, Any], upstream: Mapping[str, Any], *, run_id: str) -> str:
     """Build the prompt of a node.
 
     `upstream` holds the outputs of the nodes that led to it. An entry node has none and gets the
     input of the run. Raises MissingInput if a value does not exist.
     """
-    parts = [node.instructions] if node.instructions else []
-    parts += [f"{key}: {_find_text(node, key, values, run_id)}" for key in node.context_keys]
-    if node.input_key is not None:
-        parts.append(_find_text(node, node.input_key, values, run_id))
-    elif node.input_template is not None:
-        parts.append(fill_template(node.input_template, values, node.id, run_id))
-    elif upstream:
-        parts += [as_text(output) for output in upstream.values()]
+    texts = [f"{key}: {_find_texts([key], node, values, run_id)[key]}" for key in node.context_keys]
+    if node.input_key is None and node.input_template is None and upstream:
+        texts += [_as_text(output) for output in upstream.values()]
+    elif node.input_key is None and node.input_template is not None:
+        strings = _find_texts(_PLACEHOLDER.findall(node.input_template), node, values, run_id)
+        # One pass over the template: braces inside a value are not filled in again.
+        texts.append(_PLACEHOLDER.sub(lambda match: strings[match[1]], node.input_template))
     else:
-        parts.append(_find_text(node, "input", values, run_id))
-    return "\n\n".join(parts)
+        key = "input" if node.input_key is None else node.input_key
+        texts += _find_texts([key], node, values, run_id).values()
+    return "\n\n".join([node.instructions, *texts] if node.instructions else texts)
 
 
-def _find_text(node: Node, path: str, values: Mapping[str, Any], run_id: str) -> str:
-    try:
-        return as_text(find(values, path))
-    except KeyError:
-        raise _make_missing_error(node.id, [path], values, run_id) from None
+def _find_texts(paths: Iterable[str], node: Node, values: Mapping[str, Any], run_id: str) -> dict[str, str]:
+    """Return the values at some paths as text. Raises MissingInput naming every path without one."""
+    found = {path: look_up(path, values) for path in paths}
+    if missing := [repr(path) for path, value in found.items() if value is MISSING]:
+        names = ", ".join(map(repr, values)) or "none"
+        raise MissingInput(
+            f"{node.id!r} in run {run_id!r} needs {', '.join(missing)}, which no agent has produced; there are "
+            f"{names}: use one of them, or add an edge from the agent with that output_key",
+            run_id=run_id,
+        )
+    return {path: _as_text(value) for path, value in found.items()}
 
 
-def _make_missing_error(node: str, paths: list[str], values: Mapping[str, Any], run_id: str) -> MissingInput:
-    wanted, names = ", ".join(map(repr, paths)), ", ".join(map(repr, values)) or "none"
-    return MissingInput(
-        f"{node!r} in run {run_id!r} needs {wanted}, which no agent has produced; there are {names}: use one of "
-        f"them, or add an edge from the agent with that output_key",
-        run_id=run_id,
-    )
+def _as_text(value: Any) -> str:
+    """Return a string unchanged, and other data as JSON."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(as_fields(value) or value, ensure_ascii=False, default=lambda part: as_fields(part) or str(part))

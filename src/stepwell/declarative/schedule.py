@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from stepwell.declarative.conditions.condition import Condition
-from stepwell.declarative.definition import Edge, Node, Route
+from stepwell.declarative.definition import Route
 from stepwell.declarative.node_graph import NodeGraph
 
 Status = Literal["waiting", "running", "succeeded", "failed", "skipped"]
@@ -119,7 +119,9 @@ class Scheduler:
         if self.graph.definition.node(owner).output_mode == "handoff":
             return {}, {}
         edges = {route.edge: self.graph.definition.edges[route.edge] for route in self.graph.out_of(owner)}
-        conditions = {n: e.condition for n, e in edges.items() if e.condition is not None and _is_conditional(e)}
+        # The condition of a typed edge or a default edge decides nothing.
+        deciding = {number: edge.condition for number, edge in edges.items() if edge.type is None and not edge.default}
+        conditions = {number: condition for number, condition in deciding.items() if condition is not None}
         values = outputs if owner == id else self._outputs_for(owner, id, outputs)
         return conditions, {**self._values, **values}
 
@@ -184,11 +186,9 @@ class Scheduler:
         the loop has ended.
         """
         chosen = list(self._choose_routes(id, holding))
-        back = [(route, condition) for route, condition in chosen if route.key in self.graph.loop_keys]
-        taken = back or chosen
+        taken = [(route, text) for route, text in chosen if route.key in self.graph.loop_keys] or chosen
         self.states[id] = replace(self.states[id], taken=tuple(route.key for route, _ in taken))
-        for route, condition in taken:
-            self._traversed.append(EdgeTraversed(id, route.target, condition))
+        self._traversed += [EdgeTraversed(id, route.target, text) for route, text in taken]
 
     def _choose_routes(self, id: str, holding: Mapping[int, bool]) -> Iterator[tuple[Route, str]]:
         """Yield the routes whose conditions hold, or else the default ones, with a description."""
@@ -201,7 +201,8 @@ class Scheduler:
                     yield route, f"handed over to {route.target!r}"
             return
         regular = [route for route in routes if not edges[route.edge].default]
-        chosen = [r for r in regular if holding.get(r.edge, True) and _is_of_type(edges[r.edge], node, values)]
+        type_name = values.get(f"{node.value_key}_type")
+        chosen = [r for r in regular if holding.get(r.edge, True) and edges[r.edge].type in (None, type_name)]
         for route in chosen or [route for route in routes if edges[route.edge].default]:
             yield route, edges[route.edge].describe()
 
@@ -250,7 +251,7 @@ class Scheduler:
         if sources:
             self._run(id, tuple(dict.fromkeys(sources)))
         else:
-            self._skip(id, self._explain_skip(routes))
+            self._skip(id, "; ".join(dict.fromkeys(map(self._explain_dead_route, routes))))
         return True
 
     def _is_settled(self, id: str) -> bool:
@@ -258,16 +259,12 @@ class Scheduler:
         state = self.states[id]
         return state.status in SETTLED and not any(key in self.graph.loop_keys for key in state.taken)
 
-    def _explain_skip(self, routes: list[Route]) -> str:
-        return "; ".join(dict.fromkeys(self._explain_dead_route(route) for route in routes))
-
     def _explain_dead_route(self, route: Route) -> str:
         source = self.states[route.source]
-        match source.status:
-            case "failed":
-                return f"{route.source!r} failed: {source.reason}"
-            case "skipped":
-                return f"{route.source!r} was skipped"
+        if source.status == "failed":
+            return f"{route.source!r} failed: {source.reason}"
+        if source.status == "skipped":
+            return f"{route.source!r} was skipped"
         condition = self.graph.definition.edges[route.edge].describe()
         return f"{route.source!r} did not lead to it" + (f" ({condition})" if condition else "")
 
@@ -298,22 +295,12 @@ class Scheduler:
         )
 
 
-def _is_conditional(edge: Edge) -> bool:
-    """Whether the condition of an edge decides: not for typed edges and default edges."""
-    return edge.type is None and not edge.default
-
-
-def _is_of_type(edge: Edge, node: Node, values: Mapping[str, Any]) -> bool:
-    return edge.type is None or bool(values.get(f"{node.value_key}_type") == edge.type)
-
-
 def find_final_nodes(graph: NodeGraph, states: Mapping[str, NodeState]) -> tuple[str, ...]:
     """Return the nodes that succeeded and led nowhere: their outputs are the output of the run."""
-    with_successors = {id for id in graph.ids if states[id].taken}
     return tuple(
         id
         for id in graph.ids
-        if states[id].status == "succeeded" and id not in with_successors and id not in graph.fallbacks
+        if states[id].status == "succeeded" and not states[id].taken and id not in graph.fallbacks
     )
 
 

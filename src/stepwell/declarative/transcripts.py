@@ -17,10 +17,10 @@ import msgspec
 
 from stepwell.agents.messages import Message
 from stepwell.declarative.definition import Conversation
-from stepwell.declarative.files.durable_files import lock_file, safe_name, write_at
 from stepwell.engine.threads import run_in_thread
 from stepwell.errors import CheckpointCorrupt
-from stepwell.storage.posix import require_posix
+from stepwell.storage.durable_files import lock_file, make_folder, safe_name, write_at
+from stepwell.storage.posix import require_posix, sync_folder
 
 FORMAT = 1  # of a line in a JSON transcript
 
@@ -92,9 +92,14 @@ class JsonTranscriptStore:
 
     def _append(self, thread: str, key: str, messages: list[Message]) -> None:
         # Read under the lock: the check of the key and the append must be one step.
-        with lock_file(self._path(thread)) as handle:
+        path = self._path(thread)
+        make_folder(path.parent)
+        with lock_file(path) as handle:
             data = os.pread(handle, os.fstat(handle).st_size, 0)
-            lines, end = _parse(data, self._path(thread))
+            if not data:
+                # Make the name of a new file durable, or a power failure could take the file with it.
+                sync_folder(path.parent)
+            lines, end = _parse(data, path)
             if any(line.key == key for line in lines):
                 return
             # A writer died in the middle of its line. Its append never returned, so the line is
@@ -103,14 +108,12 @@ class JsonTranscriptStore:
                 os.ftruncate(handle, end)
             line = _TranscriptLine(FORMAT, thread, key, messages)
             write_at(handle, _ENCODER.encode(line) + b"\n", end)
+            os.fsync(handle)
 
     def _names(self) -> list[str]:
         # File names are not reversible (see `safe_name`), so each line repeats the thread's name.
-        names = []
-        for path in sorted(self._root.glob("*.jsonl")):
-            lines, _ = _parse(path.read_bytes(), path)
-            names += [lines[0].thread] if lines else []
-        return names
+        threads = [_parse(path.read_bytes(), path)[0] for path in sorted(self._root.glob("*.jsonl"))]
+        return [lines[0].thread for lines in threads if lines]
 
 
 class _TranscriptLine(msgspec.Struct):
@@ -154,38 +157,27 @@ def _parse(data: bytes, path: Path) -> tuple[list[_TranscriptLine], int]:
 
 @dataclass(frozen=True)
 class Threads:
-    """Chooses the threads an agent reads and appends to, by the policy of the workflow."""
+    """Chooses the threads an agent reads and appends to, by the policy of the workflow, not "none"."""
 
     policy: Conversation
     store: TranscriptStore
 
     async def read(self, session: str, node: str) -> list[Message]:
         """Return what an agent remembers of a session."""
-        match self.policy:
-            case "none":
-                return []
-            case "shared":
-                return await self.store.read(thread_of(session))
-            case "per-agent":
-                return await self.store.read(agent_thread(session, node))
-            case "fork":
-                own = await self.store.read(agent_thread(session, node))
-                return own or await self.store.read(thread_of(session))
+        messages = await self.store.read(self._thread(session, node))
+        return await self.store.read(thread_of(session)) if self.policy == "fork" and not messages else messages
 
     async def append(self, session: str, node: str, key: str, messages: Sequence[Message]) -> None:
         """Append what an agent was asked and what it answered."""
-        match self.policy:
-            case "shared":
-                await self.store.append(thread_of(session), key, messages)
-            case "per-agent":
-                await self.store.append(agent_thread(session, node), key, messages)
-            case "fork":
-                thread = agent_thread(session, node)
-                # A fork starts with a copy of the shared thread. The fixed key makes the copy
-                # happen once, even if two runs fork at the same moment.
-                if not await self.store.read(thread):
-                    await self.store.append(thread, "root", await self.store.read(thread_of(session)))
-                await self.store.append(thread, key, messages)
+        thread = self._thread(session, node)
+        # A fork starts with a copy of the shared thread. The fixed key makes the copy happen once,
+        # even if two runs fork at the same moment.
+        if self.policy == "fork" and not await self.store.read(thread):
+            await self.store.append(thread, "root", await self.store.read(thread_of(session)))
+        await self.store.append(thread, key, messages)
+
+    def _thread(self, session: str, node: str) -> str:
+        return thread_of(session) if self.policy == "shared" else agent_thread(session, node)
 
 
 def thread_of(session: str) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -89,7 +88,7 @@ async def import_from(
 
     The file is read twice, one record at a time.
     """
-    source = _Source(partial(Path(path).open, "rb"), f"the file {os.fspath(path)!r}", max_memory)
+    source = _Source(partial(io.FileIO, path), f"the file {os.fspath(path)!r}", max_memory)
     return await _import(storage, source, run_id, inspect_only)
 
 

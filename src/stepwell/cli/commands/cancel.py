@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from stepwell import admin
 from stepwell.cli.failures import refusals
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_note
 from stepwell.model.status_words import status_word
 from stepwell.model.valid_text import is_text
-
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
 
 
 @click.command("cancel")
@@ -38,24 +34,21 @@ def command(run: str, reason: str | None, json: bool) -> None:
 
     async def work(storage: BuiltInStorage) -> None:
         with refusals():  # the run of a sub-workflow cannot be cancelled by itself
-            result = await admin.cancel(storage, run, reason=reason, on_wait=_note_waiting)
-        _report(result, json)
+            result = await admin.cancel(
+                storage,
+                run,
+                reason=reason,
+                on_wait=lambda driver: print_note(f"{driver} drives the run; waiting until it has stopped"),
+            )
+        word = status_word(result.status)
+        if json:
+            fields = {"run_id": result.run_id, "status": word, "number": result.number}
+            print_document(**fields, changed=result.changed, driver=result.driver)
+        elif not result.changed:
+            print_note(f"run {result.run_id!r} is already {word}")
+        elif word != "cancelled":
+            print_note(f"run {result.run_id!r} was {word} before it could be cancelled")
+        else:
+            print_note(f"run {result.run_id!r} is cancelled at {result.run_id}@{result.number}")
 
     run_on_store(work)
-
-
-def _note_waiting(driver: str) -> None:
-    print_note(f"{driver} drives the run; waiting until it has stopped")
-
-
-def _report(result: admin.Cancelled, json: bool) -> None:
-    word = status_word(result.status)
-    if json:
-        fields = {"run_id": result.run_id, "status": word, "number": result.number}
-        print_document(**fields, changed=result.changed, driver=result.driver)
-    elif not result.changed:
-        print_note(f"run {result.run_id!r} is already {word}")
-    elif word != "cancelled":
-        print_note(f"run {result.run_id!r} was {word} before it could be cancelled")
-    else:
-        print_note(f"run {result.run_id!r} is cancelled at {result.run_id}@{result.number}")

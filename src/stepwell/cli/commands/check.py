@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,12 +11,10 @@ from stepwell.cli.code_loader import load_code
 from stepwell.cli.failures import INCOMPATIBLE, exit_with
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_note, print_table
 from stepwell.cli.views.text import pluralise
 from stepwell.model.status_words import status_word
-
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
 
 
 @click.command("check")

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from stepwell import admin
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
-from stepwell.cli.views.changes import difference_to_dict, format_difference
-from stepwell.cli.views.output import print_document, print_json, print_lines
-
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.cli.type_names import BuiltInStorage
+from stepwell.cli.views.changes import print_difference
+from stepwell.cli.views.output import print_json
 
 
 @click.command("diff")
@@ -36,10 +32,8 @@ def command(checkpoint: str, other: str | None, patch: bool, full: bool, json: b
     difference = run_on_store(lambda storage: _compare(storage, checkpoint, other))
     if patch:
         print_json(difference.patch())
-    elif json:
-        print_document(**difference_to_dict(difference))
     else:
-        print_lines(format_difference(difference, full=full))
+        print_difference(difference, json=json, full=full)
 
 
 async def _compare(storage: BuiltInStorage, checkpoint: str, other: str | None) -> admin.Difference:

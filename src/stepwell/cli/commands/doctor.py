@@ -6,24 +6,22 @@ import os
 import sys
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from stepwell import admin
 from stepwell.cli.code_loader import load_code
 from stepwell.cli.failures import FAILED, OK, exit_with
-from stepwell.cli.settings import Settings, common_options, json_option
-from stepwell.cli.stores.locations import Format, StoreLocation
+from stepwell.cli.settings import common_options, json_option
+from stepwell.cli.stores.locations import Format
 from stepwell.cli.stores.option import find_location
 from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import pluralise, printable
 from stepwell.errors import CannotUnseal, DurabilityError, NewerFormat
 from stepwell.model.status_words import status_word
-
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
 
 EVERY = 0.2  # seconds between two updates of the progress line
 
@@ -42,13 +40,16 @@ def command(workflows: tuple[str, ...], json: bool) -> None:
     Exits with 0 if nothing was found, 1 if something was.
     """
     codes = [load_code(name) for name in workflows]
-    location = find_location(click.get_current_context().ensure_object(Settings))
+    location = find_location()
     # Before the store is opened, which may upgrade it.
     location.check(make=False)
     store_format = location.read_format()
     report = _Findings(json)
-    if _is_older(store_format):
-        report.add("warning", _describe_older(location, store_format))
+    is_older = store_format is not None and store_format.stored < store_format.supported
+    if store_format is not None and is_older:
+        formats = f"the store has format {store_format.stored}, and this Stepwell uses {store_format.supported}"
+        more = "" if location.reads_older else ", then check its records"
+        report.add(admin.Finding("warning", f"{formats}; upgrade it with `stepwell migrate`{more}"))
 
     async def work(storage: BuiltInStorage) -> None:
         # Without its keys every record of a store would be a finding.
@@ -61,23 +62,12 @@ def command(workflows: tuple[str, ...], json: bool) -> None:
             if isinstance(item, admin.Examined):
                 report.summary = item
             else:
-                report.add_finding(item)
+                report.add(item)
 
     # Opening a store of an older format would upgrade it, and a check must not change anything.
-    if not _is_older(store_format) or location.reads_older:
+    if not is_older or location.reads_older:
         run_on_store(work)
     report.finish(store_format)
-
-
-def _is_older(store_format: Format | None) -> bool:
-    return store_format is not None and store_format.stored < store_format.supported
-
-
-def _describe_older(location: StoreLocation, store_format: Format | None) -> str:
-    assert store_format is not None
-    stored, supported = store_format.stored, store_format.supported
-    advice = f"the store has format {stored}, and this Stepwell uses {supported}; upgrade it with `stepwell migrate`"
-    return advice if location.reads_older else f"{advice}, then check its records"
 
 
 async def _check_readable(storage: BuiltInStorage) -> None:
@@ -118,34 +108,28 @@ class _Findings:
 
     def __init__(self, json: bool) -> None:
         self._json = json
-        self._findings: list[dict[str, Any]] = []
-        self._count = 0
+        self._findings: list[admin.Finding] = []
         self.summary: admin.Examined | None = None
 
-    def add_finding(self, finding: admin.Finding) -> None:
-        self.add(finding.severity, finding.what, finding.run_id, finding.number)
-
-    def add(self, severity: str, what: str, run_id: str | None = None, number: int | None = None) -> None:
-        self._count += 1
-        if self._json:
-            self._findings.append({"severity": severity, "what": what, "run_id": run_id, "number": number})
-            return
-        place = "" if run_id is None else f"run {run_id}{'' if number is None else f'@{number}'}: "
-        print_lines([printable(f"{severity}: {place}{what}")])
+    def add(self, finding: admin.Finding) -> None:
+        self._findings.append(finding)
+        if not self._json:
+            at = "" if finding.number is None else f"@{finding.number}"
+            place = "" if finding.run_id is None else f"run {finding.run_id}{at}: "
+            print_lines([printable(f"{finding.severity}: {place}{finding.what}")])
 
     def finish(self, store_format: Format | None) -> None:
         # A store of an older format that cannot be read has no summary, but it has a finding.
-        code = FAILED if self._count else OK
+        count = len(self._findings)
         if self._json:
             formats = None if store_format is None else {"found": store_format.stored, "known": store_format.supported}
             print_document(
-                healthy=not self._count, format=formats, findings=self._findings, looked_at=self._summary_to_dict()
+                healthy=not count, format=formats, findings=self._findings, looked_at=self._summary_to_dict()
             )
-            exit_with(code)
-        if self.summary is not None:
-            print_lines([_summarise(self.summary, self._count)])
+        elif self.summary is not None:
+            print_lines([_summarise(self.summary, count)])
             print_note(f"{self.summary.seconds:.2f} s, {self.summary.records_per_second:,.0f} records/s")
-        exit_with(code)
+        exit_with(FAILED if count else OK)
 
     def _summary_to_dict(self) -> dict[str, Any] | None:
         examined = self.summary

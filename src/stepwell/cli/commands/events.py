@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from stepwell import admin
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_json_line, print_lines
-
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
 
 
 @click.command("events")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,11 +14,9 @@ from stepwell.cli.confirmation import confirm, needs_confirmation
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_note
 from stepwell.cli.views.text import pluralise
-
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
 
 STDOUT = "-"
 
@@ -50,8 +47,13 @@ def command(
     without = ("*",) if redact_all else paths
 
     async def find(storage: BuiltInStorage) -> tuple[str, int | None]:
-        _check_open(storage, unsealed)
-        return await _find(storage, run, html)
+        if getattr(storage._store, "is_sealed", False) and not unsealed:
+            problem = "this store is encrypted, and an exported file is not"
+            raise CommandFailed(problem, "--unsealed exports it anyway", USAGE)
+        if not html:
+            return (await admin.find_run(storage, run)).run_id, None
+        at = await admin.find_checkpoint(storage, run)
+        return at.run_id, at.number
 
     # The store is opened twice: between the two, a person may be asked, which must not happen in an
     # event loop.
@@ -71,19 +73,6 @@ def command(
         print_document(run_id=run_id, file=target, redacted=list(without), **facts)
     elif target != STDOUT:
         print_note(_describe(run_id, target, facts))
-
-
-async def _find(storage: BuiltInStorage, run: str, html: bool) -> tuple[str, int | None]:
-    if not html:
-        return (await admin.find_run(storage, run)).run_id, None
-    at = await admin.find_checkpoint(storage, run)
-    return at.run_id, at.number
-
-
-def _check_open(storage: BuiltInStorage, unsealed: bool) -> None:
-    if getattr(storage._store, "is_sealed", False) and not unsealed:
-        problem = "this store is encrypted, and an exported file is not"
-        raise CommandFailed(problem, "--unsealed exports it anyway", USAGE)
 
 
 def _check_target(target: Path) -> None:
@@ -109,23 +98,16 @@ async def _write_file(
 async def _write_report(
     storage: BuiltInStorage, run_id: str, number: int | None, target: str, without: tuple[str, ...]
 ) -> dict[str, object]:
-    redacted = await _redact(storage, run_id, without)
+    if without:
+        # Through an exported file, because exporting is the one place that knows how to redact.
+        data = await admin.export_run(storage, run_id, without=without, unsealed=True)
+        storage = stepwell.InMemoryCheckpointStorage()
+        await admin.import_run(storage, data, inspect_only=True, max_memory=None)
     if target == STDOUT:
-        click.echo(await admin.report_run(redacted, run_id, number=number), nl=False)
+        click.echo(await admin.report_run(storage, run_id, number=number), nl=False)
     else:
-        await admin.report_to(target, redacted, run_id, number=number)
+        await admin.report_to(target, storage, run_id, number=number)
     return {"number": number}
-
-
-async def _redact(storage: BuiltInStorage, run_id: str, without: tuple[str, ...]) -> BuiltInStorage:
-    """Return a storage with a redacted copy of the run; without paths, the storage itself."""
-    if not without:
-        return storage
-    # Through an exported file, because exporting is the one place that knows how to redact.
-    copy = stepwell.InMemoryCheckpointStorage()
-    data = await admin.export_run(storage, run_id, without=without, unsealed=True)
-    await admin.import_run(copy, data, inspect_only=True, max_memory=None)
-    return copy
 
 
 def _file_name(run_id: str) -> str:

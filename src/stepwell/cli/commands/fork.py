@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,14 +13,10 @@ from stepwell.cli.forms.value_parsers import parse_any
 from stepwell.cli.hints import command_line
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
-from stepwell.cli.views.changes import difference_to_dict, format_difference
+from stepwell.cli.type_names import BuiltInStorage
+from stepwell.cli.views.changes import print_difference
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import leaf, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from stepwell.storage.built_in_storage import BuiltInStorage
 
 _TYPE_NAMES = {str: "text", bool: "boolean", int: "number", float: "number", list: "list", dict: "mapping"}
 
@@ -99,32 +95,16 @@ def command(
 
                 await check_answers(storage, checkpoint, responses)
             result = await (admin.preview_fork if dry_run else admin.fork)(storage, checkpoint, run_id=run_id, **wanted)
-        # After the fork, so that a refused one prints nothing but its error.
-        _note_values({**set_, **add}, responses)
-        if isinstance(result, stepwell.CheckpointInfo):
-            _report(result, json)
+        # After the fork, so that a refused one prints nothing but its error. How each value was
+        # understood: 12 may be a number or a string.
+        for name, value in (*{**set_, **add}.items(), *responses.items()):
+            print_note(f"{name} = {leaf(value)} ({_TYPE_NAMES.get(type(value), 'null')})")
+        if not isinstance(result, stepwell.CheckpointInfo):
+            print_difference(result, json=json)
+        elif json:
+            print_document(run_id=result.run_id, number=result.number, checkpoint_id=result.checkpoint_id)
         else:
-            _print_preview(result, json)
+            print_lines([printable(result.run_id)])
+            print_note(f"to resume it: {command_line('resume', result.run_id, 'MODULE:WORKFLOW')}")
 
     run_on_store(work)
-
-
-def _print_preview(difference: admin.Difference, json: bool) -> None:
-    if json:
-        print_document(**difference_to_dict(difference))
-    else:
-        print_lines(format_difference(difference))
-
-
-def _report(forked: stepwell.CheckpointInfo, json: bool) -> None:
-    if json:
-        print_document(run_id=forked.run_id, number=forked.number, checkpoint_id=forked.checkpoint_id)
-    else:
-        print_lines([printable(forked.run_id)])
-        print_note(f"to resume it: {command_line('resume', forked.run_id, 'MODULE:WORKFLOW')}")
-
-
-def _note_values(state: Mapping[str, Any], responses: Mapping[str, Any]) -> None:
-    """Print how each value was understood: 12 may be a number or a string."""
-    for name, value in (*state.items(), *responses.items()):
-        print_note(f"{name} = {leaf(value)} ({_TYPE_NAMES.get(type(value), 'null')})")

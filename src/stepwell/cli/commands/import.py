@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,12 +14,10 @@ from stepwell import admin
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import pluralise, printable
 from stepwell.errors import CannotUnseal, CheckpointCorrupt, CodecError
-
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
 
 STDIN = "-"
 HINTS = {

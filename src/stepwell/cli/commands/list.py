@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,13 +11,10 @@ from stepwell import admin
 from stepwell.cli.settings import common_options, json_option, tag_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_moment_option
+from stepwell.cli.type_names import BuiltInStorage, RunInfo
 from stepwell.cli.views.output import print_document, print_note, print_table
 from stepwell.cli.views.text import format_moment
 from stepwell.model.status_words import STATUSES_BY_WORD, status_word
-
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
-    from stepwell.storage.run_list import RunInfo
 
 
 @click.command("list")

@@ -7,7 +7,7 @@ import asyncio
 import click
 
 from stepwell.cli.failures import CommandFailed
-from stepwell.cli.settings import Settings, common_options, json_option
+from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.locations import Format
 from stepwell.cli.stores.option import find_location
 from stepwell.cli.views.output import print_document, print_lines
@@ -24,7 +24,7 @@ def command(dry_run: bool, json: bool) -> None:
     The runs in the store are not changed. An older version of Stepwell cannot open the store
     afterwards.
     """
-    location = find_location(click.get_current_context().ensure_object(Settings))
+    location = find_location()
     location.check(make=True)
     before = location.read_format()
     needed = before is not None and before.stored < before.supported

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,13 +16,11 @@ from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_span_option
+from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import pluralise, printable
 from stepwell.errors import DurabilityError
 from stepwell.model.status_words import STATUSES_BY_WORD
-
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
 
 SHOWN = 20  # runs per list; JSON holds all of them
 _HOW = "--dry-run shows what would be deleted, --yes deletes it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,14 +12,11 @@ from stepwell import admin
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_span_option
+from stepwell.cli.type_names import BuiltInStorage, PendingRequest
 from stepwell.cli.views.output import print_document, print_note, print_table
 from stepwell.cli.views.text import format_deadline, format_span
 from stepwell.storage import clock
 from stepwell.storage.signals import find_signalled
-
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
-    from stepwell.storage.pending_requests import PendingRequest
 
 
 @click.command("requests")

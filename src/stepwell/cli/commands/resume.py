@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 import stepwell
@@ -12,17 +10,9 @@ from stepwell.cli.code_loader import get_workflow
 from stepwell.cli.failures import INCOMPATIBLE, USAGE, CommandFailed
 from stepwell.cli.hints import command_line
 from stepwell.cli.settings import common_options, durability_option, follow_option, json_option
+from stepwell.cli.type_names import BuiltInStorage, Checkpoint, Durability, Runnable, Stream, Workflow
 from stepwell.errors import GraphChanged
 from stepwell.model.status_words import status_word
-
-if TYPE_CHECKING:
-    from stepwell.declarative.instance import AgentWorkflowInstance
-    from stepwell.engine.durability import Durability
-    from stepwell.engine.run_stream import RunStream
-    from stepwell.model.checkpoint import Checkpoint
-    from stepwell.storage.built_in_storage import BuiltInStorage
-    from stepwell.workflows.result import WorkflowRunResult
-    from stepwell.workflows.workflow import Workflow
 
 
 @click.command("resume")
@@ -52,9 +42,7 @@ def command(
     """
     from stepwell.cli.drive import drive  # lazy: 40 ms
 
-    async def open_run(
-        runnable: Workflow | AgentWorkflowInstance, storage: BuiltInStorage
-    ) -> RunStream[WorkflowRunResult]:
+    async def open_run(runnable: Runnable, storage: BuiltInStorage) -> Stream:
         built = get_workflow(runnable)
         head = await _find_head(storage, built, run)
         # Before the run is opened, which would commit a migration and take the lease.
@@ -84,9 +72,7 @@ async def _find_head(storage: BuiltInStorage, workflow: Workflow, name: str) -> 
     return head
 
 
-async def _check_code(
-    runnable: Workflow | AgentWorkflowInstance, head: Checkpoint, storage: BuiltInStorage, name: str
-) -> None:
+async def _check_code(runnable: Runnable, head: Checkpoint, storage: BuiltInStorage, name: str) -> None:
     """Raise CommandFailed if this code cannot continue the run."""
     from stepwell.admin.deploy_check import find_incompatibilities  # lazy: 120 ms
 

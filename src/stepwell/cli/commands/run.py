@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -10,15 +10,8 @@ from stepwell.cli.code_loader import get_workflow
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.input_text import read_input
 from stepwell.cli.settings import common_options, durability_option, follow_option, json_option, tag_option
+from stepwell.cli.type_names import BuiltInStorage, Durability, Runnable, Stream
 from stepwell.storage.ids import new_run_id
-
-if TYPE_CHECKING:
-    from stepwell.declarative.instance import AgentWorkflowInstance
-    from stepwell.engine.durability import Durability
-    from stepwell.engine.run_stream import RunStream
-    from stepwell.storage.built_in_storage import BuiltInStorage
-    from stepwell.workflows.result import WorkflowRunResult
-    from stepwell.workflows.workflow import Workflow
 
 
 @click.command("run")
@@ -53,9 +46,7 @@ def command(
 
     text = None if argument is None else read_input(argument)
 
-    async def open_run(
-        runnable: Workflow | AgentWorkflowInstance, storage: BuiltInStorage
-    ) -> RunStream[WorkflowRunResult]:
+    async def open_run(runnable: Runnable, storage: BuiltInStorage) -> Stream:
         # Chosen here and not by the engine, because the first message may depend on it.
         name = run_id if run_id is not None else new_run_id()
         message = await make_message(runnable, storage, text, name)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
-
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.cli.type_names import BuiltInStorage
 
 
 @click.command("show")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from stepwell import admin
 from stepwell.cli.failures import FAILED, WAITING, exit_with
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_note
-
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
 
 
 @click.command("tail")
@@ -43,23 +39,17 @@ def command(run: str, count: int, follow: bool, wait: bool, json: bool) -> None:
     if wait and not follow:
         raise click.UsageError("--wait needs --follow")
 
-    async def work(storage: BuiltInStorage) -> tuple[str, str] | None:
+    async def work(storage: BuiltInStorage) -> tuple[str, str | None]:
         from stepwell.cli.run_tail import follow_run, show_latest  # lazy: 80 ms
 
         info = await admin.find_run(storage, run)
         if follow:
             return info.run_id, await follow_run(storage, info, count, wait=wait, json=json)
         await show_latest(storage, info, count, json=json)
-        return None
+        return info.run_id, None
 
     # A follower outlives restarts of the server; a single look should fail soon.
-    stopped = run_on_store(work, patient=follow)
-    if stopped is not None:
-        _exit(*stopped)
-
-
-def _exit(run_id: str, status: str) -> None:
-    if status == "completed":
-        return
-    print_note(f"run {run_id!r} is {status}")
-    exit_with(FAILED if status in ("failed", "cancelled") else WAITING)
+    run_id, status = run_on_store(work, patient=follow)
+    if status not in (None, "completed"):
+        print_note(f"run {run_id!r} is {status}")
+        exit_with(FAILED if status in ("failed", "cancelled") else WAITING)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepwell import admin
-from stepwell.admin.requests import load_requests
+from stepwell.admin.requests import OpenRequest, load_requests
 from stepwell.admin.state_edits import check_plain
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed, refusals
 from stepwell.cli.forms.validation import UnusableSchema, problems
 from stepwell.cli.hints import command_line
+from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_note
-
-if TYPE_CHECKING:
-    from stepwell.admin import OpenRequest
-    from stepwell.storage.built_in_storage import BuiltInStorage
 
 PASS_JSON = "pass the response with --json VALUE, --json @FILE or --json -"
 CHOICES = 20  # requests to choose from

@@ -1,22 +1,30 @@
-"""Ask a person on a terminal: which request is meant, and what the response to it is."""
+"""Ask a person on a terminal: which request is meant, and what the response to it is.
+
+Prompts go to stderr, and each answer is one line.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import click
 
+from stepwell.admin.diffs.json_diff import format_path
 from stepwell.admin.requests import OpenRequest
 from stepwell.cli.failures import INTERRUPTED, USAGE, CommandFailed
 from stepwell.cli.forms.agent_forms import schema_for, select_visible
 from stepwell.cli.forms.answers import CHOICES, PASS_JSON
-from stepwell.cli.forms.prompts import fill_in, is_interactive
-from stepwell.cli.forms.schema_form import Unfillable, ask_choice, ask_yes_or_no, build_form
+from stepwell.cli.forms.schema_form import Form, Prompt, Unfillable, ask_choice, ask_yes_or_no, build_form
+from stepwell.cli.forms.value_parsers import are_numbered
 from stepwell.cli.settings import Settings
 from stepwell.cli.views.output import print_note
-from stepwell.cli.views.text import format_deadline, format_span, tree
+from stepwell.cli.views.text import format_deadline, format_span, printable, tree
 from stepwell.storage import clock
 from stepwell.storage.checked_reads import read_moment
+
+T = TypeVar("T")
 
 
 def choose(questions: list[OpenRequest]) -> OpenRequest:
@@ -24,25 +32,25 @@ def choose(questions: list[OpenRequest]) -> OpenRequest:
     if len(questions) == 1:
         return questions[0]
     labels = [f"{question.request_id} of {question.run_id}" for question in questions[:CHOICES]]
-    if not is_interactive():
+    if not _is_interactive():
         listing = "\n".join(labels)
         raise CommandFailed(f"several requests match:\n{listing}", "name the run and the request", USAGE)
-    return questions[fill_in(ask_choice("request", labels))]
+    return questions[_fill_in(ask_choice("request", labels))]
 
 
 def ask_for_response(question: OpenRequest) -> Any:
     """Return what a person enters in the form of the request and confirms. Raises CommandFailed."""
-    if not is_interactive():
+    if not _is_interactive():
         problem = f"{question.request_id!r} expects {question.response_type}, and nobody can be asked for it"
         raise CommandFailed(problem, PASS_JSON, USAGE)
     _introduce(question)
     try:
-        value = fill_in(build_form(schema_for(question.data, question.response_type, question.response_schema)))
+        value = _fill_in(build_form(schema_for(question.data, question.response_type, question.response_schema)))
         print_note("response")
         for line in tree(value, full=True):
             print_note(f"  {line}")
         # Typing is error-prone: the whole response is shown once more before it becomes final.
-        if click.get_current_context().ensure_object(Settings).yes or fill_in(ask_yes_or_no("send", enter=True)):
+        if Settings.current().yes or _fill_in(ask_yes_or_no("send", enter=True)):
             return value
     except Unfillable as error:
         raise CommandFailed(
@@ -63,3 +71,59 @@ def _introduce(question: OpenRequest) -> None:
         print_note(f"  {line}")
     if question.deadline is not None:
         print_note(f"deadline: {format_deadline(read_moment(question.deadline, what), now)}")
+
+
+def _is_interactive() -> bool:
+    """Return whether a person can be asked: on a terminal, without --no-input."""
+    return not Settings.current().no_input and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _fill_in(form: Form[T]) -> T:
+    """Ask a person for each field, and return the value of the form.
+
+    Raises Abort on Ctrl-C and Ctrl-D.
+    """
+    # The form is a generator that decides; this loop only prints and reads. See `schema_form`.
+    try:
+        prompt = next(form)
+        while True:
+            prompt = form.send(_read_answer(prompt))
+    except StopIteration as end:
+        filled: T = end.value
+        return filled
+
+
+def _read_answer(prompt: Prompt) -> str:
+    for line in _describe_prompt(prompt):
+        print_note(line)
+    place = format_path(prompt.path) if prompt.path else "response"
+    wanted = prompt.wants if prompt.enter is None else f"{prompt.wants}; Enter: {prompt.enter}"
+    try:
+        return _read_line(f"{printable(place)} ({printable(wanted)}): ")
+    except (EOFError, KeyboardInterrupt):
+        click.echo(err=True)  # end the line of the prompt
+        raise click.Abort from None
+
+
+def _describe_prompt(prompt: Prompt) -> list[str]:
+    """Return the lines to show above the prompt."""
+    # Description and choices are shown once, not again after each mistake.
+    if prompt.problem:
+        return [f"  ! {prompt.problem}"]
+    numbered = are_numbered(prompt.choices)
+    choices = [f"  {n}  {choice}" if numbered else f"  {choice}" for n, choice in enumerate(prompt.choices, 1)]
+    return [*(f"  {line}" for line in prompt.about.splitlines()), *choices]
+
+
+def _read_line(prompt: str) -> str:
+    """Read a line, with editing keys if possible."""
+    # readline writes to stdout. If that is a pipe, its control characters would end up in the data.
+    if sys.stdout.isatty():
+        with suppress(ImportError):  # not built into every Python
+            import readline  # noqa: F401 - lazy: loading it changes how `input` edits a line
+        return input(prompt)
+    click.echo(prompt, nl=False, err=True)
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.removesuffix("\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepwell.admin.lookup import NotFound, find_run
 from stepwell.admin.requests import OpenRequest, open_requests
@@ -21,10 +21,8 @@ from stepwell.cli.forms.answers import (
 from stepwell.cli.hints import command_line
 from stepwell.cli.input_text import read_input
 from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.type_names import BuiltInStorage
 from stepwell.model.status_words import status_word
-
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
 
 _PAGE = 500  # requests read at a time
 _LOOK_BACK = 500  # commits searched for what closed a request

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import msgspec
 
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.stores.keys import load_seal
-from stepwell.cli.stores.locations import FORMS, Format, check_name, missing_store, open_once
+from stepwell.cli.stores.locations import FORMS, Format, StoreLocation, check_name, missing_store
+from stepwell.cli.type_names import BuiltInStorage
 from stepwell.errors import DurabilityError
 from stepwell.stores.files import layout
 from stepwell.stores.files.layout import MARK, StoreFolder, read_mark
 from stepwell.stores.files.store import FileCheckpointStorage
 
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
 
-
-class Directory(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Directory(StoreLocation):
     """A directory that was named."""
 
     path: Path
 
     reads_older = True
-    needs_loop = True
 
     def check(self, *, make: bool) -> None:
         path = self.path
@@ -33,19 +29,14 @@ class Directory(msgspec.Struct, frozen=True):
         if path.is_file():
             hint = f"for a SQLite file, write sqlite:///{path}"
             raise CommandFailed(f"{path} is a file, not a directory of runs", hint, USAGE)
-        if make:
-            self._check_room()
+        if (path / MARK).is_file():
             return
-        if not path.is_dir():
-            raise missing_store(f"{path} does not exist", FORMS)
-        if not (path / MARK).is_file():
-            raise missing_store(f"{path} is a directory without runs", FORMS)
-
-    def _check_room(self) -> None:
-        """Raise CommandFailed if the directory holds somebody else's files."""
-        if self.path.is_dir() and not (self.path / MARK).is_file() and any(self.path.iterdir()):
-            problem = f"{self.path} is a directory with other files in it"
+        if make and path.is_dir() and any(path.iterdir()):
+            problem = f"{path} is a directory with other files in it"
             raise CommandFailed(problem, "name an empty directory, or one that does not exist yet", USAGE)
+        if not make:
+            what = "is a directory without runs" if path.is_dir() else "does not exist"
+            raise missing_store(f"{path} {what}", FORMS)
 
     def open_storage(self, *, patient: bool = False) -> BuiltInStorage:
         return FileCheckpointStorage(self.path, seal=load_seal())
@@ -64,6 +55,6 @@ class Directory(msgspec.Struct, frozen=True):
         return commits
 
     async def upgrade(self) -> None:
-        await open_once(self.open_storage())
+        await super().upgrade()
         # Reading does not upgrade a directory.
         StoreFolder(self.path.absolute()).make()

@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 from stepwell.admin.lookup import NotFound
+from stepwell.cli.type_names import BuiltInStorage, Checkpoint, Commit
 from stepwell.cli.views.events import TimedEvent
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.kernel.commit import events
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.wire.format import read_commit
-
-if TYPE_CHECKING:
-    from stepwell.model.checkpoint import Checkpoint
-    from stepwell.model.commit import Commit
-    from stepwell.storage.built_in_storage import BuiltInStorage
 
 PAGE = 100  # records in memory at a time
 # Seconds between two looks at a run that another process drives; the last one is repeated.

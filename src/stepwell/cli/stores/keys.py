@@ -8,22 +8,18 @@ from __future__ import annotations
 import base64
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import stepwell
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
 from stepwell.cli.project import find_project_setting
 from stepwell.cli.secrets import hide
 
-if TYPE_CHECKING:
-    from stepwell.storage.encryption import Seal
-
 VARIABLE, FILE, IN_PROJECT = "STEPWELL_KEYS", "STEPWELL_KEYS_FILE", "keys_file"
 SIZES = (16, 24, 32)  # bytes
 _FORM = "write keys as NAME=KEY, the key in base64, the one to seal with first; # starts a comment"
 
 
-def load_seal() -> Seal | None:
+def load_seal() -> stepwell.Seal | None:
     """Load the keys that the store is opened with; None if none are set."""
     text, where = _find_keys()
     keys = parse_keys(text, where)

@@ -6,15 +6,13 @@ address.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
-
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.cli.type_names import BuiltInStorage
 
 FORMS = "a store is sqlite:///runs.db, postgresql://host/database, or a directory"
 
@@ -26,35 +24,36 @@ class Format(msgspec.Struct, frozen=True):
     supported: int
 
 
-class StoreLocation(Protocol):
+class StoreLocation(ABC):
     """A store that was named and is not open yet. Only `upgrade` changes it."""
 
-    reads_older: bool  # whether a store of an older format can be read without upgrading it
-    needs_loop: bool  # whether the storage only works inside an event loop
+    reads_older = False  # whether a store of an older format can be read without upgrading it
+    needs_loop = True  # whether the storage only works inside an event loop
 
+    @abstractmethod
     def check(self, *, make: bool) -> None:
         """Raise CommandFailed if there is no store; with `make`, if none can be created."""
 
+    @abstractmethod
     def open_storage(self, *, patient: bool = False) -> BuiltInStorage:
         """Return the storage; it connects at its first use.
 
         `patient` allows a server to be away for longer.
         """
 
+    @abstractmethod
     def read_format(self) -> Format | None:
         """Return the format, 0 if there is no store yet; None if it cannot be read."""
 
+    @abstractmethod
     def count_records(self) -> int:
         """Return the number of commits, for a store of any format."""
 
     async def upgrade(self) -> None:
         """Upgrade the store to our format, or create it. Raises what opening it raises."""
-
-
-async def open_once(storage: BuiltInStorage) -> None:
-    """Open and close a storage: opening upgrades it."""
-    async with storage:
-        await storage._store.runs(limit=1)
+        # Opening upgrades it.
+        async with self.open_storage() as storage:
+            await storage._store.runs(limit=1)
 
 
 def check_name(path: Path) -> None:

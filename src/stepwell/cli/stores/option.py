@@ -1,12 +1,9 @@
-"""Find and open the store that a command works on."""
+"""Find the store that a command works on."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from stepwell.cli.failures import USAGE, CommandFailed
@@ -16,34 +13,8 @@ from stepwell.cli.settings import Settings
 from stepwell.cli.stores.locations import FORMS, StoreLocation
 from stepwell.defaults import default_path
 
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
-
 VARIABLE = "STEPWELL_STORE"
 SQLITE, POSTGRES = ("sqlite",), ("postgresql", "postgres")
-
-
-@asynccontextmanager
-async def open_store(
-    location: StoreLocation, *, make: bool = False, patient: bool = False
-) -> AsyncIterator[BuiltInStorage]:
-    """Open a store. Raises CommandFailed if there is none, unless `make` may create it."""
-    # Opened before it is checked: that only builds the object, and reports a bad address or missing
-    # keys first.
-    storage = location.open_storage(patient=patient)
-    location.check(make=make)
-    try:
-        yield storage
-    finally:
-        await storage.close()
-
-
-def find_address(settings: Settings) -> str | None:
-    """Return the address from the option, the environment or the project; None if not set."""
-    address = settings.store or os.environ.get(VARIABLE) or _find_project_address()
-    if address is not None:
-        hide_address(address)
-    return address
 
 
 def _find_project_address() -> str | None:
@@ -62,9 +33,14 @@ def _find_project_address() -> str | None:
     return store if "://" in store else str(folder / store)
 
 
-def find_location(settings: Settings) -> StoreLocation:
-    """Return the store that is meant, whether or not it exists."""
-    address = find_address(settings)
+def find_location() -> StoreLocation:
+    """Return the store that is meant, whether or not it exists.
+
+    The option --store comes first, then the environment, the project, and the default.
+    """
+    address = Settings.current().store or os.environ.get(VARIABLE) or _find_project_address()
+    if address is not None:
+        hide_address(address)
     scheme, divider, rest = (address or "").partition("://")
     if address is None or scheme in SQLITE:
         from stepwell.cli.stores.sqlite_file import SQLiteFile  # lazy: 30 ms, and a command needs one kind

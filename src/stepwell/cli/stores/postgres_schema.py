@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from dataclasses import dataclass
+from typing import Any
 
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.stores.keys import load_seal
-from stepwell.cli.stores.locations import Format, missing_store, open_once
+from stepwell.cli.stores.locations import Format, StoreLocation, missing_store
+from stepwell.cli.type_names import BuiltInStorage
 from stepwell.stores.postgres import tables
 from stepwell.stores.postgres.storage import PostgresCheckpointStorage
-
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
 
 PATIENCE = 5.0  # seconds to wait for the server while a person waits for the answer
 LONG_PATIENCE = 30.0  # seconds while a run is being driven: a restart of the server should not end it
 
 
-class Schema(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Schema(StoreLocation):
     """A PostgreSQL schema that was named."""
 
     dsn: str
     name: str
-
-    reads_older = False
-    needs_loop = True
 
     def check(self, *, make: bool) -> None:
         # First, because it raises if the address is malformed or psycopg is not installed.
@@ -46,20 +41,17 @@ class Schema(msgspec.Struct, frozen=True):
         if not self._is_there():
             # A schema with tables but without ours belongs to another program.
             count = "SELECT count(*) FROM pg_class AS c WHERE c.relnamespace = to_regnamespace($1)"
-            return None if self._query(count, ["{schema}"]) else Format(0, tables.FORMAT)
+            return None if self._query(count, "{schema}") else Format(0, tables.FORMAT)
         stored = self._query("SELECT format FROM {schema}.stepwell")
         return None if stored is None else Format(stored, tables.FORMAT)
 
     def count_records(self) -> int:
         return self._query("SELECT count(*) FROM {schema}.commits") or 0
 
-    async def upgrade(self) -> None:
-        await open_once(self.open_storage())
-
     def _is_there(self) -> bool:
-        return bool(self._query("SELECT to_regclass($1) IS NOT NULL", ["{schema}.stepwell"]))
+        return bool(self._query("SELECT to_regclass($1) IS NOT NULL", "{schema}.stepwell"))
 
-    def _query(self, template: str, values: list[str] | None = None) -> Any:
+    def _query(self, template: str, *values: str) -> Any:
         from stepwell.cli.stores.postgres_query import query_once  # lazy: psycopg may not be installed
 
-        return query_once(self.dsn, self.name, template, values or (), timeout=int(PATIENCE))
+        return query_once(self.dsn, self.name, template, values, timeout=int(PATIENCE))

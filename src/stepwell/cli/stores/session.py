@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-import click
-
-from stepwell.cli.settings import Settings
-from stepwell.cli.stores.option import find_location, open_store
-
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.cli.stores.option import find_location
+from stepwell.cli.type_names import BuiltInStorage
 
 T = TypeVar("T")
 
@@ -29,11 +24,17 @@ def run_on_store(
     for a while. `waits_for_nothing_else` promises that the work awaits nothing but its store; then
     a store that can do without an event loop is used without one, which saves loading asyncio.
     """
-    location = find_location(click.get_current_context().ensure_object(Settings))
+    location = find_location()
 
     async def work_on_store() -> T:
-        async with open_store(location, make=make, patient=patient) as storage:
+        # Opened before it is checked: that only builds the object, and reports a bad address or
+        # missing keys first.
+        storage = location.open_storage(patient=patient)
+        location.check(make=make)
+        try:
             return await work(storage)
+        finally:
+            await storage.close()
 
     if waits_for_nothing_else and not location.needs_loop:
         return _run_without_loop(work_on_store())

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import Any
 
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.stores.keys import load_seal
-from stepwell.cli.stores.locations import FORMS, Format, check_name, missing_store, open_once
+from stepwell.cli.stores.locations import FORMS, Format, StoreLocation, check_name, missing_store
+from stepwell.cli.type_names import BuiltInStorage
 from stepwell.stores.sqlite import schema
 from stepwell.stores.sqlite.store import SQLiteCheckpointStorage
 
-if TYPE_CHECKING:
-    from stepwell.storage.built_in_storage import BuiltInStorage
 
-
-class SQLiteFile(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class SQLiteFile(StoreLocation):
     """A SQLite file that was named; `hint` helps if it does not exist."""
 
     path: Path
     hint: str = FORMS
 
-    reads_older = False
     needs_loop = False
 
     def check(self, *, make: bool) -> None:
@@ -56,19 +54,10 @@ class SQLiteFile(msgspec.Struct, frozen=True):
     def count_records(self) -> int:
         return self._query("SELECT count(*) FROM commits") or 0
 
-    async def upgrade(self) -> None:
-        await open_once(self.open_storage())
-
     def _query(self, query: str) -> Any:
         """Return the single value of a query; None on any error, which opening explains."""
         # Read-only, because our own storage would upgrade the file or create it.
-        try:
-            db = sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)
-        except sqlite3.Error:
-            return None
-        try:
+        address = f"{self.path.resolve().as_uri()}?mode=ro"
+        with suppress(sqlite3.Error), closing(sqlite3.connect(address, uri=True)) as db:
             return db.execute(query).fetchone()[0]
-        except sqlite3.Error:
-            return None
-        finally:
-            db.close()
+        return None

@@ -1,44 +1,41 @@
-"""Format the difference between two checkpoints, as lines and as JSON."""
+"""Print the difference between two checkpoints, for people or as JSON."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import stepwell
+from stepwell import admin
+from stepwell.cli.views.output import print_document, print_lines
 from stepwell.cli.views.text import printable
-
-if TYPE_CHECKING:
-    from stepwell.admin.diffs.checkpoints import Difference
-    from stepwell.model.event import CheckpointInfo
 
 _COLOURS = {"+": "green", "-": "red", "~": "yellow"}
 
 
-def format_difference(difference: Difference, *, full: bool = False) -> Iterator[str]:
-    """Yield a line with the two checkpoints, then a line per change; coloured on a terminal."""
-    first, *changes = difference.lines(full=full)
-    yield printable(first)
+def print_difference(difference: admin.Difference, *, json: bool, full: bool = False) -> None:
+    """Print the two checkpoints, then a line per change; or all as JSON, with JSON Pointers as paths."""
+    if not json:
+        return print_lines(_format_lines(difference.lines(full=full)))
+    changes = [
+        {"path": change.pointer, "kind": change.kind, "before": change.before, "after": change.after}
+        for change in difference.changes
+    ]
+    return print_document(one=_where(difference.before), other=_where(difference.after), changes=changes)
+
+
+def _format_lines(lines: list[str]) -> Iterator[str]:
+    """Yield the lines, those of changes coloured on a terminal."""
+    yield printable(lines[0])
     # https://no-color.org: any value that is not empty turns colours off.
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    for line in changes:
+    for line in lines[1:]:
         yield click.style(printable(line), fg=_COLOURS.get(line[0])) if coloured else printable(line)
 
 
-def difference_to_dict(difference: Difference) -> dict[str, Any]:
-    """Return the difference as JSON. Paths are JSON Pointers."""
-    return {
-        "one": _where(difference.before),
-        "other": _where(difference.after),
-        "changes": [
-            {"path": change.pointer, "kind": change.kind, "before": change.before, "after": change.after}
-            for change in difference.changes
-        ],
-    }
-
-
-def _where(at: CheckpointInfo) -> dict[str, Any]:
+def _where(at: stepwell.CheckpointInfo) -> dict[str, Any]:
     return {"run_id": at.run_id, "number": at.number, "checkpoint_id": at.checkpoint_id or None}

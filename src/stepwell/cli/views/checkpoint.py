@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from stepwell.admin.diffs.documents import document_of
 from stepwell.admin.lookup import NotFound, find_checkpoint, find_run, load_checkpoint
+from stepwell.cli.stores.history import read_commits
+from stepwell.cli.type_names import BuiltInStorage, Checkpoint, Commit
 from stepwell.cli.views.output import print_document, print_lines
-from stepwell.cli.views.progress import compute_progress
 from stepwell.cli.views.requests import format_requests
-from stepwell.cli.views.text import format_moment, printable, tree
-from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.cli.views.text import format_moment, pluralise, printable, tree
+from stepwell.kernel.lifecycle import drop_undone
 from stepwell.model.status_words import status_word
-from stepwell.storage.wire.format import read_commit
-
-if TYPE_CHECKING:
-    from stepwell.model.checkpoint import Checkpoint
-    from stepwell.model.commit import Commit
-    from stepwell.storage.built_in_storage import BuiltInStorage
 
 RECENT = 500  # commits in which calls are counted: `show` must not get slower as a run grows
 
@@ -37,35 +33,27 @@ async def find_inside(storage: BuiltInStorage, run: str, checkpoint: str) -> str
 
 async def print_checkpoint(storage: BuiltInStorage, name: str, *, full: bool, json: bool) -> None:
     """Print a checkpoint, for a person or as JSON."""
-    at, commit, commits = await _read_checkpoint(storage, name, None if full else RECENT)
-    progress = compute_progress(at, commits)
-    document = document_of(at)
+    at, commit = await load_checkpoint(storage._store, await find_checkpoint(storage, name))
+    after = -1 if full else max(at.number - RECENT, -1)
+    commits = await read_commits(storage, at.run_id, after, at.number)
+    header, progress, document = _make_header(at, commit), _compute_progress(at, commits), document_of(at)
+    document["status"] = status_word(at.status, wake=at.wake)
     if json:
-        status = status_word(at.status, wake=at.wake)
-        print_document(**_make_header(at, commit), progress=progress.as_dict(), **{**document, "status": status})
+        print_document(**header, progress=progress, **document)
         return
-    print_lines(_format_heading(at, commit))
-    print_lines(["", *progress.describe()])
-    print_lines(_separate(format_requests(at.requests.values(), full=full)))
-    print_lines(_format_section("state", document["state"], full))
+    print_lines(_format_heading(header, document))
+    print_lines(["", *_format_progress(progress)])
+    if at.requests:
+        print_lines(["", *format_requests(at.requests.values(), full=full)])
     # Most executors keep no state of their own.
     executors = {id: state for id, state in document["executors"].items() if state != {}}
-    print_lines(_format_section("executors", executors, full))
-
-
-async def _read_checkpoint(
-    storage: BuiltInStorage, name: str, recent: int | None
-) -> tuple[Checkpoint, Commit, list[Commit]]:
-    """Return the checkpoint, its commit, and the stored commits up to it, or the last `recent`."""
-    at, commit = await load_checkpoint(storage._store, await find_checkpoint(storage, name))
-    after = -1 if recent is None else max(at.number - recent, -1)
-    records = await storage._store.history(at.run_id, after=after, upto=at.number)
-    return at, commit, [read_commit(record, DEFAULT_CODEC)[0] for record in records]
+    for title, values in (("state", document["state"]), ("executors", executors)):
+        if values:
+            print_lines(["", title, *(f"  {line}" for line in tree(values, full=full))])
 
 
 def _make_header(at: Checkpoint, commit: Commit) -> dict[str, Any]:
     header = at.header
-    failed = [f"{failure.error_type}: {failure.message}" for failure in commit.failures]
     return {
         "run_id": header.run_id,
         "workflow": header.workflow,
@@ -77,33 +65,56 @@ def _make_header(at: Checkpoint, commit: Commit) -> dict[str, Any]:
         "parent_run": header.parent_run,
         "parent_number": header.parent_number,
         "caller": header.caller,
-        "failures": failed,
+        "failures": [f"{failure.error_type}: {failure.message}" for failure in commit.failures],
     }
 
 
-def _format_heading(at: Checkpoint, commit: Commit) -> Iterator[str]:
-    header = _make_header(at, commit)
+def _format_heading(header: dict[str, Any], document: dict[str, Any]) -> Iterator[str]:
     fields = {
-        "run": f"{header['run_id']}@{at.number}",
+        "run": f"{header['run_id']}@{header['number']}",
         "workflow": header["workflow"],
-        "status": status_word(at.status, wake=at.wake),
+        "status": document["status"],
         "checkpoint": header["checkpoint_id"],
         "committed": f"{format_moment(header['at'])} UTC ({header['kind']})",
         "tags": " ".join(f"{name}={value}" for name, value in sorted(header["tags"].items())),
         "forked from": f"{header['parent_run']}@{header['parent_number']}" if header["parent_run"] else "",
         "called by": header["caller"] or "",
-        "sleeps until": "" if at.wake is None else f"{format_moment(at.wake)} UTC",
+        "sleeps until": "" if document["wake"] is None else f"{format_moment(document['wake'])} UTC",
     }
     yield from (f"{name:<12}  {printable(value)}" for name, value in fields.items() if value)
     yield from (f"{'failed':<12}  {printable(failure)}" for failure in header["failures"])
 
 
-def _separate(section: Iterable[str]) -> list[str]:
-    """Put an empty line before a section that is not empty."""
-    inside = list(section)
-    return ["", *inside] if inside else []
+def _compute_progress(at: Checkpoint, commits: Sequence[Commit]) -> dict[str, Any]:
+    """Return how often each executor was called, which ones are next, and which were never called."""
+    # Calls that a restore has undone do not count.
+    called = Counter(delivery.executor for commit in drop_undone(commits) for delivery in commit.done)
+    following = list(dict.fromkeys(taker for message in at.messages for taker in message.takers))
+    asking = list(dict.fromkeys(request.executor for request in at.requests.values()))
+    executors = [str(id) for id in at.header.signature.get("executors", ())]
+    # Pruned commits leave gaps in the numbers.
+    all_kept = [commit.number for commit in commits] == list(range(at.number + 1))
+    return {
+        "iteration": at.iteration,
+        "called": dict(called),
+        "next": following,
+        "asking": asking,
+        "not_called": [id for id in executors if id not in {*called, *following, *asking}],
+        # The calls before a fork are in the history of its parent, which is not read here.
+        "history_is_whole": all_kept and at.header.parent_run is None,
+        "counted_since": commits[0].number if commits else at.number,
+    }
 
 
-def _format_section(title: str, values: dict[str, Any], full: bool) -> Iterator[str]:
-    if values:
-        yield from ["", title, *(f"  {line}" for line in tree(values, full=full))]
+def _format_progress(progress: dict[str, Any]) -> Iterator[str]:
+    is_whole = progress["history_is_whole"]
+    scope = "" if is_whole else f" since commit {progress['counted_since']}, in the commits that are stored"
+    yield f"progress: {pluralise(progress['iteration'], 'superstep')}"
+    for title, names, more in (
+        ("called", [f"{id} ({pluralise(n, 'time')})" for id, n in progress["called"].items()], scope),
+        ("next", progress["next"], ""),
+        ("waiting for a response", progress["asking"], ""),
+        ("not called", progress["not_called"] if is_whole else [], ""),
+    ):
+        if names:
+            yield f"  {title}: {printable(', '.join(names))}{more}"

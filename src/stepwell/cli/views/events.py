@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from stepwell.cli.type_names import WorkflowEvent
 from stepwell.cli.views.text import leaf, printable
 from stepwell.model.payload import PayloadList
 from stepwell.model.status_words import status_word
 from stepwell.storage.json_text import json_of
-
-if TYPE_CHECKING:
-    from stepwell.model.event import WorkflowEvent
 
 
 @dataclass(frozen=True)

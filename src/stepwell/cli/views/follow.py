@@ -4,57 +4,39 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Protocol, Self, TextIO
+from typing import Self, TextIO
 
 import click
 
+from stepwell.cli.type_names import TimedEvent
 from stepwell.cli.views.live_view_state import CHATTER, Scene
 from stepwell.cli.views.output import print_json_line
-
-if TYPE_CHECKING:
-    from stepwell.cli.views.events import TimedEvent
 
 _HIDDEN = frozenset({"checkpoint"})  # the store has it; its event only repeats the commit
 
 
-class Follower(Protocol):
-    """Receives the events of a run in order, inside a `with` block."""
+class Follower:
+    """Receives the events of a run in order, inside a `with` block. This one shows nothing."""
 
-    redraws: bool  # whether it keeps a place on the terminal, where nothing else may be printed
-
-    def show(self, timed: TimedEvent) -> None: ...
-    def expect(self, names: list[str]) -> None: ...
-    def end(self, status: str) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *exc: object) -> None: ...
-
-
-class _PlainFollower:
-    """A follower that needs to know neither the next executors nor the final status."""
-
-    redraws = False
+    redraws = False  # whether it keeps a place on the terminal, where nothing else may be printed
 
     def show(self, timed: TimedEvent) -> None:
-        """Do nothing."""
+        """Show the next event."""
 
     def expect(self, names: list[str]) -> None:
-        """Do nothing."""
+        """Show which executors are called next."""
 
     def end(self, status: str) -> None:
-        """Do nothing."""
+        """Show the final status."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Do nothing."""
+        """Stop showing."""
 
 
-class Silence(_PlainFollower):
-    """Shows nothing."""
-
-
-class Lines(_PlainFollower):
+class Lines(Follower):
     """Prints one line per event."""
 
     def __init__(self, to: TextIO) -> None:
@@ -65,7 +47,7 @@ class Lines(_PlainFollower):
             click.echo(timed.format_line(), file=self._to)
 
 
-class JsonLines(_PlainFollower):
+class JsonLines(Follower):
     """Prints one JSON document per event to stdout."""
 
     def show(self, timed: TimedEvent) -> None:
@@ -87,7 +69,7 @@ def draw_on(to: TextIO, scene: Scene, *, lines: bool = False) -> Follower | None
 def make_follower(*, follow: bool, json: bool, scene: Scene) -> Follower:
     """Return the follower for a run that this process drives."""
     if not follow:
-        return Silence()
+        return Follower()
     if json:
         return JsonLines()
     # To stderr: stdout is for the outputs of the run.

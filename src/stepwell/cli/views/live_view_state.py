@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from stepwell.cli.type_names import TimedEvent, WorkflowEvent
 from stepwell.cli.views.text import pluralise, printable
 from stepwell.model.status_words import status_word
-
-if TYPE_CHECKING:
-    from stepwell.cli.views.events import TimedEvent
-    from stepwell.model.event import WorkflowEvent
 
 # The states of an executor
 UNTOUCHED, NEXT, RUNNING, RETRYING, STOPPED = "-", "next", "running", "retrying", "stopped"
@@ -40,16 +36,6 @@ class ExecutorView:
         """End the current call."""
         if self.state in AT_WORK:
             self.took = now - self.since
-
-
-@dataclass(frozen=True)
-class SceneRow:
-    """One line of the view."""
-
-    name: str
-    state: str
-    calls: str
-    time: str
 
 
 @dataclass
@@ -109,15 +95,16 @@ class Scene:
         parts = [self.run_id, self.workflow, self.status, f"superstep {self.superstep}"]
         return printable("  ".join([*parts, format_seconds((self.ended or now) - self.began)]))
 
-    def rows(self, now: float, room: int) -> Iterator[SceneRow]:
-        """Yield a row per executor; if there is not room for all, idle ones are left out."""
+    def rows(self, now: float, room: int) -> Iterator[tuple[str, str, str, str]]:
+        """Yield name, state, calls and time of each executor; without room for all, idle ones are left out."""
         views = list(self.views.items())  # a copy: the view is drawn in a thread while events are applied
         shown = views if len(views) <= room else _busiest(views, max(room - 1, 1))
         for name, view in shown:
             calls = pluralise(view.calls, "call") if view.calls else ""
-            yield SceneRow(printable(name), view.state, calls, self._time(view, now))
+            took = now - view.since if view.state in AT_WORK else view.took
+            yield printable(name), view.state, calls, "" if took is None else format_seconds(took)
         if len(shown) < len(views):
-            yield SceneRow(f"... and {pluralise(len(views) - len(shown), 'other')}", "", "", "")
+            yield f"... and {pluralise(len(views) - len(shown), 'other')}", "", "", ""
 
     def _view_of(self, path: Sequence[str], executor: str) -> ExecutorView:
         """Return the view of an executor.
@@ -155,11 +142,6 @@ class Scene:
                 asked = view.asked_in == event.commit
                 view.state = FAILED if event.type == "executor_failed" else WAITING if asked else COMPLETED
 
-    def _time(self, view: ExecutorView, now: float) -> str:
-        if view.state in AT_WORK:
-            return format_seconds(now - view.since)
-        return "" if view.took is None else format_seconds(view.took)
-
 
 def _busiest(views: list[tuple[str, ExecutorView]], room: int) -> list[tuple[str, ExecutorView]]:
     """Choose as many views as there is room for, busy ones first, and keep their order."""
@@ -170,9 +152,7 @@ def _busiest(views: list[tuple[str, ExecutorView]], room: int) -> list[tuple[str
 
 def format_seconds(span: float) -> str:
     """Format a duration as it passes: `3.2 s`, `4:05`."""
-    span = max(span, 0.0)
     if span < 60:
-        return f"{span:.1f} s"
-    seconds = int(span)
-    hours, rest = divmod(seconds, 3600)
-    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{seconds // 60}:{seconds % 60:02}"
+        return f"{max(span, 0.0):.1f} s"
+    minutes, seconds = divmod(int(span), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}" if minutes >= 60 else f"{minutes}:{seconds:02}"

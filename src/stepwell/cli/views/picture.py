@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import Self, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from stepwell.cli.type_names import TimedEvent
+from stepwell.cli.views.follow import Follower
 from stepwell.cli.views.live_view_state import CHATTER, Scene
-
-if TYPE_CHECKING:
-    from stepwell.cli.views.events import TimedEvent
 
 _STYLES = {"failed": "red", "waiting": "yellow", "running": "cyan", "retrying": "magenta", "stopped": "magenta"}
 _AROUND = 4  # lines of the view besides its rows
 
 
-class Picture:
+class Picture(Follower):
     """A follower that redraws one block of lines in place, and leaves it on the screen at the end.
 
     rich draws it from a thread, so it keeps moving while a handler blocks the event loop.
@@ -57,8 +56,8 @@ class Picture:
         # Fixed minimum widths, so that the columns do not jump when a word changes.
         for width in (8, 9, 8, 6):
             table.add_column(no_wrap=True, overflow="ellipsis", min_width=width)
-        for row in self.scene.rows(now, max(self._console.height - _AROUND, 3)):
-            style = _STYLES.get(row.state, "dim" if row.state == "-" else "")
-            table.add_row(Text(f"  {row.name}"), Text(row.state, style=style), Text(row.calls), Text(row.time))
+        for name, state, calls, time in self.scene.rows(now, max(self._console.height - _AROUND, 3)):
+            style = _STYLES.get(state, "dim" if state == "-" else "")
+            table.add_row(Text(f"  {name}"), Text(state, style=style), Text(calls), Text(time))
         heading = Text(self.scene.heading(now), style="bold", no_wrap=True, overflow="ellipsis")
         return Group(heading, table, Text(f"  {self.scene.last}", style="dim", no_wrap=True, overflow="ellipsis"))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from stepwell.cli.type_names import Request
 from stepwell.cli.views.text import format_moment, pluralise, printable, tree
 from stepwell.storage.json_text import json_of
-
-if TYPE_CHECKING:
-    from stepwell.model.request import Request
 
 
 def format_requests(requests: Iterable[Request], *, full: bool = False) -> Iterator[str]:

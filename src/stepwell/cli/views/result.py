@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from stepwell.cli.type_names import Checkpoint
 from stepwell.cli.views.requests import request_to_dict
 from stepwell.model.status_words import status_word
-
-if TYPE_CHECKING:
-    from stepwell.model.checkpoint import Checkpoint
 
 # Stored names of classes. Outputs are shown as they are stored, without loading the classes.
 _RESPONSES = ("stepwell:AgentResponse",)
 _OUTCOMES = ("stepwell:NodeOutcome",)
 
 
-@dataclass
-class Result:
-    """Where a run is after a drive: its checkpoint, its outputs, and the error it failed with."""
-
-    at: Checkpoint
-    outputs: list[Any] = field(default_factory=list)  # in their stored form
-    error: str | None = None
-
-    @property
-    def status(self) -> str:
-        """The word for the status of the run."""
-        return status_word(self.at.status, wake=self.at.wake)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the result as JSON."""
-        at = self.at
-        return {
-            "run_id": at.run_id,
-            "workflow": at.header.workflow,
-            "status": self.status,
-            "number": at.number,
-            "checkpoint_id": at.stamp.checkpoint_id,
-            "iteration": at.iteration,
-            "outputs": self.outputs,
-            "requests": [request_to_dict(request) for request in at.requests.values()],
-            "wakes_at": at.wake,
-            "error": self.error,
-        }
+def result_to_dict(at: Checkpoint, *, outputs: list[Any], error: str | None) -> dict[str, Any]:
+    """Return where a run is after a drive as JSON, with its outputs in their stored form."""
+    return {
+        "run_id": at.run_id,
+        "workflow": at.header.workflow,
+        "status": status_word(at.status, wake=at.wake),
+        "number": at.number,
+        "checkpoint_id": at.stamp.checkpoint_id,
+        "iteration": at.iteration,
+        "outputs": outputs,
+        "requests": [request_to_dict(request) for request in at.requests.values()],
+        "wakes_at": at.wake,
+        "error": error,
+    }
 
 
 def to_plain(output: Any) -> Any:

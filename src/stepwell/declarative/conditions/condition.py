@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 from stepwell.declarative.conditions import patterns
 from stepwell.declarative.conditions.operators import OPERATORS, Incomparable, describe_value, look_up, normalize_value
@@ -117,41 +117,43 @@ class FieldCondition(Condition):
 
 
 @dataclass(frozen=True, slots=True)
-class AllOf(Condition):
-    """True if all conditions are. Evaluation stops at the first that is not."""
+class ConditionGroup(Condition):
+    """Several conditions. Evaluation stops at the first that decides."""
 
     conditions: tuple[Condition, ...]
 
+    kind: ClassVar[str]
+    word: ClassVar[str]  # between two conditions in a description
+
     def __post_init__(self) -> None:
-        _check_conditions("all_of", self.conditions)
+        _check_conditions(self.kind, self.conditions)
 
     def describe(self) -> str:
-        return " and ".join(map(_in_brackets, self.conditions))
+        texts = [(inner.describe(), isinstance(inner, ConditionGroup)) for inner in self.conditions]
+        return f" {self.word} ".join(f"({text})" if is_group else text for text, is_group in texts)
+
+    def keys(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(chain.from_iterable(condition.keys() for condition in self.conditions)))
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf(ConditionGroup):
+    """True if all conditions are."""
+
+    kind, word = "all_of", "and"
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         return all(condition.holds(values) for condition in self.conditions)
 
-    def keys(self) -> tuple[str, ...]:
-        return _unique_keys(self.conditions)
-
 
 @dataclass(frozen=True, slots=True)
-class AnyOf(Condition):
-    """True if any condition is. Evaluation stops at the first that is."""
+class AnyOf(ConditionGroup):
+    """True if any condition is."""
 
-    conditions: tuple[Condition, ...]
-
-    def __post_init__(self) -> None:
-        _check_conditions("any_of", self.conditions)
-
-    def describe(self) -> str:
-        return " or ".join(map(_in_brackets, self.conditions))
+    kind, word = "any_of", "or"
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         return any(condition.holds(values) for condition in self.conditions)
-
-    def keys(self) -> tuple[str, ...]:
-        return _unique_keys(self.conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +308,7 @@ def _to_tuple(values: Iterable[Any]) -> Any:
     return values if isinstance(values, str) else tuple(values)
 
 
-def _flatten(kind: type[AllOf | AnyOf], condition: Condition) -> tuple[Condition, ...]:
+def _flatten(kind: type[ConditionGroup], condition: Condition) -> tuple[Condition, ...]:
     return condition.conditions if isinstance(condition, kind) else (condition,)
 
 
@@ -316,15 +318,6 @@ def _check_conditions(name: str, conditions: tuple[Condition, ...]) -> None:
     for condition in conditions:
         if not isinstance(condition, Condition):
             raise DefinitionError(f"{name} takes conditions, not {condition!r}")
-
-
-def _in_brackets(condition: Condition) -> str:
-    text = condition.describe()
-    return f"({text})" if isinstance(condition, AllOf | AnyOf) else text
-
-
-def _unique_keys(conditions: tuple[Condition, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(chain.from_iterable(condition.keys() for condition in conditions)))
 
 
 def _shorten(value: Any) -> str:

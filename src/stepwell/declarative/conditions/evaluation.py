@@ -16,26 +16,16 @@ from stepwell.declarative.conditions.condition import AllOf, AnyOf, Condition, F
 async def evaluate(condition: Condition, values: Mapping[str, Any]) -> bool:
     """Evaluate like `condition.holds(values)`, without blocking the event loop on patterns."""
     match condition:
-        # Loops, because `all` and `any` cannot await and must stop at the first result as `holds`
+        # A loop, because `all` and `any` cannot await and must stop at the first result as `holds`
         # does.
-        case AllOf(conditions=parts):
+        case AllOf(conditions=parts) | AnyOf(conditions=parts):
             for part in parts:
-                if not await evaluate(part, values):
-                    return False
-            return True
-        case AnyOf(conditions=parts):
-            for part in parts:
-                if await evaluate(part, values):
-                    return True
-            return False
+                if await evaluate(part, values) is isinstance(condition, AnyOf):
+                    return isinstance(condition, AnyOf)
+            return isinstance(condition, AllOf)
         case Not(condition=inner):
             return not await evaluate(inner, values)
         case FieldCondition(kind="matches"):
             return await asyncio.to_thread(condition.holds, values)
         case _:
             return condition.holds(values)
-
-
-async def evaluate_all(conditions: Mapping[int, Condition], values: Mapping[str, Any]) -> dict[int, bool]:
-    """Evaluate conditions by key, one after the other."""
-    return {key: await evaluate(condition, values) for key, condition in conditions.items()}

@@ -40,13 +40,6 @@ def to_data(definition: Definition) -> dict[str, Any]:
     return data
 
 
-def find_unexportable(definition: Definition) -> tuple[str, ...]:
-    """List what cannot be exported: callables, and live objects in configurations."""
-    problems: list[str] = []
-    _write_record(definition, "", problems)
-    return tuple(problems)
-
-
 def to_json(definition: Definition) -> str:
     """Write a definition as JSON. Raises DefinitionError like `to_data`."""
     return _check_length(json_text.write(to_data(definition)), json_text.MAX_LENGTH)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -20,9 +19,9 @@ from pathlib import Path
 import msgspec
 
 from stepwell.errors import CheckpointCorrupt, NewerFormat, StoreUnavailable
+from stepwell.storage.durable_files import make_folder, write_whole
 from stepwell.storage.ids import run_hash
-from stepwell.storage.permissions import OWNER_ONLY, creating, folder_mode, make_one_folder
-from stepwell.storage.posix import sync_folder
+from stepwell.storage.permissions import OWNER_ONLY
 
 FORMAT = 1
 MARK = "stepwell.json"
@@ -40,10 +39,10 @@ _decode_mark = msgspec.json.Decoder(_Mark).decode
 def run_name(run_id: str) -> str:
     """Return the name of a run's file, with its folder: never hidden, never a path elsewhere."""
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", run_id)[:60]
-    return _place_of(run_hash(run_id)).replace("~", f"{readable}~")
+    return _hashed_name(run_hash(run_id)).replace("~", f"{readable}~")
 
 
-def _place_of(hashed: int) -> str:
+def _hashed_name(hashed: int) -> str:
     digits = f"{hashed:015x}"
     return f"{digits[:2]}/~{digits[2:]}.jsonl"
 
@@ -61,17 +60,14 @@ class StoreFolder:
 
     def paths(self, hashed: int | None = None) -> Iterator[Path]:
         """Yield the files of all runs, or of those with that hash."""
-        folder, _, ending = ("", "", "") if hashed is None else _place_of(hashed).partition("/")
+        folder, _, ending = ("", "", "") if hashed is None else _hashed_name(hashed).partition("/")
         for above in [folder] if folder else _list(self._runs):
             for name in _list(self._runs / above):
                 if _RUN_NAME.fullmatch(name) and name.endswith(ending):
                     yield self._runs / above / name
 
-    def check(self, *, upgrade: bool = False) -> None:
-        """Raise unless this is a store that this Stepwell knows, or there is none yet.
-
-        With `upgrade`, a store of an older format becomes one of ours.
-        """
+    def check(self) -> None:
+        """Raise unless this is a store that this Stepwell knows, or there is none yet."""
         if self._format is None:
             self._format = read_mark(self.root)
             if self._format is not None:
@@ -82,30 +78,24 @@ class StoreFolder:
                     f"{self.root} is not a Stepwell store: it contains folders and no {MARK}. Nothing was changed; "
                     f"choose a new or an empty folder"
                 )
-        if upgrade and self._format is not None:
-            self.make()
 
     def make(self) -> None:
         """Create the store, or upgrade one of an older format."""
-        self.check()
-        if (self._format or 0) < FORMAT:
-            _make_folder(self.root, self._mode)
-            part = self.root / f".{MARK}-{secrets.token_hex(4)}"
-            with open(part, "xb", opener=creating(self._mode)) as file:
-                file.write(b'{"format": %d}\n' % FORMAT)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(part, self.root / MARK)
-            sync_folder(self.root)
-            self._format = FORMAT
-
-    def make_folder(self, path: Path) -> int:
-        """Create the folder of a run's file; return the permissions for the file."""
         if not self.root.is_dir():
             self._format = None  # there is none yet, or it was deleted since we looked
-        self.make()
-        _make_folder(path.parent, self._mode)
-        return self._mode
+        self.check()
+        if (self._format or 0) < FORMAT:
+            write_whole(self.root / MARK, b'{"format": %d}\n' % FORMAT, self._mode)
+            self._format = FORMAT
+
+    def prepare(self, path: Path, *, creates: bool) -> int | None:
+        """Prepare a write to the file of a run; return the mode for a new file, if it may be created."""
+        self.check()
+        is_there = os.path.isdir(path.parent)
+        if (creates and not is_there) or (is_there and self._format != FORMAT):
+            self.make()
+            make_folder(path.parent, self._mode)
+        return self._mode if creates else None
 
 
 def read_mark(root: Path) -> int | None:
@@ -118,7 +108,7 @@ def read_mark(root: Path) -> int | None:
         stored = _decode_mark(path.read_text("utf-8")).format
     except FileNotFoundError:
         return None
-    except (msgspec.MsgspecError, RecursionError, ValueError):
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         stored = 0
     if stored < 1:
         raise CheckpointCorrupt(f"{path} is damaged: it does not say the format of the store; restore it from a backup")
@@ -134,12 +124,3 @@ def _list(folder: Path) -> list[str]:
     with suppress(FileNotFoundError, NotADirectoryError):
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     return []
-
-
-def _make_folder(folder: Path, mode: int) -> None:
-    """Create a folder for files of that mode, and the folders above it, durably."""
-    if not folder.is_dir():
-        _make_folder(folder.parent, mode)
-        with suppress(FileExistsError):  # another process was faster; if it is a file, the next use fails
-            make_one_folder(folder, folder_mode(mode))
-        sync_folder(folder.parent)

@@ -6,8 +6,7 @@ import mmap
 import os
 import secrets
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +14,8 @@ from zlib import crc32
 
 import msgspec
 
-from stepwell.errors import CheckpointCorrupt, StoreUnavailable
+from stepwell.errors import CheckpointCorrupt
+from stepwell.storage.durable_files import lock_file, write_at
 from stepwell.storage.lease import Lease
 from stepwell.storage.permissions import create
 from stepwell.storage.posix import sync_folder
@@ -24,7 +24,6 @@ from stepwell.stores.files import lines
 from stepwell.stores.files.layout import run_name
 from stepwell.stores.files.lines import Acquire, Body, CommitLine, HeaderLine, Line, LogWrite, Placed, Signal, State
 
-PATIENCE = 30.0  # seconds to wait for another process that holds a lock
 _FIRST = 44  # bytes of a file that tell it from others: the header up to the generation
 _PIECE = 1 << 20  # bytes that are written at once when a file is written anew
 _STATE_EVERY = 32 << 10  # bytes of lines between two lines with the whole state
@@ -36,7 +35,6 @@ class StoredRecord(NamedTuple):
     """Where a record is in the file."""
 
     entry: Entry
-    start: int
     body: Body
 
 
@@ -73,18 +71,18 @@ class RunFile:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Share the file with other readers. If there is none, the state is that of an empty run."""
-        with self._lock, _lock_file(self.path, exclusive=False) as self._fd:
+        with self._lock, lock_file(self.path, exclusive=False, mode=None) as self._fd:
             self._catch_up()
             yield
 
     @contextmanager
-    def writing(self, make_folder: Callable[[], int] | None = None) -> Iterator[None]:
+    def writing(self, mode: int | None = None) -> Iterator[None]:
         """Exclude everybody else. What was put is written at the end, all of it or nothing.
 
-        A file that does not exist is created if `make_folder` is given, which returns its
-        permissions, and is deleted again if nothing is put into it.
+        With `mode`, a file that does not exist is created with these permissions; if nothing is put
+        into it, it is deleted.
         """
-        with self._lock, _lock_file(self.path, exclusive=True, make_folder=make_folder) as self._fd:
+        with self._lock, lock_file(self.path, mode=mode) as self._fd:
             self.is_replaced = False
             try:
                 self._catch_up()
@@ -139,7 +137,7 @@ class RunFile:
     def _note_record(self, placed: Placed) -> None:
         if isinstance(placed.line, CommitLine):
             entry = placed.line.entry
-            self.records[entry.number] = StoredRecord(entry, placed.offset, placed.body)
+            self.records[entry.number] = StoredRecord(entry, placed.body)
 
     def _map(self) -> mmap.mmap:
         return mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
@@ -212,8 +210,8 @@ class RunFile:
 
     def set_lease_end(self, until: float | None) -> None:
         """Renew the lease that is held, or release it."""
+        self.flush()  # it may not have been written yet
         assert self.state.until is not None
-        self._read(self.state.until)  # it may not have been written yet
         os.pwrite(self._fd, lease_text(until), self.state.until.offset)
         if until is None:
             self.state.owner = self.state.until = None
@@ -227,8 +225,8 @@ class RunFile:
             self.put(self.state)
         try:
             if not self._is_named:
-                # The process that wrote this file may have been killed before its name was synced. That must
-                # be done before something is in the file that must not be lost.
+                # The process that wrote this file may have been killed before it synced the name.
+                # That must be done before something is in the file that must not be lost.
                 _unlink(_part(self.path))
                 sync_folder(self.path.parent)
                 self._is_named = True
@@ -244,11 +242,7 @@ class RunFile:
         self._blank(before=start)
 
     def _write_out(self) -> None:
-        rest = memoryview(b"".join(self._buffer))
-        while rest:
-            written = os.pwrite(self._fd, rest, self.end)
-            self.end += written
-            rest = rest[written:]
+        self.end = write_at(self._fd, b"".join(self._buffer), self.end)
         self._buffer.clear()
 
     def _blank(self, *, before: int) -> None:
@@ -324,62 +318,3 @@ def _part(path: Path) -> Path:
 def _unlink(path: Path) -> None:
     with suppress(FileNotFoundError):
         os.unlink(path)
-
-
-@contextmanager
-def _lock_file(path: Path, *, exclusive: bool, make_folder: Callable[[], int] | None = None) -> Iterator[int]:
-    """Open and lock a file; -1 if it does not exist and is not to be created."""
-    is_current = False
-    while not is_current:
-        fd = _open(path, os.O_RDWR if exclusive else os.O_RDONLY, make_folder)
-        if fd < 0:
-            yield fd
-            return
-        try:
-            _wait_for_lock(fd, path, exclusive=exclusive)
-            # While we waited, the file may have been deleted, or another one took its place.
-            is_current = _is_at(fd, path)
-            if is_current:
-                yield fd
-        finally:
-            # Explicitly: closing would not release it while a forked child holds the handle too.
-            _flock(fd, "LOCK_UN")
-            os.close(fd)
-
-
-def _is_at(fd: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _open(path: Path, flags: int, make_folder: Callable[[], int] | None) -> int:
-    while True:
-        with suppress(FileNotFoundError):
-            return os.open(path, flags | os.O_NOFOLLOW)
-        if make_folder is None:
-            return -1
-        with suppress(FileExistsError):  # another process was faster
-            return create(path, flags, make_folder())
-
-
-def _wait_for_lock(fd: int, path: Path, *, exclusive: bool) -> None:
-    # Polling, because a blocking flock could not be given up, and the holder may be suspended.
-    until, pause = time.monotonic() + PATIENCE, 0.0001
-    while not _flock(fd, "LOCK_EX" if exclusive else "LOCK_SH"):
-        if time.monotonic() > until:
-            raise StoreUnavailable(
-                f"another process has held the lock on {path} for {PATIENCE:.0f} s; try again, or stop that process"
-            )
-        time.sleep(pause)
-        pause = min(2 * pause, 0.005)
-
-
-def _flock(fd: int, operation: str) -> bool:
-    import fcntl  # lazy: there is none on Windows
-
-    with suppress(BlockingIOError):
-        fcntl.flock(fd, getattr(fcntl, operation) | fcntl.LOCK_NB)
-        return True
-    return False

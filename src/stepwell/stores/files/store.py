@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -51,7 +52,7 @@ class FileStore:
     def __init__(self, path: str | os.PathLike[str], *, mode: int = OWNER_ONLY) -> None:
         self._root = Path(os.path.abspath(path))
         require_posix(f"the file store {str(self._root)!r}", "file locks")
-        self._layout = StoreFolder(self._root, validate_mode(mode))
+        self._folder = StoreFolder(self._root, validate_mode(mode))
         self._threads: FileThreads | None = None
 
     # ---------------------------------------------------------------- records
@@ -189,7 +190,7 @@ class FileStore:
     def _open_threads(self) -> FileThreads:
         threads = self._threads
         if threads is None or threads.pid != os.getpid():  # threads do not survive a fork
-            threads = self._threads = FileThreads(self._layout)
+            threads = self._threads = FileThreads(self._folder)
         return threads
 
     async def _write(self, run_id: str, write: Write[T], *, creates: bool = False) -> T:
@@ -199,7 +200,7 @@ class FileStore:
         threads = self._open_threads()
 
         def work() -> T:
-            self._layout.check()
+            self._folder.check()
             run = threads.run(run_id)
             with run.reading():
                 return read(run)
@@ -211,27 +212,28 @@ class FileStore:
 
     # ---------------------------------------------------------------- in a thread
 
+    def _files(self, hashed: int | None = None) -> Iterator[RunFile]:
+        """Yield all runs, or those with that hash. None of them is open."""
+        self._folder.check()
+        yield from map(self._open_threads().run_at, self._folder.paths(hashed))
+
     def _each_run(self, hashed: int | None = None) -> Iterator[RunFile]:
-        """Yield all runs, or those with that hash, each open for reading."""
-        self._layout.check()
-        for path in self._layout.paths(hashed):
-            run = self._open_threads().run_at(path)
+        """Yield the same, each open for reading."""
+        for run in self._files(hashed):
             with run.reading():
                 yield run
 
     def _renew(self, fences: Mapping[str, int], seconds: float | None) -> LeaseReport:
-        self._layout.check()
-        lost, signalled = [], []
+        self._folder.check()
+        report: list[tuple[str, bool, bool]] = []
         for run_id, fence in fences.items():
             run = self._open_threads().run(run_id)
-            with run.reading() if seconds is None else run.writing():
+            # The driver of a damaged run hears of it when it writes; the others keep their leases.
+            with suppress(CheckpointCorrupt), run.reading() if seconds is None else run.writing():
                 if seconds is not None:
                     transactions.renew(run, fence, seconds)
-                if run.state.fence > fence:
-                    lost.append(run_id)
-                if run.state.signals:
-                    signalled.append(run_id)
-        return LeaseReport(lost, signalled)
+                report.append((run_id, run.state.fence > fence, bool(run.state.signals)))
+        return LeaseReport([run_id for run_id, lost, _ in report if lost], [each[0] for each in report if each[2]])
 
     def _checkpoints(self, checkpoint_filter: CheckpointFilter, before: Entry | None, limit: int | None) -> list[Entry]:
         prefix = checkpoint_filter.prefix
@@ -244,13 +246,13 @@ class FileStore:
         ]
         entries: list[Entry] = []
         for last_at, path in sorted(runs, reverse=True):
-            if limit is not None and len(entries) >= limit and all(entry.at > last_at for entry in entries):
-                break  # all that follow are older
+            if limit is not None:
+                entries = checkpoint_filter.page(entries, before, limit)
+                if len(entries) == limit and all(entry.at > last_at for entry in entries):
+                    break  # all that follow are older
             run = self._open_threads().run_at(path)
             with run.reading():
                 entries += transactions.read_entries(run)
-            if limit is not None:
-                entries = checkpoint_filter.page(entries, before, limit)
         return checkpoint_filter.page(entries, before, limit)
 
     def _locate(self, checkpoint_id: str) -> Entry | None:
@@ -266,23 +268,18 @@ class FileStore:
     def _survey(self) -> Survey:
         runs: list[RunEntry] = []
         damaged: list[DamagedRun] = []
-        self._layout.check()
-        for path in self._layout.paths():
-            run = self._open_threads().run_at(path)
+        for run in self._files():
             try:
                 with run.reading():
                     runs += [] if run.state.run is None else [run.state.run]
-            except CheckpointCorrupt as error:
-                damaged.append(DamagedRun(run.run_id or None, str(error)))
-            except OSError as error:
-                damaged.append(DamagedRun(run.run_id or None, f"{path} cannot be read: {error.strerror}"))
+            except (CheckpointCorrupt, OSError) as error:
+                why = f"{run.path} cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+                damaged.append(DamagedRun(run.run_id or None, why))
         return Survey(sorted(runs, key=lambda run: (run.began, run.run_id), reverse=True), damaged)
 
     def _compact(self) -> int:
-        self._layout.check()
         shrunk = 0
-        for path in self._layout.paths():
-            run = self._open_threads().run_at(path)
+        for run in self._files():
             with run.writing():
                 shrunk += transactions.compact(run)
         return shrunk

@@ -41,9 +41,8 @@ class _QueuedJob:
 class FileThreads:
     """The threads of one process, and the runs that it has read. A forked child needs new ones."""
 
-    def __init__(self, layout: StoreFolder) -> None:
-        self.pid = os.getpid()
-        self._layout = layout
+    def __init__(self, folder: StoreFolder) -> None:
+        self.pid, self._folder = os.getpid(), folder
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="stepwell-file")
         self._lock = threading.Lock()
         # By run. A key exists as long as a thread writes for that run, even if nothing waits.
@@ -51,7 +50,7 @@ class FileThreads:
         self._runs: dict[Path, RunFile] = {}
 
     def run(self, run_id: str) -> RunFile:
-        run = self.run_at(self._layout.run_path(run_id))
+        run = self.run_at(self._folder.run_path(run_id))
         run.run_id = run_id
         return run
 
@@ -126,10 +125,8 @@ class FileThreads:
         return done
 
     def _write_together(self, run_id: str, jobs: list[_QueuedJob], done: list[_QueuedJob]) -> None:
-        self._layout.check(upgrade=True)
         run = self.run(run_id)
-        make_folder = (lambda: self._layout.make_folder(run.path)) if any(job.creates for job in jobs) else None
-        with run.writing(make_folder):
+        with run.writing(self._folder.prepare(run.path, creates=any(job.creates for job in jobs))):
             while jobs and not run.is_replaced:
                 done.append(job := jobs.pop(0))
                 try:
@@ -144,6 +141,6 @@ class FileThreads:
         try:
             return work()
         except OSError as error:
-            root = self._layout.root
+            root = self._folder.root
             where = error.filename2 or error.filename or root
             raise StoreUnavailable(f"the store {root} cannot be used: {error.strerror} ({where})") from error

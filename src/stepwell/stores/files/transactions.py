@@ -15,6 +15,8 @@ from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Entry, Log
 from stepwell.stores.files.lines import Acquire, CommitLine, LogWrite, Signal, State
 from stepwell.stores.files.run_file import RunFile, lease_text
 
+_LINE = 350  # bytes of a commit beside its body, about
+
 # -------------------------------------------------------------------- reading
 
 
@@ -218,8 +220,7 @@ def compact(run: RunFile) -> int:
     """Write the file anew if a quarter of it is not needed any more; return by how much it shrank."""
     run.index()
     run.check_complete()
-    size = run.end
-    needed = sum(stored.body.offset + stored.body.size - stored.start for stored in run.records.values())
+    size, needed = run.end, sum(stored.body.size + _LINE for stored in run.records.values())
     if run.state.newest is None or size - needed < size / 4:
         return 0
     run.write_anew([run.read_record(number) for number in sorted(run.records)])
