@@ -23,7 +23,7 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.storage import snapshot_chain as chain
+from stepwell.storage import record as chain
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.port import Store
 from stepwell.stores.files.store import FileStore

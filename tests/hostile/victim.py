@@ -25,7 +25,7 @@ from stepwell import (
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.engine.responses import send_responses
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.checksums import add_checksum
+from stepwell.storage.integrity import add_checksum
 from stepwell.storage.filters import EVERY_RUN
 from stepwell.storage.stored_values import CommitEffects, Record, RequestEntry, RunEntry, Wake
 from stepwell.stores.memory.store import MemoryStore

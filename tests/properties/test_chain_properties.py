@@ -21,7 +21,7 @@ from stepwell.model.commit import Commit, Stamp
 from stepwell.model.message import Delivery, Outcome, Plan
 from stepwell.model.state import StateView
 from stepwell.storage import deltas as edits
-from stepwell.storage import snapshot_chain as chain
+from stepwell.storage import record as chain
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.json_text import json_of

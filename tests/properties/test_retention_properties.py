@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, event, example, given, settings
 from hypothesis import strategies as st
 
 from stepwell import FullHistory, LatestOnly, Retention, WorkflowRunResult
-from stepwell.storage import snapshot_chain as chain
+from stepwell.storage import record as chain
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import EVERY_RUN, CheckpointFilter
 from stepwell.storage.stored_values import Record

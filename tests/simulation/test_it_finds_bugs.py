@@ -12,8 +12,6 @@ from msgspec.structs import replace
 
 from stepwell import CommitConflict, kernel
 from stepwell.engine import branches
-from stepwell.engine import commit as storing
-from stepwell.engine import drive as engine
 from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.model.log_keys import RecalledLog
 from stepwell.storage.store_archive import StoreArchive
@@ -71,12 +69,16 @@ def fold_in_finishing_order(patch: Patch) -> None:
 
 
 def tell_before_it_is_stored(patch: Patch) -> None:
-    store, lazy = storing.store_commit, set[Any]()
+    store, lazy = StoreArchive.commit, set[Any]()
 
-    async def soon(*args: Any, **effects: Any) -> None:
-        lazy.add(asyncio.ensure_future(store(*args, **effects)))
+    async def soon(self: Any, commit: Any, *args: Any, **effects: Any) -> None:
+        storing = store(self, commit, *args, **effects)
+        if commit.number == 0:
+            await storing
+        else:
+            lazy.add(asyncio.ensure_future(storing))
 
-    patch.setattr(engine, "store_commit", soon)
+    patch.setattr(StoreArchive, "commit", soon)
 
 
 def forget_steps(patch: Patch) -> None:

@@ -25,8 +25,7 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.storage.checksums import add_checksum, verify_checksum
-from stepwell.storage.integrity import VerifiedStore
+from stepwell.storage.integrity import VerifiedStore, add_checksum, verify_checksum
 from stepwell.storage.stored_values import Record, SignalRow
 from stepwell.testing.store_rules.samples import logged
 

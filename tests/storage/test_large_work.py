@@ -10,7 +10,7 @@ import pytest
 
 from stepwell import InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
 from stepwell.storage import integrity, store_archive
-from stepwell.storage.checksums import add_checksum
+from stepwell.storage.integrity import add_checksum
 from stepwell.storage.large_work import LARGE_WORK
 from stepwell.storage.record import build_record
 

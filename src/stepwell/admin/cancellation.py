@@ -13,7 +13,6 @@ from stepwell import kernel
 from stepwell.admin.lookup import NotFound, find_run
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.engine import lease_renewal
-from stepwell.engine.commit import store_commit
 from stepwell.engine.responses import check_no_caller
 from stepwell.errors import RunBusy
 from stepwell.model.checkpoint import Checkpoint
@@ -124,7 +123,7 @@ async def _commit(archive: StoreArchive, head: Checkpoint, reason: str | None) -
     after = kernel.apply(head.header, head, commit)
     # Other signals stay: they are applied when the run is resumed.
     signals = tuple(key for key in await archive.pending_signals(head.run_id) if key.startswith("cancel/"))
-    await store_commit(archive, commit, after, before=head, consumed=signals)
+    await archive.commit(commit, after, before=head, consumed=signals)
     return after
 
 

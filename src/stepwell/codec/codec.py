@@ -23,10 +23,10 @@ from stepwell.codec.annotations import reachable_types
 from stepwell.codec.class_kinds import is_storable, kind_of
 from stepwell.codec.classes import tag_of
 from stepwell.codec.cycles import find_cycle
-from stepwell.codec.encoded import Encoded, is_large, pack_part
+from stepwell.codec.encoded import Encoded, is_atom, is_large, pack_part
 from stepwell.codec.numpy_arrays import NUMPY_BY_TAG, is_special_array, numpy_kind
 from stepwell.codec.pickles import PickleKind
-from stepwell.codec.plain_json import ATOMS, INT_MAX, INT_MIN, VERBATIM, is_atom, is_object
+from stepwell.codec.plain_json import ATOMS, INT_MAX, INT_MIN, VERBATIM, is_object
 from stepwell.codec.registry import REGISTRY, find_loaded, make_registration
 from stepwell.codec.standard_values import VALUES, VALUES_BY_TAG, dump, dump_canonical
 from stepwell.codec.stored_names import is_ours, stored_name

@@ -8,9 +8,12 @@ same. A dict with a large value becomes a payload for each of its values.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any, Protocol
 
-from stepwell.codec.plain_json import is_atom, is_object
+import msgspec
+
+from stepwell.codec.plain_json import ATOMS, INT_MAX, INT_MIN, is_object
 from stepwell.codec.traversal import shorten
 from stepwell.model.payload import ChunkedList, Payload, PayloadDict, Template, template_of
 
@@ -22,6 +25,15 @@ _MOST_KEYS = 64
 _FIRST_COUNT = 64
 
 _NO_ATOM: Any = object()  # marks an `Encoded` that holds only bytes
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def is_atom(value: Any) -> bool:
+    """Return whether a value is immutable, and can be encoded later without being refused."""
+    kind = type(value)
+    return kind in ATOMS and (kind is not int or INT_MIN <= value <= INT_MAX)
 
 
 class PayloadCodec(Protocol):
@@ -53,7 +65,13 @@ class Encoded:
     def json(self) -> bytes:
         """The stored bytes. An atom is encoded only when they are first needed."""
         if self._json is None:
-            self._json = self._codec.encode(self._atom)
+            atom = self._atom
+            try:
+                # What JSON cannot express, such as infinity, has a form of its own
+                plain = type(atom) is not float or isfinite(atom)
+                self._json = _encode(atom) if plain else self._codec.encode(atom)
+            except UnicodeEncodeError:  # a lone surrogate
+                self._json = self._codec.encode(atom)
         return self._json
 
     def open(self) -> Any:

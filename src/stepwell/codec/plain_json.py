@@ -14,12 +14,6 @@ ATOMS = VERBATIM | {int, float}
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
 
-def is_atom(value: Any) -> bool:
-    """Return whether a value is immutable, and can be encoded later without being refused."""
-    kind = type(value)
-    return kind in ATOMS and (kind is not int or INT_MIN <= value <= INT_MAX)
-
-
 def is_object(value: dict[Any, Any]) -> bool:
     """Return whether a dict is a plain JSON object that cannot be mistaken for a tagged value."""
     if "$" in value:

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from stepwell import kernel
 from stepwell.engine import branches, durability, lease_renewal
 from stepwell.engine.broadcast import Broadcast
-from stepwell.engine.commit import store_commit
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive_lease import DriveLease
 from stepwell.engine.drive_options import DriveOptions, ExecutorSource
@@ -368,8 +367,7 @@ class Drive:
         drop_log_through = at.place if commit.place != at.place else None
         began = perf_counter()
         # A run at rest is left, unless there are signals for it: then it is acquired again.
-        await store_commit(
-            self._archive,
+        await self._archive.commit(
             commit,
             after,
             before=at,

@@ -19,6 +19,7 @@ from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack
 from stepwell.model.signal import Signal
 from stepwell.storage.archive import Archive, StoredRun
+from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.lease import Owner
 from stepwell.storage.stored_values import LeaseReport
 from stepwell.storage.transactions import Transaction
@@ -40,8 +41,6 @@ class DeferredArchive:
     A commit that could not be stored is raised by the next commit, or by `flush`.
     """
 
-    completes_writes = False
-
     def __init__(self, archive: Archive, most: int | None) -> None:
         self._archive, self._most = archive, most
         self._waiting: list[Callable[[], Awaitable[None]]] = []  # commits to be stored, oldest first
@@ -60,21 +59,24 @@ class DeferredArchive:
         release: bool = False,
     ) -> None:
         """Queue a commit; with a limit, wait first until everything before it is stored."""
-        if self._most is not None:
-            await self.flush()
-        self._waiting.append(
-            partial(
-                self._archive.commit,
-                commit,
-                after,
-                before=before,
-                drop_log_through=drop_log_through,
-                consumed=consumed,
-                release=release,
-            )
+        store = partial(
+            self._archive.commit,
+            commit,
+            after,
+            before=before,
+            drop_log_through=drop_log_through,
+            consumed=consumed,
+            release=release,
         )
-        if self._most is not None:
-            self._storing = asyncio.create_task(self._store())
+        if self._most is None:
+            self._waiting.append(store)
+        else:
+            await finish(self._store_next(store))
+
+    async def _store_next(self, store: Callable[[], Awaitable[None]]) -> None:
+        await self.flush()
+        self._waiting.append(store)
+        self._storing = asyncio.create_task(self._store())
 
     async def log_outcome(self, run_id: str, place: int, outcome: Outcome) -> None:
         """Store an outcome, unless its superstep exists in memory only (`exit`) and no resume could find it."""

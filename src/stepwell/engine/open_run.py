@@ -12,7 +12,6 @@ import msgspec
 from msgspec.structs import replace
 
 from stepwell import kernel
-from stepwell.engine.commit import store_commit
 from stepwell.engine.compatibility import check_same_workflow, is_changed, make_compatible
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.executor_state import RunExecutors
@@ -279,7 +278,7 @@ async def make_first_commit(
             first, previous_id = kernel.migrate(run.head, at, run.changes, stamp), run.head.stamp.checkpoint_id
     first = replace(first, migrated=run.changes)
     after = kernel.apply(header, None, first, previous_id=previous_id)
-    await store_commit(archive, first, after, drop_log_through=place, consumed=consumed)
+    await archive.commit(first, after, drop_log_through=place, consumed=consumed)
     return after, first
 
 

@@ -1,4 +1,4 @@
-"""Edges, as data. The engine evaluates conditions and selections; `kernel/plan` decides what follows."""
+"""Edges, as data. The engine evaluates conditions and selections; `kernel/superstep` decides what follows."""
 
 from __future__ import annotations
 

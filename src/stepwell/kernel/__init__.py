@@ -68,9 +68,8 @@ from stepwell.kernel.commit import apply, events, is_at_rest, output_events, req
 from stepwell.kernel.compatibility import find_incompatibilities, find_rejected_signals
 from stepwell.kernel.intake import intake
 from stepwell.kernel.lifecycle import begin, cancel, fail, fork, park, restore
-from stepwell.kernel.merge import CommitDecision, inner_id, merge
 from stepwell.kernel.migrate import Migrator, migrate
-from stepwell.kernel.plan import plan, route, status_of, waiting_joins
+from stepwell.kernel.superstep import CommitDecision, inner_id, merge, plan, route, status_of, waiting_joins
 
 __all__ = [
     "CommitDecision",

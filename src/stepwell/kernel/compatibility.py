@@ -16,7 +16,7 @@ from stepwell.graph.graph import Graph
 from stepwell.graph.persistent import persistent_names
 from stepwell.graph.subworkflow import Nesting
 from stepwell.graph.type_matching import describe
-from stepwell.kernel.plan import plan
+from stepwell.kernel.superstep import plan
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Delivery, Outcome, Sent

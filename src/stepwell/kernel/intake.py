@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepwell.graph.graph import Graph
-from stepwell.kernel.merge import CommitDecision
-from stepwell.kernel.plan import plan, status_of
+from stepwell.kernel.superstep import CommitDecision, plan, status_of
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.message import Reply, RoutedMessage

@@ -35,7 +35,7 @@ from stepwell.graph.migration import (
 )
 from stepwell.kernel.compatibility import find_executor_keys
 from stepwell.kernel.lifecycle import full_commit
-from stepwell.kernel.plan import plan, status_of
+from stepwell.kernel.superstep import plan, status_of
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import WorkflowRunState

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from stepwell.errors import StoreUnavailable
 from stepwell.model.checkpoint import Checkpoint, Retention
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit
@@ -31,6 +32,14 @@ class StoredRun(msgspec.Struct, frozen=True):
     fence: int = 0  # of the lease that was acquired
 
 
+def commit_error(commit: Commit, run_id: str, error: Exception) -> StoreUnavailable:
+    """The error for a commit that failed in code of a user's own storage, which may raise anything."""
+    return StoreUnavailable(
+        f"commit {commit.number} of run {run_id!r} could not be stored: {type(error).__name__}: {error}; "
+        f"the run is still at its previous commit, resume it when the storage works again"
+    )
+
+
 class Archive(Protocol):
     """Stores the commits of runs, and reads their checkpoints.
 
@@ -44,10 +53,6 @@ class Archive(Protocol):
     @property
     def shortcomings(self) -> str | None:
         """What this storage cannot promise, as a sentence for users."""
-
-    @property
-    def completes_writes(self) -> bool:
-        """Whether a commit, once begun, completes even if the task that awaits it is cancelled."""
 
     @property
     def has_superstep_log(self) -> bool:
@@ -100,6 +105,9 @@ class Archive(Protocol):
         release: bool = False,
     ) -> None:
         """Append a commit if the run is still where it was. Durable on return.
+
+        A commit that has started is finished even if the caller is cancelled meanwhile: a run is left
+        either before a commit or after it. Whatever the storage raises is raised as a DurabilityError.
 
         `before` is where the run was: large values are written as a delta to it. In the same
         transaction, drops the superstep log up to the place `drop_log_through`, consumes signals

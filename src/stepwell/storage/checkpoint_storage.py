@@ -18,7 +18,7 @@ from stepwell.model.log_keys import LogEntry
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack
 from stepwell.model.signal import Signal
-from stepwell.storage.archive import StoredRun
+from stepwell.storage.archive import StoredRun, commit_error
 from stepwell.storage.checkpoint import WorkflowCheckpoint, unview, view
 from stepwell.storage.lease import LEASE, Lease, Owner
 from stepwell.storage.stored_values import LeaseReport
@@ -120,7 +120,6 @@ class ContractArchive:
     )
     is_durable = True
     has_superstep_log = False
-    completes_writes = False
     retention = Retention.FullHistory  # the storage itself decides what it keeps
     needed: int | None = None
     lease = LEASE  # has no effect here
@@ -166,6 +165,16 @@ class ContractArchive:
         consumed: tuple[str, ...] = (),
         release: bool = False,
     ) -> None:
+        from stepwell.storage.cancellation_shield import finish  # lazy: it imports asyncio
+
+        try:
+            await finish(self._commit(commit, after, consumed, release=release))
+        except StepwellError:
+            raise
+        except Exception as error:
+            raise commit_error(commit, after.run_id, error) from error
+
+    async def _commit(self, commit: Commit, after: Checkpoint, consumed: tuple[str, ...], *, release: bool) -> None:
         await self._storage.save(view(after, commit))
         # After the save: if it fails, the signals are still pending. Their keys stay in `used`.
         for key in consumed:

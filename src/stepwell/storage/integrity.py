@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from hashlib import sha256
 from typing import Any, Protocol
 
 import msgspec
 
 from stepwell.errors import CannotUnseal, CheckpointCorrupt
 from stepwell.storage.checked_reads import decode_stored
-from stepwell.storage.checksums import add_checksum, has_checksum, verify_checksum
 from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, ANY_RUN, CheckpointFilter, RequestFilter, RunFilter
 from stepwell.storage.large_work import LARGE_WORK, build_in_thread
 from stepwell.storage.lease import Owner
@@ -64,6 +64,7 @@ class VerifiedStore:
 
     def __init__(self, store: Store, cipher: Cipher | None = None) -> None:
         self.inner, self._cipher = store, cipher
+        self._protect = add_checksum if cipher is None else cipher.close
 
     @property
     def is_sealed(self) -> bool:
@@ -83,7 +84,8 @@ class VerifiedStore:
     # ---------------------------------------------------------------- records
 
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
-        effects = self._protect_effects(effects)
+        if effects.reduced:
+            effects = self._protect_effects(effects)
         if len(record.body) < LARGE_WORK:
             await self.inner.append(self._protect_record(record), effects)
         else:
@@ -111,7 +113,7 @@ class VerifiedStore:
     # ---------------------------------------------------------------- superstep log
 
     async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        protected = self._protect(body, _log_address(run_id, place, key))
+        protected = self._protect(body, _address("log", run_id, place, key))
         return await self.inner.write_log(run_id, place, key, protected, fence=fence)
 
     def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> Transaction[bytes] | None:
@@ -120,14 +122,14 @@ class VerifiedStore:
             return None
         return Translated(
             inner,
-            lambda body: self._protect(body, _log_address(run_id, place, key)),
+            lambda body: self._protect(body, _address("log", run_id, place, key)),
             lambda body: self._verify_log_row(run_id, LogRow(place, key, body)).body,
         )
 
     # ---------------------------------------------------------------- signals
 
     async def send(self, run_id: str, key: str, body: bytes) -> bool:
-        return await self.inner.send(run_id, key, self._protect(body, _signal_address(run_id, key)))
+        return await self.inner.send(run_id, key, self._protect(body, _address("signal", run_id, key)))
 
     async def pending_signals(self, run_id: str) -> list[SignalRow]:
         return self._verify_signals(run_id, await self.inner.pending_signals(run_id))
@@ -214,65 +216,52 @@ class VerifiedStore:
     # ---------------------------------------------------------------- protecting and verifying
 
     def _protect_effects(self, effects: CommitEffects) -> CommitEffects:
-        if not effects.reduced:
-            return effects
         return msgspec.structs.replace(effects, reduced=tuple(map(self._protect_record, effects.reduced)))
 
     def _protect_record(self, record: Record) -> Record:
-        return Record(record.entry, self._protect(record.body, _commit_address(record.entry)))
+        entry = record.entry
+        return Record(
+            entry, self._protect(record.body, _address("commit", entry.run_id, entry.number, entry.checkpoint_id))
+        )
 
     def _verify_records(self, records: Sequence[Record]) -> list[Record]:
         return [
-            Record(entry, self._verify(record.body, _commit_address(entry), _commit_title(entry)))
+            Record(
+                entry,
+                self._verify(
+                    record.body,
+                    _address("commit", entry.run_id, entry.number, entry.checkpoint_id),
+                    f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}",
+                ),
+            )
             for record in records
             for entry in (record.entry,)
         ]
 
     def _verify_log_row(self, run_id: str, row: LogRow) -> LogRow:
         what = f"entry {row.key!r} in the superstep log of run {run_id!r}"
-        return LogRow(row.place, row.key, self._verify(row.body, _log_address(run_id, row.place, row.key), what))
+        return LogRow(row.place, row.key, self._verify(row.body, _address("log", run_id, row.place, row.key), what))
 
     def _verify_signals(self, run_id: str, rows: Sequence[SignalRow]) -> list[SignalRow]:
         return [
             SignalRow(
                 row.key,
-                self._verify(row.body, _signal_address(run_id, row.key), f"signal {row.key!r} of run {run_id!r}"),
+                self._verify(row.body, _address("signal", run_id, row.key), f"signal {row.key!r} of run {run_id!r}"),
             )
             for row in rows
         ]
-
-    def _protect(self, text: bytes, address: bytes) -> bytes:
-        if self._cipher is not None:
-            return self._cipher.close(text, address)
-        return add_checksum(text, address)
 
     def _verify(self, text: bytes, address: bytes, what: str) -> bytes:
         # With a key, only sealed bodies are accepted: otherwise an attacker who can write to the
         # store could replace a sealed text by a plain one.
         if self._cipher is not None:
             return self._cipher.open(text, address, what)
-        if has_checksum(text):
+        if text.startswith(_BEGIN):
             return verify_checksum(text, address, what)
         raise _no_checksum_error(text, what)
 
 
 # The kinds "commit", "log" and "signal" go into every checksum: they are part of the stored format.
-
-
-def _commit_address(entry: Entry) -> bytes:
-    return _address("commit", entry.run_id, entry.number, entry.checkpoint_id)
-
-
-def _commit_title(entry: Entry) -> str:
-    return f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
-
-
-def _log_address(run_id: str, place: int, key: str) -> bytes:
-    return _address("log", run_id, place, key)
-
-
-def _signal_address(run_id: str, key: str) -> bytes:
-    return _address("signal", run_id, key)
 
 
 def _address(kind: str, run_id: str, *rest: str | int) -> bytes:
@@ -288,3 +277,37 @@ def _no_checksum_error(text: bytes, what: str) -> CheckpointCorrupt:
     if decode_stored(_decode_marker, text, what).sealed is not None:
         return CannotUnseal(f"{what} is sealed: open the storage with its key, seal=Seal(...)")
     return CheckpointCorrupt(f"{what} is damaged: its checksum is missing; restore it from a backup")
+
+
+# -------------------------------------------------------------------- checksums
+
+# Half of SHA-256, in hexadecimal: 128 bits detect every accident, and each record pays for them.
+_DIGITS = 32
+_BEGIN, _END, _CLOSE = b'{"sum":"', b'",', b'"}'
+_SIZE = len(_BEGIN) + _DIGITS + len(_END)
+
+
+def add_checksum(text: bytes, address: bytes) -> bytes:
+    """Return a JSON object with a checksum of itself and of its address as its first member.
+
+    The bytes are spliced in, because parsing and writing the object again would cost more than the
+    checksum.
+    """
+    digest = sha256(address + b"\0")
+    digest.update(text)
+    more = _CLOSE if text == b"{}" else _END + text[1:]  # an empty object takes no comma
+    return _BEGIN + digest.hexdigest()[:_DIGITS].encode() + more
+
+
+def verify_checksum(text: bytes, address: bytes, what: str) -> bytes:
+    """Return the object without its checksum.
+
+    Raises CheckpointCorrupt, naming `what`, unless the body is unchanged and at its address.
+    """
+    plain = b"{}" if text[_SIZE - len(_END) :] == _CLOSE else b"{" + text[_SIZE:]
+    # Comparing whole bodies, not only the digits, also catches damage in the bytes around them.
+    if text != add_checksum(plain, address):
+        raise CheckpointCorrupt(
+            f"{what} is damaged or in the wrong place: its checksum does not match; restore it from a backup"
+        )
+    return plain

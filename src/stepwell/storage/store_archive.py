@@ -8,7 +8,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from stepwell.codec.codec import Codec
-from stepwell.errors import CheckpointMissing, RunError
+from stepwell.errors import CheckpointMissing, RunError, StepwellError
 from stepwell.kernel.commit import apply, is_at_rest
 from stepwell.kernel.lifecycle import drop_undone, fork
 from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
@@ -19,16 +19,15 @@ from stepwell.model.log_keys import LogEntry, RecalledLog
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack
 from stepwell.model.signal import Signal
-from stepwell.storage.archive import StoredRun
+from stepwell.storage.archive import StoredRun, commit_error
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.ids import forked_child_id, new_stamp
-from stepwell.storage.large_work import build_in_thread, is_large_work
+from stepwell.storage.large_work import build_in_thread
 from stepwell.storage.lease import LEASE, Owner
 from stepwell.storage.nested_retention import drop_left_over, drop_superseded, superseded_inside
 from stepwell.storage.port import Store
-from stepwell.storage.record import build_record, fold, metadata_of, pending_of, wake_of
+from stepwell.storage.record import Chain, build_record, fold, is_large_work, metadata_of, pending_of, wake_of
 from stepwell.storage.signals import read_signals, write_signal
-from stepwell.storage.snapshot_chain import Chain
 from stepwell.storage.stored_values import CommitEffects, Entry, LeaseReport, LogRow, Record
 from stepwell.storage.transactions import Transaction, Translated
 from stepwell.storage.wire.format import read_commit, read_log_entry, read_outcome, write_log_entry, write_outcome
@@ -56,7 +55,7 @@ class StoreArchive:
         self.store, self._codec, self.retention = store, codec, retention
         self.needed, self.lease = needed, lease
         self.pack: Pack = codec.pack
-        self.completes_writes = store.completes_writes
+        self._completes_writes = store.completes_writes
         self._chain = Chain()
         self._fences: dict[str, int] = {}  # by run
 
@@ -165,7 +164,8 @@ class StoreArchive:
         # A restored or migrated run has a new header from here on, and only snapshots hold a
         # header.
         new_header = commit.restored is not None or commit.kind is CommitKind.MIGRATED
-        latest_only = after.header.retention is Retention.LatestOnly
+        header = after.header
+        latest_only = header.retention is Retention.LatestOnly
         # A run at rest must not keep superseded values: no later commit may ever drop them.
         rests = latest_only and is_at_rest(after)
         snapshot = commit.number == 0 or new_header or rests or self._chain.wants_snapshot(after)
@@ -173,27 +173,46 @@ class StoreArchive:
         effects = CommitEffects(
             drop_log_through,
             consumed,
-            asked=pending_of(after.header, commit.asked),
+            asked=pending_of(header, commit.asked) if commit.asked else (),
             closed=commit.closed,
-            wake=wake_of(after),
-            metadata=metadata_of(after.header) if snapshot else None,
+            wake=None if after.wake is None and not after.requests else wake_of(after),
+            metadata=metadata_of(header) if snapshot else None,
             drop_below=below,
-            fence=self._fences.get(after.run_id),
+            fence=self._fences.get(header.run_id),
             release=release,
-            reduced=self._chain.outputs_below(below),
+            reduced=() if below is None else self._chain.outputs_below(below),
         )
-        build = partial(build_record, commit, after, snapshot=snapshot, before=before)
+        work = self._append(commit, after, before, effects)
+        # A store that completes its writes by itself saves a task. A commit with children is more than one write:
+        # superseded records of theirs are dropped after it.
+        if commit.children or not self._completes_writes:
+            from stepwell.storage.cancellation_shield import finish  # lazy: it imports asyncio
+
+            work = finish(work)
+        try:
+            await work
+        except StepwellError:
+            raise
+        except Exception as error:
+            raise commit_error(commit, header.run_id, error) from error
+
+    async def _append(
+        self, commit: Commit, after: Checkpoint, before: Checkpoint | None, effects: CommitEffects
+    ) -> None:
+        snapshot, below = effects.metadata is not None, effects.drop_below
         if is_large_work(commit, after, snapshot=snapshot):
+            build = partial(build_record, commit, after, snapshot=snapshot, before=before)
             record = await build_in_thread(build, lambda record: self.store.append(record, effects))
         else:
-            record = build()
+            record = build_record(commit, after, snapshot=snapshot, before=before)
             await self.store.append(record, effects)
         self._chain.add(record)
-        self._chain.drop_below(below)
+        if below is not None:
+            self._chain.drop_below(below)
         # Children are cleaned up after the commit: a crash in between leaves too much, never too
         # little, and `drop_left_over` removes it. If this run is itself a child that its caller
         # refers to, the caller does it.
-        if latest_only and before is not None and self.needed is None:
+        if after.header.retention is Retention.LatestOnly and before is not None and self.needed is None:
             for superseded in superseded_inside(before, after):
                 await drop_superseded(self.store, self._codec, superseded)
 

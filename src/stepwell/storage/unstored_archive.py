@@ -27,7 +27,6 @@ class UnstoredArchive:
 
     is_durable = False
     shortcomings: str | None = None
-    completes_writes = True
     has_superstep_log = False
     retention = Retention.FullHistory
     lease = LEASE

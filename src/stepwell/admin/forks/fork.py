@@ -17,7 +17,6 @@ from stepwell.admin.lookup import find_checkpoint, load_checkpoint
 from stepwell.admin.responses import encode_answers, send_answers
 from stepwell.admin.state_edits import edit_state
 from stepwell.codec.codec import DEFAULT_CODEC, Encoded
-from stepwell.engine.commit import store_commit
 from stepwell.engine.open_run import create_fork_commit, create_fork_header
 from stepwell.errors import RunError
 from stepwell.model.checkpoint import Checkpoint
@@ -80,7 +79,7 @@ async def fork(
         if stored.head is not None:
             raise _taken_error(header.run_id)
         first = await create_fork_commit(changed, header, archive)
-        await store_commit(archive, first, kernel.apply(header, None, first, previous_id=header.parent_id))
+        await archive.commit(first, kernel.apply(header, None, first, previous_id=header.parent_id))
         await send_answers(archive, header, answers)
         return CheckpointInfo(header.run_id, first.stamp.checkpoint_id, first.number)
 

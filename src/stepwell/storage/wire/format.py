@@ -23,7 +23,7 @@ from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.state_writes import Appended, Assigned, Deleted, Edited, Write
 from stepwell.storage.checked_reads import damage_error, decode_stored, read_moment
-from stepwell.storage.deltas import Splice, StoredEdit, splice_of
+from stepwell.storage.deltas import WORTH_IT, Splice, StoredEdit, splice_of
 from stepwell.storage.json_text import json_of
 from stepwell.storage.stored_values import Record
 from stepwell.storage.wire.shapes import (
@@ -65,7 +65,8 @@ def write_commit(
 ) -> bytes:
     """Return the body of a record: with a header a snapshot, otherwise a delta to `before`."""
     held = commit.held
-    executors, executor_splices = _executors(commit.executors, {} if before is None else before.executors)
+    # Most commits have few of these parts: a helper is called only for those that are there.
+    executors, splices = _executors(commit.executors, before) if commit.executors else ({}, {})
     shape = WireCommit(
         format=FORMAT,
         kind=commit.kind,
@@ -77,16 +78,19 @@ def write_commit(
         previous_id=None if header is None else previous_id,
         messages=None if commit.messages is None else [_message(m) for m in commit.messages],
         held=None if held is None else {k: {s: [_raw(p) for p in ps] for s, ps in v.items()} for k, v in held.items()},
-        state=_writes(commit.state, {} if before is None else before.state),
+        state=_writes(commit.state, before) if commit.state else None,
         executors=executors,
-        executor_splices=executor_splices,
+        executor_splices=splices,
         asked=[_request(r) for r in commit.asked],
         closed=commit.closed,
-        children=_children(commit.children, WireChild),
+        children=_children(commit.children, WireChild) if commit.children else {},
         wake=commit.wake,
         restored=commit.restored,
         migrated=commit.migrated,
-        done=[WireDone(d.delivery, d.executor, d.sent, _outputs(d.outputs), d.asked, d.attempts) for d in commit.done],
+        done=[
+            WireDone(d.delivery, d.executor, d.sent, _outputs(d.outputs) if d.outputs else [], d.asked, d.attempts)
+            for d in commit.done
+        ],
         failures=[_convert(f, WireFailure) for f in commit.failures],
         warnings=commit.warnings,
         metadata=dict(commit.metadata),
@@ -155,7 +159,7 @@ def write_outcome(outcome: Outcome) -> bytes:
             executor=outcome.executor,
             sent=[WireSent(_raw(s.payload), s.target) for s in outcome.sent],
             outputs=_outputs(outcome.outputs),
-            state=_writes(outcome.writes, {}),
+            state=_writes(outcome.writes, None) if outcome.writes else None,
             saved=NOTHING if outcome.saved is None else _raw(outcome.saved),
             requests=[_request(r) for r in outcome.requests],
             children=_children(outcome.children, WireChild),
@@ -223,7 +227,7 @@ def _check_format(version: int, what: str) -> None:
 
 
 def _raw(payload: Payload) -> Raw:
-    return Raw(json_of(payload))
+    return Raw(payload.json if isinstance(payload, Encoded) else json_of(payload))
 
 
 def _payload(raw: Raw, codec: Codec) -> Payload:
@@ -302,14 +306,13 @@ def _read_outputs(outputs: list[WireOutput], codec: Codec) -> tuple[Output, ...]
 # -------------------------------------------------------------------- state, and deltas of it
 
 
-def _writes(writes: Mapping[str, Write | Edited], before: Mapping[str, Payload]) -> WireWrites | None:
-    if not writes:
-        return None
+def _writes(writes: Mapping[str, Write | Edited], before: Checkpoint | None) -> WireWrites:
+    earlier = before.state if before is not None else {}
     shape = WireWrites({}, {}, [], {})
     for key, write in writes.items():
         match write:
             case Assigned(value=value):
-                if (splice := _splice(before.get(key), value)) is not None:
+                if (splice := _splice(earlier.get(key), value)) is not None:
                     shape.splice[key] = splice
                 else:
                     shape.set[key] = _raw(value)
@@ -324,15 +327,16 @@ def _writes(writes: Mapping[str, Write | Edited], before: Mapping[str, Payload])
 
 
 def _executors(
-    saved: Mapping[str, Payload | Edited], before: Mapping[str, Payload]
+    saved: Mapping[str, Payload | Edited], before: Checkpoint | None
 ) -> tuple[dict[str, Raw], dict[str, WireSplice]]:
     """Return the states of executors: some whole, and for the others what changed."""
+    earlier = before.executors if before is not None else {}
     texts: dict[str, Raw] = {}
     splices: dict[str, WireSplice] = {}
     for id, payload in saved.items():
         if isinstance(payload, Edited):
             continue
-        if (splice := _splice(before.get(id), payload)) is not None:
+        if (splice := _splice(earlier.get(id), payload)) is not None:
             splices[id] = splice
         else:
             texts[id] = _raw(payload)
@@ -341,7 +345,9 @@ def _executors(
 
 def _splice(before: Payload | None, after: Payload) -> WireSplice | None:
     """Return what changed in a value, if it is large and changed only a little."""
-    splice = None if before is None else splice_of(before, after)
+    if before is None or (isinstance(after, Encoded) and len(after.json) < WORTH_IT):
+        return None
+    splice = splice_of(before, after)
     return None if splice is None else WireSplice(splice.start, splice.tail, splice.text.decode())
 
 
