@@ -72,9 +72,10 @@ async def test_sealed_texts_that_changed_places_or_keys_are_refused() -> None:
     await store.send("a", "other", letter)
     with pytest.raises(CheckpointCorrupt, match="'other' of run 'a'"):
         await sealed.pending_signals("a")
-    await store.write_log("a", 1, "1.1", (await logged(store, "b", 1))["1.0"])
+    await sealed.append(record("c", 0))
+    await store.write_log("c", 0, "1.1", (await logged(store, "b", 1))["1.0"])
     with pytest.raises(CheckpointCorrupt, match=r"1\.1"):
-        await sealed.open("a")
+        await sealed.open("c")
     with pytest.raises(CheckpointCorrupt, match="with another key"):
         await VerifiedStore(store, Seal({"k": bytes(32)}, "k")).pending_signals("b")
 

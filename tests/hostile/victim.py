@@ -25,8 +25,8 @@ from stepwell import (
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.engine.responses import send_responses
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.integrity import add_checksum
 from stepwell.storage.filters import EVERY_RUN
+from stepwell.storage.integrity import add_checksum
 from stepwell.storage.stored_values import CommitEffects, Record, RequestEntry, RunEntry, Wake
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import FakeClock

@@ -19,7 +19,7 @@ import pytest
 from stepwell import PostgresCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
 from stepwell.errors import CommitConflict, StoreUnavailable
 from stepwell.storage.lease import this_process
-from stepwell.storage.port import CommitEffects
+from stepwell.storage.stored_values import CommitEffects
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing import STORE_RULES, Ledger, StoreRule, crash_everywhere
 from stepwell.testing.store_rules.samples import fill, numbers, record
@@ -73,12 +73,12 @@ async def test_rules_are_true_behind_it(rule: StoreRule, pooler: PgBouncer, sche
 
 async def test_the_server_has_nothing_to_complain_of(server: Server, pooler: PgBouncer, schema: str) -> None:
     stores = [PostgresStore(pooler.dsn, schema=schema, timeout=PATIENT) for _ in range(3)]
-    await head(stores[0], "r")  # the schema is made
+    await stores[0].read("r")  # the schema is made
 
     async def drive(store: PostgresStore, run_id: str) -> None:
         for number in range(20):
             await store.append(record(run_id, number))
-            await asyncio.gather(head(store, run_id), store.history(run_id))
+            await asyncio.gather(store.read(run_id), store.history(run_id))
 
     before = len(server.log())
     await asyncio.gather(*(drive(store, f"{n}-{i}") for n, store in enumerate(stores) for i in range(5)))
@@ -187,7 +187,7 @@ async def test_a_pooler_that_hangs_is_given_up_when_the_patience_ends(pooler: Pg
     await fill(store, "r", 1)
     pooler.signal(signal.SIGSTOP)
     try:
-        assert max(await asyncio.gather(refused(store.append(record("r", 1))), refused(head(store, "r")))) < 3
+        assert max(await asyncio.gather(refused(store.append(record("r", 1))), refused(store.read("r")))) < 3
     finally:
         pooler.signal(signal.SIGCONT)
     await store.close()
@@ -226,7 +226,7 @@ async def test_a_statement_may_take_longer_than_the_patience(server: Server, poo
     with psycopg.connect(server.dsn) as db:
         db.execute(f"SELECT FROM {schema}.runs WHERE run_id = 'r' FOR UPDATE".encode())
         writing = asyncio.ensure_future(store.append(record("r", 1)))
-        await store._db.read(b"SELECT pg_sleep(3)")
+        await store._db.read("SELECT pg_sleep(3)")
         assert not writing.done()
     await writing
     assert numbers(await store.history("r")) == [0, 1]

@@ -170,7 +170,7 @@ TIME = (
     Bug(
         "what a step does inside counts outside",
         "engine/branches.py",
-        "        return Branch(step, self)\n",
+        "        return Branch(self, self.outer, step)\n",
         "        return self\n",
         (BRANCHES,),
     ),
@@ -207,7 +207,7 @@ RUNS = (
     ),
     Bug(
         "what a waiting sub-workflow needs is dropped",
-        "storage/snapshot_chain.py",
+        "storage/record.py",
         "        if needed is None:\n",
         "        if True:\n",
         ("engine/test_retention.py",),
@@ -229,13 +229,13 @@ RUNS = (
     Bug(
         "a record with outputs keeps the state, too",
         "storage/store_archive.py",
-        "            reduced=self._chain.outputs_below(below),\n",
+        "            reduced=() if below is None else self._chain.outputs_below(below),\n",
         "",
         ("engine/test_latest_only.py",),
     ),
     Bug(
         "what goes of a run inside goes before its caller has committed",
-        "storage/snapshot_chain.py",
+        "storage/record.py",
         "        return first if first is not None and first <= needed else None\n",
         "        return snapshot\n",
         ("engine/test_retention.py", "engine/test_latest_only.py"),
