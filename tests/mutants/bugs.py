@@ -80,9 +80,9 @@ ENGINE = (
     ),
     Bug(
         "a failed commit is passed over",
-        "engine/commit.py",
-        "    except StepwellError:\n        raise\n    except Exception as error:",
-        "    except StepwellError:\n        return\n    except Exception as error:",
+        "storage/store_archive.py",
+        "        except StepwellError:\n            raise\n        except Exception as error:",
+        "        except StepwellError:\n            return\n        except Exception as error:",
         (
             "engine/test_running.py",
             "engine/test_runs.py",
@@ -135,8 +135,8 @@ TIME = (
     Bug(
         "a sleep begins anew after a crash",
         "engine/superstep_log.py",
-        "        self._entries = dict(recalled)\n",
-        "        self._entries = {k: v for k, v in recalled.items() if '/timer/' not in k}\n",
+        "        return self.entries.get(key)\n",
+        "        return None if '/timer/' in key else self.entries.get(key)\n",
         ("engine/test_timers.py", "engine/test_timers_and_others.py", WAITING),
     ),
     Bug(
@@ -250,7 +250,7 @@ RUNS = (
     Bug(
         "the numbers of claims are not looked at",
         "storage/store_archive.py",
-        "            fence=self._fences.get(after.run_id),\n",
+        "            fence=self._fences.get(header.run_id),\n",
         "            fence=None,\n",
         ("engine/test_fences.py",),
     ),
@@ -394,7 +394,7 @@ STORES = (
     ),
     Bug(
         "sums are not looked at",
-        "storage/checksums.py",
+        "storage/integrity.py",
         "    if text != add_checksum(plain, address):\n",
         "    if False:\n",
         ("storage/test_guard.py",),
@@ -620,10 +620,10 @@ EDGES = (
     ),
     Bug(
         "a run is let go of after its driver is forgotten",
-        "engine/drive.py",
-        "        try:\n            await self._release_lease()\n        finally:\n            # Not before",
-        "        try:\n            if self._key is not None:\n                watchers.unregister_drive(self._key, self)\n"
-        "            await self._release_lease()\n        finally:\n            # Not before",
+        "engine/drive_lease.py",
+        "            await self._release()\n        finally:\n",
+        "            watchers.unregister_drive(self._key, self._drive)\n"
+        "            await self._release()\n        finally:\n",
         ("engine/test_cancelling.py",),
     ),
     Bug(
