@@ -30,8 +30,8 @@ ENGINE = (
     Bug(
         "what was remembered is not recalled",
         "engine/superstep.py",
-        "if (recalled := self._recalled.get(delivery.id)) is not None:",
-        "if (recalled := self._recalled.get(delivery.id)) is not None and False:",
+        "            outcome = self._recalled.get(delivery.id)\n",
+        "            outcome = None\n",
         ("engine/test_running.py", "engine/test_runs.py", DIES),
     ),
     Bug(
@@ -44,11 +44,10 @@ ENGINE = (
     Bug(
         "it is told before it is stored",
         "engine/drive.py",
-        "                    at = await self._commit_superstep(superstep, decision, at)\n",
-        "                    early = kernel.apply(at.header, at, decision.commit)\n"
-        "                    for event in self._broadcast.emit_commit(decision.commit, early):\n"
-        "                        yield event\n"
-        "                    at = await self._commit_superstep(superstep, decision, at)\n",
+        "                at = await self._commit(decision, at)\n",
+        "                early = kernel.apply(at.header, at, decision.commit)\n"
+        "                yield self._broadcast.emit_commit(decision.commit, early)\n"
+        "                at = await self._commit(decision, at)\n",
         (
             "engine/test_running.py",
             "engine/test_runs.py",
@@ -56,14 +55,14 @@ ENGINE = (
     ),
     Bug(
         "outcomes are merged in the order they finished",
-        "kernel/merge.py",
+        "kernel/superstep.py",
         "[outcomes[delivery.id] for delivery in current.deliveries]",
         "list(outcomes.values())",
         ("kernel", "engine/test_supersteps.py", "engine/test_superstep_handlers.py"),
     ),
     Bug(
         "conditions are asked again after a crash",
-        "kernel/plan.py",
+        "kernel/superstep.py",
         "        calls += [(taker, message.payload, sources, message.reply) for taker in message.takers]\n",
         "        asked = graph.outgoing.get(message.source or '', ())\n"
         "        said = message.payload.open()\n"
@@ -74,15 +73,15 @@ ENGINE = (
     Bug(
         "what memory holds is not forgotten with the commit",
         "engine/drive.py",
-        "            drop_log_through=at.place if commit.place != at.place else None,\n",
-        "            drop_log_through=None,\n",
+        "        drop_log_through = at.place if commit.place != at.place else None\n",
+        "        drop_log_through = None\n",
         ("engine/test_memory.py",),
     ),
     Bug(
         "a failed commit is passed over",
-        "engine/commit.py",
-        "    except StepwellError:\n        raise\n    except Exception as error:",
-        "    except StepwellError:\n        return\n    except Exception as error:",
+        "storage/store_archive.py",
+        "        except StepwellError:\n            raise\n        except Exception as error:",
+        "        except StepwellError:\n            return\n        except Exception as error:",
         (
             "engine/test_running.py",
             "engine/test_runs.py",
@@ -134,9 +133,9 @@ MAIL = (
 TIME = (
     Bug(
         "a sleep begins anew after a crash",
-        "engine/superstep_log.py",
-        "        self._entries = dict(recalled)\n",
-        "        self._entries = {k: v for k, v in recalled.items() if '/timer/' not in k}\n",
+        "engine/drive.py",
+        "dict(log.entries)",
+        "{k: v for k, v in log.entries.items() if '/timer/' not in k}",
         ("engine/test_timers.py", "engine/test_timers_and_others.py", WAITING),
     ),
     Bug(
@@ -170,7 +169,7 @@ TIME = (
     Bug(
         "what a step does inside counts outside",
         "engine/branches.py",
-        "        return Branch(step, self)\n",
+        "        return Branch(self, self.outer, step)\n",
         "        return self\n",
         (BRANCHES,),
     ),
@@ -207,7 +206,7 @@ RUNS = (
     ),
     Bug(
         "what a waiting sub-workflow needs is dropped",
-        "storage/snapshot_chain.py",
+        "storage/record.py",
         "        if needed is None:\n",
         "        if True:\n",
         ("engine/test_retention.py",),
@@ -229,13 +228,13 @@ RUNS = (
     Bug(
         "a record with outputs keeps the state, too",
         "storage/store_archive.py",
-        "            reduced=self._chain.outputs_below(below),\n",
+        "            reduced=() if below is None else self._chain.outputs_below(below),\n",
         "",
         ("engine/test_latest_only.py",),
     ),
     Bug(
         "what goes of a run inside goes before its caller has committed",
-        "storage/snapshot_chain.py",
+        "storage/record.py",
         "        return first if first is not None and first <= needed else None\n",
         "        return snapshot\n",
         ("engine/test_retention.py", "engine/test_latest_only.py"),
@@ -250,7 +249,7 @@ RUNS = (
     Bug(
         "the numbers of claims are not looked at",
         "storage/store_archive.py",
-        "            fence=self._fences.get(after.run_id),\n",
+        "            fence=self._fences.get(header.run_id),\n",
         "            fence=None,\n",
         ("engine/test_fences.py",),
     ),
@@ -304,7 +303,7 @@ STORES = (
     Bug(
         "in SQLite, a commit is taken wherever the run is",
         "stores/sqlite/records.py",
-        "    check_follows(entry, run.latest)\n",
+        "        check_follows(entry, run.latest)\n",
         "",
         (RULES,),
     ),
@@ -394,7 +393,7 @@ STORES = (
     ),
     Bug(
         "sums are not looked at",
-        "storage/checksums.py",
+        "storage/integrity.py",
         "    if text != add_checksum(plain, address):\n",
         "    if False:\n",
         ("storage/test_guard.py",),
@@ -620,10 +619,11 @@ EDGES = (
     ),
     Bug(
         "a run is let go of after its driver is forgotten",
-        "engine/drive.py",
-        "        try:\n            await self._release_lease()\n        finally:\n            # Not before",
-        "        try:\n            if self._key is not None:\n                watchers.unregister_drive(self._key, self)\n"
-        "            await self._release_lease()\n        finally:\n            # Not before",
+        "engine/drive_lease.py",
+        "        try:\n            await self._release()\n        finally:\n            # Not before",
+        "        try:\n            if self._key is not None:\n"
+        "                watchers.unregister_drive(self._key, self._drive)\n"
+        "            await self._release()\n        finally:\n            # Not before",
         ("engine/test_cancelling.py",),
     ),
     Bug(
