@@ -20,7 +20,7 @@ import stepwell
 from stepwell import FileCheckpointStorage, SQLiteCheckpointStorage, Workflow
 from stepwell.admin.transfer.exporter import export_to
 from stepwell.engine import failures as failing
-from stepwell.storage.integrity import VerifiedStore
+from stepwell.storage import integrity
 from tests.golden import make, make_agents, make_by_name
 from tests.orchestrations.test_group_chat_led import OVER, led, to
 from tests.orchestrations.test_led_teams_die import answer, handing_over, managed, nested
@@ -35,13 +35,13 @@ AGENTS = Path(__file__).parent / "agents" / "v1.db"
 def written(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Every text that is stored, also what a later commit takes away again; tracebacks apart."""
     texts: list[bytes] = []
-    protect = VerifiedStore._protect
+    protect = integrity.add_checksum
 
-    def noting(self: VerifiedStore, text: bytes, place: bytes) -> bytes:
+    def noting(text: bytes, place: bytes) -> bytes:
         texts.append(text)
-        return protect(self, text, place)
+        return protect(text, place)
 
-    monkeypatch.setattr(VerifiedStore, "_protect", noting)
+    monkeypatch.setattr(integrity, "add_checksum", noting)
     monkeypatch.setattr(failing, "_trace", lambda error: "left out")
     return texts
 

@@ -30,8 +30,8 @@ ENGINE = (
     Bug(
         "what was remembered is not recalled",
         "engine/superstep.py",
-        "if (recalled := self._recalled.get(delivery.id)) is not None:",
-        "if (recalled := self._recalled.get(delivery.id)) is not None and False:",
+        "            outcome = self._recalled.get(delivery.id)\n",
+        "            outcome = None\n",
         ("engine/test_running.py", "engine/test_runs.py", DIES),
     ),
     Bug(
@@ -44,11 +44,10 @@ ENGINE = (
     Bug(
         "it is told before it is stored",
         "engine/drive.py",
-        "                    at = await self._commit_superstep(superstep, decision, at)\n",
-        "                    early = kernel.apply(at.header, at, decision.commit)\n"
-        "                    for event in self._broadcast.emit_commit(decision.commit, early):\n"
-        "                        yield event\n"
-        "                    at = await self._commit_superstep(superstep, decision, at)\n",
+        "                at = await self._commit(decision, at)\n",
+        "                early = kernel.apply(at.header, at, decision.commit)\n"
+        "                yield self._broadcast.emit_commit(decision.commit, early)\n"
+        "                at = await self._commit(decision, at)\n",
         (
             "engine/test_running.py",
             "engine/test_runs.py",
@@ -56,14 +55,14 @@ ENGINE = (
     ),
     Bug(
         "outcomes are merged in the order they finished",
-        "kernel/merge.py",
+        "kernel/superstep.py",
         "[outcomes[delivery.id] for delivery in current.deliveries]",
         "list(outcomes.values())",
         ("kernel", "engine/test_supersteps.py", "engine/test_superstep_handlers.py"),
     ),
     Bug(
         "conditions are asked again after a crash",
-        "kernel/plan.py",
+        "kernel/superstep.py",
         "        calls += [(taker, message.payload, sources, message.reply) for taker in message.takers]\n",
         "        asked = graph.outgoing.get(message.source or '', ())\n"
         "        said = message.payload.open()\n"
@@ -74,8 +73,8 @@ ENGINE = (
     Bug(
         "what memory holds is not forgotten with the commit",
         "engine/drive.py",
-        "            drop_log_through=at.place if commit.place != at.place else None,\n",
-        "            drop_log_through=None,\n",
+        "        drop_log_through = at.place if commit.place != at.place else None\n",
+        "        drop_log_through = None\n",
         ("engine/test_memory.py",),
     ),
     Bug(
@@ -134,9 +133,9 @@ MAIL = (
 TIME = (
     Bug(
         "a sleep begins anew after a crash",
-        "engine/superstep_log.py",
-        "        return self.entries.get(key)\n",
-        "        return None if '/timer/' in key else self.entries.get(key)\n",
+        "engine/drive.py",
+        "dict(log.entries)",
+        "{k: v for k, v in log.entries.items() if '/timer/' not in k}",
         ("engine/test_timers.py", "engine/test_timers_and_others.py", WAITING),
     ),
     Bug(
@@ -304,7 +303,7 @@ STORES = (
     Bug(
         "in SQLite, a commit is taken wherever the run is",
         "stores/sqlite/records.py",
-        "    check_follows(entry, run.latest)\n",
+        "        check_follows(entry, run.latest)\n",
         "",
         (RULES,),
     ),
@@ -325,7 +324,7 @@ STORES = (
     Bug(
         "the name of a log is not synced",
         "stores/files/run_file.py",
-        "                sync_folder(self.folder)\n                self._is_named = True\n",
+        "                sync_folder(self.path.parent)\n                self._is_named = True\n",
         "                self._is_named = True\n",
         ("power",),
     ),
@@ -621,9 +620,10 @@ EDGES = (
     Bug(
         "a run is let go of after its driver is forgotten",
         "engine/drive_lease.py",
-        "            await self._release()\n        finally:\n",
-        "            watchers.unregister_drive(self._key, self._drive)\n"
-        "            await self._release()\n        finally:\n",
+        "        try:\n            await self._release()\n        finally:\n            # Not before",
+        "        try:\n            if self._key is not None:\n"
+        "                watchers.unregister_drive(self._key, self._drive)\n"
+        "            await self._release()\n        finally:\n            # Not before",
         ("engine/test_cancelling.py",),
     ),
     Bug(

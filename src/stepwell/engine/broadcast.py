@@ -14,6 +14,7 @@ from stepwell.engine.failures import details_of
 from stepwell.engine.open_run import FoundRun
 from stepwell.engine.watchers import WATCHERS, EmittedEvents, Key, key_of, publish
 from stepwell.errors import DurabilityError
+from stepwell.graph.graph import Graph
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind
 from stepwell.model.event import WorkflowEvent, WorkflowEventSource, WorkflowRunState
@@ -80,7 +81,13 @@ class Broadcast:
         return [self.emit(type, at, details=details, state=WorkflowRunState.FAILED) for type in ("failed", "status")]
 
     async def emit_opening(
-        self, run: FoundRun, at: Checkpoint, first: Commit | None, plan: Plan, answered: AbstractSet[str]
+        self,
+        graph: Graph,
+        run: FoundRun,
+        at: Checkpoint,
+        first: Commit | None,
+        plan: Plan,
+        answered: AbstractSet[str],
     ) -> list[WorkflowEvent]:
         """Return the events before the first superstep: where the run is, its outputs so far and its open requests.
 
@@ -104,6 +111,11 @@ class Broadcast:
             )
         if not plan.deliveries and not answered:
             events.append(self.emit("status", at, commit=at.number, replayed=True))
+        if run.is_continued:
+            # Withdraw updates that an earlier drive may have emitted before it died: those handlers run again.
+            streaming = [d for d in plan.deliveries if graph.executors[d.executor]._streams_updates]
+            again = [d for d in streaming if d.id not in run.log.outcomes]
+            events += [self.emit("withdrawn", at, executor_id=d.executor, delivery=d.id) for d in again]
         return events
 
     async def _replay_outputs(self, run: FoundRun, at: Checkpoint) -> list[WorkflowEvent]:

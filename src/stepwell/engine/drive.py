@@ -25,12 +25,12 @@ from stepwell.engine.drive_options import DriveOptions, ExecutorSource
 from stepwell.engine.drive_scope import DriveScope, PrivateValues
 from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.open_run import FoundRun, make_first_commit, open_run, plan_first
-from stepwell.engine.responses import check_no_caller, check_responses, find_overdue, send_responses
+from stepwell.engine.responses import check_no_caller, check_responses, send_responses
 from stepwell.engine.signals import Intake
 from stepwell.engine.superstep import Superstep
 from stepwell.engine.superstep_log import SuperstepLog, is_far
 from stepwell.engine.telemetry import Observer, create_observer
-from stepwell.errors import DurabilityError, RunBusy
+from stepwell.errors import DurabilityError
 from stepwell.graph.executor import Executor
 from stepwell.kernel import CommitDecision
 from stepwell.model.checkpoint import Checkpoint
@@ -112,7 +112,8 @@ class Drive:
         try:
             run, scope, at, first = await self._open()
             plan = plan_first(self._definition, at, run.log)
-            for event in await self._emit_opening(run, at, first, plan):
+            answered = self._intake.find_answered(at) if at.requests else set[str]()
+            for event in await self._broadcast.emit_opening(self._definition.graph, run, at, first, plan, answered):
                 yield event
             if run.replay_only:
                 return
@@ -221,9 +222,10 @@ class Drive:
         answers: Mapping[str, Payload] = {}
         # Checked before a fork is created for them.
         if options.responses and run.at is not None:
+            responses = options.responses
             # A caller that crashed gives its sub-workflow run a response twice: skip it.
-            known = run.at.requests if options.caller is not None else options.responses
-            responses = {id: value for id, value in options.responses.items() if id in known}
+            if options.caller is not None:
+                responses = {id: value for id, value in responses.items() if id in run.at.requests}
             answers = check_responses(self._definition.graph, run.at, responses, self._archive.pack)
         at, first = await make_first_commit(self._definition, run, self._archive, executors)
         signals = run.signals if run.is_continued else {}
@@ -257,22 +259,6 @@ class Drive:
             thread=self._thread,
         )
 
-    async def _emit_opening(
-        self, run: FoundRun, at: Checkpoint, first: Commit | None, plan: Plan
-    ) -> list[WorkflowEvent]:
-        answered = set[str]()
-        if at.requests:
-            has_default = {request.id for request in find_overdue(at) if request.default is not None}
-            answered = self._intake.judge(at).answered | has_default
-        events = await self._broadcast.emit_opening(run, at, first, plan, answered)
-        if not run.is_continued:
-            return events
-        # Withdraw updates that an earlier drive may have emitted before it died: those handlers run again.
-        executors, done = self._definition.graph.executors, run.log.outcomes
-        again = [d for d in plan.deliveries if executors[d.executor]._streams_updates and d.id not in done]
-        withdrawn = [self._broadcast.emit("withdrawn", at, executor_id=d.executor, delivery=d.id) for d in again]
-        return [*events, *withdrawn]
-
     # ---------------------------------------------------------------- signals
 
     async def _decide_intake(self, at: Checkpoint, plan: Plan) -> CommitDecision | None:
@@ -280,17 +266,9 @@ class Drive:
         if self._lease.is_over and self._cancelled:
             return None
         decision = await self._intake.decide(at, plan)
-        if decision is not None and self._lease.is_over and not await self._is_acquired_again(at):
+        if decision is not None and self._lease.is_over and not await self._lease.is_acquired_again(at):
             return None
         return decision
-
-    async def _is_acquired_again(self, at: Checkpoint) -> bool:
-        """Acquire a run that was released when it came to rest; False if another process was first and moves it."""
-        try:
-            stored = await self._lease.open_run(at.run_id)
-        except RunBusy:
-            return False
-        return stored.head is not None and stored.head.number == at.number
 
     def _on_signal(self) -> None:
         """Called from a thread: there are signals, and one of them may be a cancel."""

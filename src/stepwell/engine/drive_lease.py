@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable
 
 from stepwell.engine import lease_renewal, watchers
+from stepwell.errors import RunBusy
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.storage.archive import Archive, StoredRun
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.lease import this_process
@@ -46,6 +48,14 @@ class DriveLease:
         self._key = watchers.key_of(self._archive, run_id)
         watchers.register_drive(self._key, self._drive)
         return stored
+
+    async def is_acquired_again(self, at: Checkpoint) -> bool:
+        """Acquire a run that was released when it came to rest; False if another process was first and moves it."""
+        try:
+            stored = await self.open_run(at.run_id)
+        except RunBusy:
+            return False
+        return stored.head is not None and stored.head.number == at.number
 
     def announce_release(self, loop: asyncio.AbstractEventLoop) -> None:
         """Announce that the drive is about to end: the next drive of the run waits until it has."""

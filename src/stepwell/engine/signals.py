@@ -107,6 +107,11 @@ class Intake:
         """Judge the signals that were read."""
         return judge_signals(self._graph, at, self.signals or {}, self._archive.pack)
 
+    def find_answered(self, at: Checkpoint) -> set[str]:
+        """Return the requests that get a response, or their default, at the next intake."""
+        overdue = {request.id for request in find_overdue(at) if request.default is not None}
+        return self.judge(at).answered | overdue
+
     async def find_cancels(self, at: Checkpoint, signals: Mapping[str, Signal] | None = None) -> tuple[str, ...]:
         """Return the keys of the signals that cancel the run now; without `signals`, those that are stored."""
         if signals is None:

@@ -145,12 +145,13 @@ def find_or_create_run(db: sqlite3.Connection, run_id: str) -> RunRow:
 def append(db: sqlite3.Connection, record: Record, effects: CommitEffects) -> None:
     entry = record.entry
     run = find_or_create_run(db, entry.run_id)
-    check_fence(entry.run_id, effects.fence, run.fence)
-    check_follows(entry, run.latest)
+    # The usual case is one comparison. In any other, the checks say what is wrong.
+    if (run.fence, run.latest + 1, run.workflow) != (effects.fence, entry.number, entry.workflow):
+        check_fence(entry.run_id, effects.fence, run.fence)
+        check_follows(entry, run.latest)
+        check_workflow(entry, run.workflow or entry.workflow)
     if run.workflow is None:
         db.execute(START_RUN, (entry.workflow, entry.at, run.run))
-    else:
-        check_workflow(entry, run.workflow)
     db.execute(INSERT_COMMIT, _columns(run, record))
     # Only what changes is set, because the indexes over it change with it.
     if run.status != entry.status or run.wake != effects.wake:
