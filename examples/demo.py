@@ -202,7 +202,7 @@ def main() -> int:
     say("5", "How often each executor ran, as recorded by the executors themselves:")
     good = report(run_id, killed=child.pid)
     say("6", f"The data is in {HOME / 'runs.db'} (the run) and {ledger(run_id)} (what ran where).")
-    query = f"select number, status, body from commits where run_id = '{run_id}'"
+    query = f"select number, c.status, body from runs join commits c using (run) where run_id = '{run_id}'"
     print(f'     Inspect it: sqlite3 {HOME / "runs.db"} "{query}"')
     return 0 if good else 1
 
@@ -212,7 +212,7 @@ def stored_outcomes() -> int:
     if not (HOME / "runs.db").exists():
         return 0
     with closing(sqlite3.connect(f"file:{HOME / 'runs.db'}?mode=ro", uri=True)) as database:
-        (count,) = database.execute("select count(*) from memory").fetchone()
+        (count,) = database.execute("select count(*) from superstep_log").fetchone()
         return int(count)
 
 
