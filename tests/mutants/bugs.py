@@ -324,7 +324,7 @@ STORES = (
     Bug(
         "the name of a log is not synced",
         "stores/files/run_file.py",
-        "                sync_folder(self.path.parent)\n                self._is_named = True\n",
+        "                sync_folder(self.folder)\n                self._is_named = True\n",
         "                self._is_named = True\n",
         ("power",),
     ),

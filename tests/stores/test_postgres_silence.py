@@ -207,7 +207,12 @@ async def test_a_loop_that_is_busy_for_longer_than_the_timeout_finds_its_answer(
 def sleeping_session() -> Iterator[int]:
     """The process id of a session that works."""
     with psycopg.connect(dsn(), autocommit=True) as db, ThreadPoolExecutor() as threads:
-        done = threads.submit(lambda: pytest.raises(errors.QueryCanceled, db.execute, "SELECT pg_sleep(60)"))
+
+        def sleep() -> None:
+            with pytest.raises(errors.QueryCanceled):
+                db.execute("SELECT pg_sleep(60)")
+
+        done = threads.submit(sleep)
         while not ask("SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event = 'PgSleep'", db.info.backend_pid):
             time.sleep(0.005)
         yield db.info.backend_pid

@@ -290,7 +290,7 @@ class Superstep(msgspec.Struct, eq=False):
         if call.limits.timeout is not None or call.limits.idle_timeout is not None:
             limit = TimeLimit(call.limits, self._scope.run_id, delivery.executor)
         state = StateView(self._at.state, self._scope.pack, earlier)
-        context = HandlerContext(self._scope, delivery, state, self._at, self._log, limit, number)
+        context = HandlerContext(self._scope, delivery, state, at=self._at, log=self._log, limit=limit, attempt=number)
         self._emit(
             "executor_invoked", delivery.executor, payload=delivery.payload, attempt=number, delivery=delivery.id
         )

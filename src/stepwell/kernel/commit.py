@@ -30,7 +30,9 @@ def apply(
     Parts that did not change are shared with `before`, so the cost grows with what changed.
     """
     if before is None:
-        before = Checkpoint(header, -1, commit.stamp, None, commit.status, 0, 0, 0)
+        before = Checkpoint(
+            header, -1, commit.stamp, previous_id=None, status=commit.status, iteration=0, since_input=0, place=0
+        )
     else:
         previous_id = before.stamp.checkpoint_id
     return Checkpoint(

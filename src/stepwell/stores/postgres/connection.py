@@ -41,8 +41,8 @@ DENIALS = 2
 STANDSTILL = 2.0  # seconds between two looks that mean this process was stopped, or its machine asleep
 
 
-class Watcher(Protocol):
-    """Those who watch connections."""
+class ServerProbe(Protocol):
+    """Finds out whether a silent server still works."""
 
     def probe(self, session: int | None, sent: float, seconds: float) -> bool | None:
         """Ask the server, within some seconds, whether a session works on what was sent at that moment.
@@ -87,11 +87,13 @@ class Connection(psycopg.Connection[Row]):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._limit = 0.0  # seconds for which the server may be silent
+        self._watcher: ServerProbe | None = None
         self._statements: set[bytes] = set()  # the names of those that are prepared
         self._transformer = Transformer()  # without a reference to the connection: no cycle
 
     @classmethod
-    def open(cls, dsn: str, limit: float, watcher: Watcher | None = None) -> Self:
+    def open(cls, dsn: str, limit: float, watcher: ServerProbe | None = None) -> Self:
         """Connect in autocommit mode. `limit` is how many seconds the server may be silent.
 
         Psycopg prepares nothing by itself: a pooler may be in between.

@@ -54,8 +54,9 @@ class Transient(Exception):
 
 def as_transient(error: BaseException, *, is_broken: bool) -> Transient | None:
     """Return the error of a statement as a transient one, None if it is permanent."""
-    is_transient = isinstance(error, psycopg.Error) and (is_broken or isinstance(error, (*UNDONE, *GONE)))
-    return Transient(error, sent=not isinstance(error, UNDONE)) if is_transient else None
+    if isinstance(error, psycopg.Error) and (is_broken or isinstance(error, (*UNDONE, *GONE))):
+        return Transient(error, sent=not isinstance(error, UNDONE))
+    return None
 
 
 def translate(error: psycopg.Error, where: str) -> DurabilityError:

@@ -46,7 +46,8 @@ BEGIN
     IF new_number = 0 THEN  -- the run may have a row already, because it is leased
         INSERT INTO {schema}.runs AS r
             (run_id, hash, workflow, began, fence, wake, status, number, iteration, checkpoint_id, at)
-        VALUES (of_run, of_hash, of_workflow, new_at, coalesce(lease, 0), new_wake, new_status, 0, new_iteration, new_id,
+        VALUES (of_run, of_hash, of_workflow, new_at, coalesce(lease, 0), new_wake, new_status, 0, new_iteration,
+            new_id,
             new_at)
         ON CONFLICT (run_id) DO UPDATE SET
             workflow = of_workflow, began = new_at, wake = new_wake, status = new_status, number = 0,
@@ -72,7 +73,8 @@ BEGIN
     END IF;
     INSERT INTO {schema}.commits
         (run, number, iteration, is_snapshot, outputs, latest_only, foreign_id, checkpoint_id, status, at, body)
-    VALUES (of_key, new_number, new_iteration, new_snapshot, new_outputs, new_latest_only, is_foreign, new_id, new_status,
+    VALUES (of_key, new_number, new_iteration, new_snapshot, new_outputs, new_latest_only, is_foreign, new_id,
+        new_status,
         new_at, new_body);
     IF log_through IS NOT NULL THEN
         DELETE FROM {schema}.superstep_log WHERE run = of_key AND place <= log_through;
@@ -215,7 +217,8 @@ _LEASES = """
 -- Returns the fence of a new lease and, if asked for, everything of the run; or who holds the lease. `ahead` is by how
 -- many seconds the clock of a test is ahead; `dead` is an owner whose process is gone.
 CREATE FUNCTION {schema}.acquire(
-    format integer, again boolean, of_run text, of_hash bigint, new_owner jsonb, seconds float8, ahead float8, dead jsonb,
+    format integer, again boolean, of_run text, of_hash bigint, new_owner jsonb, seconds float8, ahead float8,
+    dead jsonb,
     reads boolean
 ) RETURNS SETOF {schema}.part {plans} AS $stepwell$
 DECLARE
@@ -329,7 +332,7 @@ END $stepwell$;
 """
 
 _MAINTENANCE = """
--- `changes` has `insert` and `replace`, lists of records, and `remove`, a list of numbers. Returns how many records were
+-- `changes` has `insert` and `replace`, lists of records, and `remove`, a list of numbers. Returns how many were
 -- removed, or why nothing was changed.
 CREATE FUNCTION {schema}.rewrite(
     format integer, again boolean, of_run text, of_hash bigint, changes jsonb, effects jsonb, log_through bigint,
@@ -393,7 +396,8 @@ BEGIN
             SELECT c.at >= lag(c.at, 1, '') OVER (ORDER BY c.number) AS rises FROM {schema}.commits AS c
             WHERE c.run = run.key) AS o)
     WHERE r.key = run.key;
-    DELETE FROM {schema}.superstep_log AS l WHERE l.run = run.key AND (l.place > newest.number OR l.place <= log_through);
+    DELETE FROM {schema}.superstep_log AS l
+    WHERE l.run = run.key AND (l.place > newest.number OR l.place <= log_through);
     IF effects IS NOT NULL THEN
         PERFORM {schema}.apply(run.key, effects);
         IF run.number = ANY (going) OR inserted = newest.number THEN

@@ -111,7 +111,8 @@ class PostgresStore:
     # ---------------------------------------------------------------- superstep log and signals
 
     async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        values = encode(_FIRST_TIME, run_id, run_hash(run_id), place, key, body, fence)
+        given = (_FIRST_TIME, run_id, run_hash(run_id), place, key, body, fence)
+        values = encode(*given)
         ((is_stored,),) = await self._write("write_log", values, body=5)
         if is_stored is None:
             check_fence(run_id, fence, LARGEST)
@@ -217,16 +218,9 @@ class PostgresStore:
             "remove": list(remove),
         }
         given = NO_EFFECTS if effects is None else effects
-        values = encode(
-            _FIRST_TIME,
-            run_id,
-            run_hash(run_id),
-            changes,
-            None if effects is None else plain_effects(effects),
-            given.drop_log_through,
-            given.wake,
-            given.fence,
-        )
+        more = None if effects is None else plain_effects(effects)
+        first = (_FIRST_TIME, run_id, run_hash(run_id), changes, more)
+        values = encode(*first, given.drop_log_through, given.wake, given.fence)
         ((answer,),) = await self._write("rewrite", values)
         match msgspec.json.decode(answer):
             case {"newest": newest}:

@@ -94,7 +94,8 @@ class PostgresTransaction:
 
     def _finish(self, db: StepConnection, step: str, body: bytes) -> bytes | None:
         """Log the result and commit; return what is logged if that was done before."""
-        values = encode(step, self._run_id, run_hash(self._run_id), self._place, self._key, body, self._fence)
+        where = (self._run_id, run_hash(self._run_id), self._place, self._key)
+        values = encode(step, *where, body, self._fence)
         finish = function_call(self._schema, "finish_step", len(values), 5)._replace(values=values)
         try:
             # One message with all statements: between two messages this process could be paused,

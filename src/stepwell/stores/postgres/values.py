@@ -138,7 +138,7 @@ def read_run(row: Row) -> RunEntry:
         )
     except (AttributeError, TypeError) as error:
         raise damage_error(f"the entry of run {row[0]!r} in the list of runs", error) from error
-    return RunEntry(*unescape_row(tuple(columns)), metadata)
+    return RunEntry(*(*unescape_row(tuple(columns)), metadata))
 
 
 def read_opened(run_id: str, parts: Sequence[Row]) -> OpenedRun:

@@ -159,6 +159,8 @@ class LoopWriter:
             loop.call_later(UNUSED, self._check, db)
 
     def _let_go(self) -> Connection:
+        """Take the connection away from the event loop, which has one."""
+        assert self._db is not None
         asyncio.get_running_loop().remove_reader(self._socket)
         db, self._db, self._answer = self._db, None, None
         return db
@@ -168,6 +170,7 @@ class LoopWriter:
     def _leave_to_thread(self) -> None:
         """Let a thread wait for the answer."""
         answer = self._answer
+        assert answer is not None
         self._start_thread(partial(self._wait_for, self._let_go(), answer))
 
     def _start_thread(self, wait: Callable[[], bool]) -> None:
