@@ -67,6 +67,7 @@ class ReviewedAgentExecutor(AgentExecutor):
         bases = (ReviewedAgentExecutor,) if cls is AgentExecutor else (ReviewedAgentExecutor, cls)
         clone: ReviewedAgentExecutor = object.__new__(type(f"Reviewed{cls.__name__}", bases, {}))
         vars(clone).update(vars(agent.clone()))
+        vars(clone).pop("_handler_table", None)  # the new class has one handler more
         return clone
 
     async def send_response(

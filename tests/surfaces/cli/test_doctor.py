@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from stepwell import FileCheckpointStorage, Seal
+from stepwell.storage.integrity import VerifiedStore
 from tests.support.command_line import Place, Say, damage, postgres_address, schema_of
 from tests.support.next_format import know_the_next_format
 from tests.support.postgres_server import ask, fresh_schema
@@ -242,7 +243,7 @@ def test_a_wrong_store_is_an_error(say: Say, tmp_path: Path, command: list[str],
 
 
 def test_missing_keys_are_an_error_and_no_findings(place: Place, say: Say) -> None:
-    place.storage._store._cipher = Seal({"first": bytes(32)}, "first")
+    place.storage._store = VerifiedStore(place.storage._store.inner, Seal({"first": bytes(32)}, "first"))
     place.fill()
     done = say("--store", place.address, "doctor")
     assert (done.exit_code, done.stdout) == (5, "")

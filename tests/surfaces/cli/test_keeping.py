@@ -10,6 +10,7 @@ import pytest
 
 from stepwell import Seal, SQLiteCheckpointStorage
 from stepwell.admin import fork
+from stepwell.storage.integrity import VerifiedStore
 from tests.support.command_line import Place, Say, damage
 from tests.support.operating_runs import counting
 from tests.support.terminal import Terminal
@@ -114,7 +115,7 @@ def test_a_run_that_is_not_there_is_not_found(sqlite: Place, say: Say) -> None:
 
 
 def test_a_sealed_store_is_pruned_with_its_key_and_stays_sealed(place: Place, say: Say) -> None:
-    place.storage._store._cipher = Seal({"first": bytes(32)}, "first")
+    place.storage._store = VerifiedStore(place.storage._store.inner, Seal({"first": bytes(32)}, "first"))
     place.fill()
     prune = ["--store", place.address, "prune", "--keep-last", "1", "--yes"]
     for refused in (say(*prune), say("--store", place.address, "prune", "count-1", "--all", "--yes")):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from stepwell import FileCheckpointStorage, Seal, SQLiteCheckpointStorage
+from stepwell.storage.integrity import VerifiedStore
 from stepwell.storage.stored_values import Record
 from tests.support.command_line import Place, Say, damage, postgres_address
 from tests.support.operating_runs import counting
@@ -162,7 +163,7 @@ def written(key: bytes) -> str:
 @pytest.fixture
 def sealed(place: Place) -> Place:
     """A store with one run, sealed with the key called `first`."""
-    place.storage._store._cipher = Seal({"first": KEY}, "first")
+    place.storage._store = VerifiedStore(place.storage._store.inner, Seal({"first": KEY}, "first"))
 
     async def made() -> None:
         await counting(place.storage).run(1, run_id="count-1")
