@@ -15,8 +15,8 @@ from stepwell.cli.failures import FAILED, INTERRUPTED, WAITING, CommandFailed, e
 from stepwell.cli.hints import command_line
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage, Checkpoint, OpenRun, Stream, WorkflowErrorDetails, WorkflowEvent
-from stepwell.cli.views.events import TimedEvent, data_of
-from stepwell.cli.views.follow import Follower, make_follower
+from stepwell.cli.views.events import Follower, TimedEvent, data_of
+from stepwell.cli.views.follow import make_follower
 from stepwell.cli.views.live_view_state import Scene
 from stepwell.cli.views.output import print_document, print_json_line, print_note, print_value, reserve_stdout
 from stepwell.cli.views.requests import format_requests

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from time import monotonic
 
 from stepwell.cli.stores.history import events_of, follow_commits, read_head, read_latest
-from stepwell.cli.type_names import BuiltInStorage, RoutedMessage, RunInfo, TimedEvent
-from stepwell.cli.views.follow import Follower, JsonLines, Lines, draw_on
+from stepwell.cli.type_names import BuiltInStorage, RoutedMessage, RunInfo
+from stepwell.cli.views.events import Follower, TimedEvent
+from stepwell.cli.views.follow import JsonLines, Lines, draw_on
 from stepwell.cli.views.live_view_state import Scene
 from stepwell.cli.views.output import print_note
 from stepwell.model.status_words import status_word

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from stepwell.cli.views.events import TimedEvent as TimedEvent
     from stepwell.codec.codec import Codec as Codec
     from stepwell.declarative.instance import AgentWorkflowInstance
     from stepwell.engine.durability import Durability as Durability

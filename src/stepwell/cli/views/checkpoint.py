@@ -8,13 +8,14 @@ from typing import Any
 
 from stepwell.admin.diffs.documents import document_of
 from stepwell.admin.lookup import NotFound, find_checkpoint, find_run, load_checkpoint
-from stepwell.cli.stores.history import read_commits
 from stepwell.cli.type_names import BuiltInStorage, Checkpoint, Commit
 from stepwell.cli.views.output import print_document, print_lines
 from stepwell.cli.views.requests import format_requests
 from stepwell.cli.views.text import format_moment, pluralise, printable, tree
+from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.kernel.lifecycle import drop_undone
 from stepwell.model.status_words import status_word
+from stepwell.storage.wire.format import read_commit
 
 RECENT = 500  # commits in which calls are counted: `show` must not get slower as a run grows
 
@@ -35,7 +36,8 @@ async def print_checkpoint(storage: BuiltInStorage, name: str, *, full: bool, js
     """Print a checkpoint, for a person or as JSON."""
     at, commit = await load_checkpoint(storage._store, await find_checkpoint(storage, name))
     after = -1 if full else max(at.number - RECENT, -1)
-    commits = await read_commits(storage, at.run_id, after, at.number)
+    records = await storage._store.history(at.run_id, after=after, upto=at.number)
+    commits = [read_commit(record, DEFAULT_CODEC)[0] for record in records]
     header, progress, document = _make_header(at, commit), _compute_progress(at, commits), document_of(at)
     document["status"] = status_word(at.status, wake=at.wake)
     if json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -63,6 +63,27 @@ class TimedEvent:
             f"{name}={fields[name]}" for name in ("executor", "iteration", "request_id", "error") if name in fields
         ]
         return printable("  ".join(parts)) + (f"  {leaf(fields['data'])}" if "data" in fields else "")
+
+
+class Follower:
+    """Receives the events of a run in order, inside a `with` block. This one shows nothing."""
+
+    redraws = False  # whether it keeps a place on the terminal, where nothing else may be printed
+
+    def show(self, timed: TimedEvent) -> None:
+        """Show the next event."""
+
+    def expect(self, names: list[str]) -> None:
+        """Show which executors are called next."""
+
+    def end(self, status: str) -> None:
+        """Show the final status."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Stop showing."""
 
 
 def place_of(event: WorkflowEvent) -> str:

@@ -4,36 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Self, TextIO
+from typing import TextIO
 
 import click
 
-from stepwell.cli.type_names import TimedEvent
+from stepwell.cli.views.events import Follower, TimedEvent
 from stepwell.cli.views.live_view_state import CHATTER, Scene
 from stepwell.cli.views.output import print_json_line
 
 _HIDDEN = frozenset({"checkpoint"})  # the store has it; its event only repeats the commit
-
-
-class Follower:
-    """Receives the events of a run in order, inside a `with` block. This one shows nothing."""
-
-    redraws = False  # whether it keeps a place on the terminal, where nothing else may be printed
-
-    def show(self, timed: TimedEvent) -> None:
-        """Show the next event."""
-
-    def expect(self, names: list[str]) -> None:
-        """Show which executors are called next."""
-
-    def end(self, status: str) -> None:
-        """Show the final status."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        """Stop showing."""
 
 
 class Lines(Follower):

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from stepwell.cli.type_names import TimedEvent, WorkflowEvent
+from stepwell.cli.type_names import WorkflowEvent
+from stepwell.cli.views.events import TimedEvent
 from stepwell.cli.views.text import pluralise, printable
 from stepwell.model.status_words import status_word
 

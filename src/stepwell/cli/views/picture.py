@@ -10,8 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from stepwell.cli.type_names import TimedEvent
-from stepwell.cli.views.follow import Follower
+from stepwell.cli.views.events import Follower, TimedEvent
 from stepwell.cli.views.live_view_state import CHATTER, Scene
 
 _STYLES = {"failed": "red", "waiting": "yellow", "running": "cyan", "retrying": "magenta", "stopped": "magenta"}
