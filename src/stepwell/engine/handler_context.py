@@ -232,12 +232,14 @@ class HandlerContext(InternalContext):
         if not self._open:
             asleep.cancel()
         try:
-            return asleep.result()
+            result = asleep.result()
         except concurrent.futures.CancelledError:
             self._check_open("sleep")
             raise
         finally:
             self._thread_waits.discard(asleep)
+        self._check_open("sleep")  # it may have ended before it could be cancelled
+        return result
 
     async def _wait(self, key: str, moment: datetime) -> None:
         entry = self._log[key]
