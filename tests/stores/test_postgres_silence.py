@@ -163,7 +163,7 @@ async def test_a_step_in_a_transaction_ends_with_the_timeout_and_is_done_once(
     line.fall_silent_at("after", lambda request: when.encode() in request)
     async with shop(line, schema, act) as workflow:
         # The step, and then the release of the run, each wait for the server.
-        assert await refused(workflow.run("tea", run_id="r")) < PROMISED + TIMEOUT
+        assert await refused(workflow.run("tea", run_id="r")) < 3 * PROMISED
         line.speak_again()
         assert (await workflow.run(run_id="r")).get_outputs() == ["ordered"]
     assert ask(f"SELECT what FROM {orders}") == [("tea",)]
