@@ -35,12 +35,11 @@ from stepwell.errors import (
 )
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.edges import Case, Default
-from stepwell.graph.executor import Executor
-from stepwell.graph.function_executor import executor
+from stepwell.graph.executor import Executor, executor, persistent
 from stepwell.graph.handler import handler, response_handler
 from stepwell.graph.migration import Migration
-from stepwell.graph.persistent import persistent
 from stepwell.graph.retry import RetryPolicy
+from stepwell.graph.step_options import StepOptions
 from stepwell.model.checkpoint import FullHistory, LatestOnly, Retention
 from stepwell.model.event import CheckpointInfo, WorkflowEvent, WorkflowRunState
 from stepwell.storage.checkpoint import WorkflowCheckpoint
@@ -101,6 +100,7 @@ __all__ = [
     "StateConflict",
     "StepChanged",
     "StepFailed",
+    "StepOptions",
     "StepwellError",
     "StoreUnavailable",
     "SuperstepLimit",

@@ -22,10 +22,10 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.admin.forks.fork import fork
-from stepwell.admin.responses import respond
+from stepwell.admin.forks import fork
+from stepwell.admin.requests import respond
 from stepwell.admin.state_edits import EditRefused
-from stepwell.storage.filters import EVERY_RUN
+from stepwell.storage.filters import ALL_RUNS
 from stepwell.testing.faults.crash import Crash, CrashingStore
 from tests.support.nesting import Asker, alone, deep, ids
 
@@ -161,7 +161,7 @@ async def test_a_question_of_a_run_inside_is_answered_by_its_caller(everywhere: 
         await fork(storage, "outer", run_id="forked", responses={id: {"yes": True}})
         done = await deep(alone(Asker()), 2, storage).run(run_id="forked")
         assert done.get_outputs() == ["saw a", "a: True"]
-        (inner,) = [run for run in await storage._store.runs(EVERY_RUN) if run.metadata.caller == "outer"]
+        (inner,) = [run for run in await storage._store.runs(ALL_RUNS) if run.metadata.caller == "outer"]
         with pytest.raises(RunError, match="is a sub-workflow run of 'outer'"):
             await respond(storage, inner.run_id, id, {"yes": True})
 

@@ -18,7 +18,7 @@ from stepwell import (
     executor,
 )
 from stepwell.admin import NotFound, cancel, respond
-from stepwell.storage.filters import EVERY_RUN
+from stepwell.storage.filters import ALL_RUNS
 from stepwell.testing.faults.crash import Crash, CrashingStore
 from tests.support.nesting import Asker, alone, deep
 from tests.support.operating_runs import Order, asking, counting
@@ -108,7 +108,7 @@ async def _read_on(stream: Any) -> None:
 async def test_a_run_that_works_for_another_is_left_to_that_one() -> None:
     storage = InMemoryCheckpointStorage()
     await deep(alone(Asker()), 2, storage).run("a", run_id="outer")
-    inner = next(run.run_id for run in await storage._store.runs(EVERY_RUN) if run.metadata.caller == "outer")
+    inner = next(run.run_id for run in await storage._store.runs(ALL_RUNS) if run.metadata.caller == "outer")
     with pytest.raises(RunError, match="is a sub-workflow run of"):
         await cancel(storage, inner)
 

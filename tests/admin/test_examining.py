@@ -26,7 +26,7 @@ from stepwell.admin.transfer.exporter import export_run
 from stepwell.admin.transfer.importer import import_run
 from stepwell.admin.transfer.run_copy import PARTLY_HERE
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.filters import ANY_RUN, EVERY_RUN, RunFilter
+from stepwell.storage.filters import ALL_RUNS, TOP_RUNS, RunFilter
 from stepwell.storage.stored_values import NO_EFFECTS, Record, RunEntry, Wake
 from stepwell.stores.memory.store import MemoryStore
 from tests.support.golden_later import build_nested, build_sleeping
@@ -166,7 +166,7 @@ async def test_a_commit_that_is_not_listed_among_the_outputs_is_found(tmp_path: 
 async def test_runs_that_cannot_go_on_are_found_and_why() -> None:
     storage = InMemoryCheckpointStorage()
     await fill(storage)
-    inside = next(run.run_id for run in await storage._store.runs(EVERY_RUN) if run.metadata.caller == "nested")
+    inside = next(run.run_id for run in await storage._store.runs(ALL_RUNS) if run.metadata.caller == "nested")
     await storage._store.drop(inside)
     first = (await storage.list_checkpoint_ids(run_id="done"))[1]
     await build(storage, broken=False).run(checkpoint_id=first, run_id="fork")
@@ -227,7 +227,7 @@ class Moving(MemoryStore):
         self._where = where
         self.then: Callable[[], Awaitable[object]] | None = None
 
-    async def runs(self, run_filter: RunFilter = ANY_RUN, **asked: Any) -> list[RunEntry]:
+    async def runs(self, run_filter: RunFilter = TOP_RUNS, **asked: Any) -> list[RunEntry]:
         found = await super().runs(run_filter, **asked)
         await self._move("runs")
         return found

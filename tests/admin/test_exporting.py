@@ -42,7 +42,7 @@ from stepwell import (
 from stepwell.admin.doctor.examination import Finding, examine
 from stepwell.admin.transfer.exporter import export_run, export_to
 from stepwell.admin.transfer.importer import ImportRefused, import_from, import_run
-from stepwell.storage.filters import EVERY_RUN, CheckpointFilter
+from stepwell.storage.filters import ALL_RUNS, CheckpointFilter
 from stepwell.storage.integrity import VerifiedStore
 from stepwell.storage.lease import this_process
 from stepwell.testing import Crash, CrashingStore
@@ -219,7 +219,7 @@ async def test_the_runs_inside_that_wait_go_along(stores: list[Any], tmp_path: P
     book = Book()
     await build_nested(stores[0], book).run("x", run_id="r")
     there = await moved(stores, "r", tmp_path)
-    assert len(await there._store.runs(EVERY_RUN)) == 3
+    assert len(await there._store.runs(ALL_RUNS)) == 3
     result = await build_nested(there, book).run(run_id="r", responses={"q": Ok(True)})
     assert result.get_outputs() == ["saw x", "x: True"]
     assert book.times() == {"ask x": 1, "said x True": 1}
@@ -230,7 +230,7 @@ async def test_a_run_inside_that_no_checkpoint_names_yet_goes_along(stores: list
     book = Book()
     with dying(stores[0], at=5), pytest.raises(Crash):  # what the innermost did is committed, and nothing around it
         await build_nested(stores[0], book).run("x", run_id="r")
-    runs = {run.workflow: run.number for run in await stores[0]._store.runs(EVERY_RUN)}
+    runs = {run.workflow: run.number for run in await stores[0]._store.runs(ALL_RUNS)}
     assert runs == {"nested": 0, "middle": 0, "inner": 1}
     there = await moved(stores, "r", tmp_path)
     await build_nested(there, book).run(run_id="r")
@@ -329,7 +329,7 @@ async def test_two_imports_of_one_run_are_not_in_each_others_way() -> None:
     half = InMemoryCheckpointStorage()
     with dying(half, 3), pytest.raises(Crash):
         await import_run(half, data)
-    (run,) = await half._store.runs(EVERY_RUN)
+    (run,) = await half._store.runs(ALL_RUNS)
     other = this_process("another import")
     await half._store.acquire(run.run_id, other, seconds=60)
     with pytest.raises(RunBusy):  # what somebody writes is not taken away under their hands
@@ -457,7 +457,7 @@ async def test_runs_that_are_not_there_or_work_for_others_are_refused(tmp_path: 
     with pytest.raises(CheckpointMissing, match="run 'r' is not in this store"):
         await export_to(tmp_path / "x", storage, "r")
     await build_nested(storage, Book()).run("x", run_id="r")
-    inside = next(run.run_id for run in await storage._store.runs(EVERY_RUN) if run.metadata.caller == "r")
+    inside = next(run.run_id for run in await storage._store.runs(ALL_RUNS) if run.metadata.caller == "r")
     with pytest.raises(RunError, match="is a sub-workflow run of 'r': export that run"):
         await export_run(storage, inside)
     assert list(tmp_path.iterdir()) == []
@@ -466,7 +466,7 @@ async def test_runs_that_are_not_there_or_work_for_others_are_refused(tmp_path: 
 async def test_runs_inside_that_are_gone_are_named() -> None:
     storage = InMemoryCheckpointStorage()
     await build_nested(storage, Book()).run("x", run_id="r")
-    inside = next(run.run_id for run in await storage._store.runs(EVERY_RUN) if run.metadata.caller == "r")
+    inside = next(run.run_id for run in await storage._store.runs(ALL_RUNS) if run.metadata.caller == "r")
     await storage._store.drop(inside)
     assert (await import_run(InMemoryCheckpointStorage(), await export_run(storage, "r"))).missing == (inside,)
 

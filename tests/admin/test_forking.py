@@ -8,7 +8,7 @@ import pytest
 
 from stepwell import Retention, RunBusy, RunError, WorkflowRunState
 from stepwell.admin.diffs.checkpoints import diff
-from stepwell.admin.forks.fork import fork
+from stepwell.admin.forks import fork
 from stepwell.admin.lookup import NotFound, find_run
 from stepwell.admin.state_edits import EditRefused
 from stepwell.codec.codec import DEFAULT_CODEC

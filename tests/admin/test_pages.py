@@ -21,7 +21,7 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.admin.report.json_tree import Tree, format_brief
+from stepwell.admin.report.markup import Tree, format_brief
 from stepwell.admin.report.page import report_run, report_to
 from stepwell.admin.transfer.exporter import export_run
 from stepwell.admin.transfer.importer import import_run

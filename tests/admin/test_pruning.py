@@ -18,11 +18,11 @@ from stepwell import (
     WorkflowContext,
     executor,
 )
-from stepwell.admin.forks.fork import fork
+from stepwell.admin.forks import fork
 from stepwell.admin.lookup import find_checkpoint
 from stepwell.admin.retention.policy import Keep
 from stepwell.admin.retention.pruner import delete_runs, prune
-from stepwell.storage.filters import EVERY_RUN
+from stepwell.storage.filters import ALL_RUNS
 from stepwell.storage.integrity import VerifiedStore
 from stepwell.storage.lease import this_process
 from stepwell.storage.stored_values import Record
@@ -36,7 +36,7 @@ async def numbers(storage: Any, run_id: str) -> list[int]:
 
 
 async def runs(storage: Any) -> list[str]:
-    return sorted(run.run_id for run in await storage._store.runs(EVERY_RUN))
+    return sorted(run.run_id for run in await storage._store.runs(ALL_RUNS))
 
 
 async def test_old_checkpoints_go_and_the_rest_is_as_it_was(everywhere: Any) -> None:

@@ -13,7 +13,7 @@ from stepwell.admin.lookup import NotFound, find_checkpoint
 from stepwell.admin.requests import load_requests
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.model.signal import ReceivedJson
-from stepwell.storage.filters import EVERY_RUN
+from stepwell.storage.filters import ALL_RUNS
 from stepwell.storage.signals import plain_key, write_signal
 from stepwell.storage.store_archive import StoreArchive
 from tests.support.nesting import Asker, alone, around
@@ -53,7 +53,7 @@ async def test_a_run_that_works_for_another_asks_nothing_itself() -> None:
     storage = InMemoryCheckpointStorage()
     await around(alone(Asker()), storage).run("tea", run_id="outer")
     assert len(await open_requests(storage, "outer")) == 1
-    inner = next(run.run_id for run in await storage._store.runs(EVERY_RUN) if run.run_id != "outer")
+    inner = next(run.run_id for run in await storage._store.runs(ALL_RUNS) if run.run_id != "outer")
     with pytest.raises(RunError, match="is a sub-workflow run of 'outer'"):
         await open_requests(storage, inner)
     with pytest.raises(NotFound):

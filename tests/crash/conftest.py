@@ -33,7 +33,7 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
 
 
 @pytest.fixture
-def place_of(tmp_path: Path) -> Iterator[Callable[[str], Place]]:
+def location_of(tmp_path: Path) -> Iterator[Callable[[str], Place]]:
     """A new and empty store of a kind."""
     with contextlib.ExitStack() as after:
 
@@ -54,7 +54,7 @@ def seed() -> str:
 
 
 @pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest, place_of: Callable[[str], Place], nursery: Nursery) -> Iterator[World]:
-    made = World(place_of(request.param), nursery)
+def world(request: pytest.FixtureRequest, location_of: Callable[[str], Place], nursery: Nursery) -> Iterator[World]:
+    made = World(location_of(request.param), nursery)
     yield made
     made.end()

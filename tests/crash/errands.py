@@ -69,7 +69,7 @@ class _Acts:
     async def step(self, name: str, ctx: WorkflowContext[Any, Any]) -> str:
         place = step_key(ctx.delivery.id, name, 0)  # type: ignore[attr-defined]
 
-        async def do(idempotency_key: str) -> str:
+        async def do(idempotency_key: str = "") -> str:
             word = self._done(name, ctx.run_id, place, idempotency_key)
             await asyncio.sleep(WORK)
             return word

@@ -35,9 +35,9 @@ def check(storm: Storm) -> Verdict:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_and_paused_at_any_moment_nothing_is_lost_and_nothing_durable_is_done_again(
-    kind: str, place_of: Callable[[str], Place], nursery: Nursery, seed: str
+    kind: str, location_of: Callable[[str], Place], nursery: Nursery, seed: str
 ) -> None:
-    with storm(place_of(kind), seed, nursery) as raging:
+    with storm(location_of(kind), seed, nursery) as raging:
         rage(raging, KILLS, pauses=PAUSES)
         verdict = check(raging)
     assert (verdict.kills, verdict.pauses) == (KILLS, PAUSES)
@@ -46,10 +46,10 @@ def test_killed_and_paused_at_any_moment_nothing_is_lost_and_nothing_durable_is_
 
 
 def test_control_that_something_durable_is_done_again_is_found_out(
-    place_of: Callable[[str], Place], nursery: Nursery, seed: str
+    location_of: Callable[[str], Place], nursery: Nursery, seed: str
 ) -> None:
     """Processes that recall nothing do everything in a superstep again that was cut off."""
-    with storm(place_of("sqlite"), seed, nursery, manner="forgetful") as raging:
+    with storm(location_of("sqlite"), seed, nursery, manner="forgetful") as raging:
         for _ in range(200):
             raging.work(5)
             raging.kill()

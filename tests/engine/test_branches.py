@@ -21,6 +21,7 @@ from stepwell import (
     InMemoryCheckpointStorage,
     RetryPolicy,
     StepChanged,
+    StepOptions,
     StoreUnavailable,
     Workflow,
     WorkflowBuilder,
@@ -111,7 +112,7 @@ async def test_a_step_that_was_not_done_is_done_with_its_own_key_when_the_order_
     async def order(ctx: WorkflowContext, name: str, turns: int) -> str:
         await pause(turns)
         if name == "a" and len(calls) == 1:
-            await ctx.step("charge", bank.charging("a, and then its line broke"), retry=None)
+            await ctx.step(StepOptions("charge", retry=None), bank.charging("a, and then its line broke"))
             raise OSError("late")
         return str(await ctx.step("charge", bank.charging(name)))
 
@@ -142,7 +143,7 @@ async def test_threads_of_branches_get_their_own_results(storage: Any) -> None:
 
     async def order(ctx: WorkflowContext, name: str, wait: int) -> Any:
         await pause(wait)
-        return await asyncio.to_thread(lambda: [ctx.step("charge", bank.charging(f"{name}{n}")) for n in range(2)])
+        return await asyncio.to_thread(lambda: [ctx.step_sync("charge", bank.charging(f"{name}{n}")) for n in range(2)])
 
     async def body(ctx: WorkflowContext) -> Any:
         a, b = turns.pop()
@@ -255,15 +256,15 @@ async def test_where_nobody_can_say_which_branch_asks_a_step_needs_a_key(how: st
         if how == "task":
 
             async def ask() -> Any:
-                return await ctx.step("count", count, **key)
+                return await ctx.step(StepOptions("count", **key), count)
 
             return await asyncio.Task(ask(), loop=asyncio.get_running_loop())
-        return await asyncio.to_thread(started, lambda: ctx.step("count", count, **key))
+        return await asyncio.to_thread(started, lambda: ctx.step_sync(StepOptions("count", **key), count))
 
     with pytest.raises(HandlerFailed) as raised:
         await build(None, body).run("go")
     assert isinstance(raised.value.__cause__, UnidentifiedBranch)
-    assert "step(..., key=...)" in str(raised.value.__cause__)
+    assert "key=...)" in str(raised.value.__cause__)
     result = await build(None, lambda ctx: body(ctx, key="k"), ["not the first call"]).run("go")
     assert result.get_outputs() == [1]
 
@@ -277,11 +278,11 @@ async def test_two_threads_of_one_branch_cannot_ask_at_the_same_time() -> None:
 
     async def body(ctx: WorkflowContext) -> Any:
         def ask() -> None:
-            ctx.step("slow", slow)
+            ctx.step_sync("slow", slow)
 
         def ask_meanwhile() -> None:
             assert asked.wait(10)
-            ctx.step("slow", slow)
+            ctx.step_sync("slow", slow)
 
         loop = asyncio.get_running_loop()
         first, second = (
@@ -368,8 +369,8 @@ async def test_a_key_says_which_step_it_is_whatever_its_arguments(storage: Any) 
 
     async def body(ctx: WorkflowContext) -> Any:
         first, second, third = amounts.pop()
-        shared = await asyncio.gather(*(ctx.step("charge", charge, n, key="a") for n in (first, second)))
-        return [*shared, await ctx.step("charge", charge, third, key="b")]
+        shared = await asyncio.gather(*(ctx.step(StepOptions("charge", key="a"), charge, n) for n in (first, second)))
+        return [*shared, await ctx.step(StepOptions("charge", key="b"), charge, third)]
 
     assert await twice(storage, body) == [1, 1, 3]
     assert done == [1, 3]
@@ -378,7 +379,7 @@ async def test_a_key_says_which_step_it_is_whatever_its_arguments(storage: Any) 
 @pytest.mark.parametrize("key", ["", 3, "\ud800"])
 async def test_a_key_is_a_text(key: Any) -> None:
     async def body(ctx: WorkflowContext) -> Any:
-        await ctx.step("a", asyncio.sleep, 0, key=key)
+        await ctx.step(StepOptions("a", key=key), asyncio.sleep, 0)
 
     with pytest.raises(HandlerFailed, match="the key of the step 'a'"):
         await build(None, body).run("go")
@@ -443,7 +444,7 @@ async def test_what_a_step_with_a_key_does_inside_is_the_same_whichever_branch_a
 
         async def ask(wait: int) -> Any:
             await pause(wait)
-            return await ctx.step("shared", outer, key="k")
+            return await ctx.step(StepOptions("shared", key="k"), outer)
 
         return list(await asyncio.gather(ask(first), ask(second)))
 
@@ -460,7 +461,7 @@ async def test_threads_of_tasks_with_a_context_of_their_own_belong_to_them(stora
                 return f"receipt for {name}"
 
             await pause(wait)
-            return await asyncio.to_thread(ctx.step, "charge", charge)
+            return await asyncio.to_thread(ctx.step_sync, "charge", charge)
 
         a, b = waits.pop()
         copies = [contextvars.copy_context() for _ in range(2)]

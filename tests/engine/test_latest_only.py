@@ -23,7 +23,8 @@ from stepwell import (
 )
 from stepwell.admin import Keep, delete_runs, prune
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.filters import EVERY_RUN
+from stepwell.storage.filters import ALL_RUNS
+from stepwell.storage.record import SNAPSHOT_EVERY
 from stepwell.storage.stored_values import CommitEffects, Record, SignalRow
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.stores.sqlite import connections as sqlite_connections
@@ -182,7 +183,7 @@ async def test_runs_inside_keep_what_their_caller_needs_and_no_more(place: BackE
         await outer().run("mark-message-1", run_id="r")
         for answers in range(4):
             assert place.marks() == interviewed(answers)
-            for run in await storage._store.runs(EVERY_RUN):
+            for run in await storage._store.runs(ALL_RUNS):
                 records = await storage._store.history(run.run_id)
                 assert [one.entry.number for one in records if not one.entry.outputs] in ([], [run.number])
             if answers < 3:
@@ -258,7 +259,7 @@ async def test_a_crash_near_the_end_leaves_nothing_once_the_run_is_resumed(
 # -------------------------------------------------------------------- cost
 
 
-async def test_no_superstep_but_the_last_writes_everything(place: BackEnd) -> None:
+async def test_only_the_last_superstep_and_every_eighth_of_a_small_state_write_everything(place: BackEnd) -> None:
     written: list[bool] = []
 
     class Watching(WrappedStore):
@@ -268,7 +269,10 @@ async def test_no_superstep_but_the_last_writes_everything(place: BackEnd) -> No
             return await call()
 
     await walk(BuiltInStorage(Watching(place.store), retention=LatestOnly))
-    assert [number for number, is_snapshot in enumerate(written) if is_snapshot] == [0, LAST]
+    assert [number for number, is_snapshot in enumerate(written) if is_snapshot] == [
+        *range(0, LAST, SNAPSHOT_EVERY),
+        LAST,
+    ]
 
 
 # -------------------------------------------------------------------- files and free pages

@@ -15,6 +15,7 @@ from stepwell import (
     HandlerTimeout,
     RetryPolicy,
     StepFailed,
+    StepOptions,
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
@@ -69,7 +70,7 @@ class Receipt:
     key: str
 
 
-async def charge(amount: int, did: Diary, *, idempotency_key: str) -> Receipt:
+async def charge(amount: int, did: Diary, *, idempotency_key: str = "") -> Receipt:
     did.append(f"charge {amount}")
     return Receipt(amount, idempotency_key)
 
@@ -119,7 +120,7 @@ async def test_a_plain_handler_gets_the_result_itself(storage: Any) -> None:
     trouble = [ValueError("late")]
 
     def body(ctx: Any, did: Diary) -> Any:
-        found = ctx.step("count", count, did), ctx.step("charge", charge, 5, did).amount
+        found = ctx.step_sync("count", count, did), ctx.step_sync("charge", charge, 5, did).amount
         if trouble:
             raise trouble.pop()
         return list(found)
@@ -155,14 +156,14 @@ async def test_steps_side_by_side_do_not_get_each_others_results(storage: Any) -
 async def test_a_step_is_tried_again_as_its_policy_says_and_its_key_stays(storage: Any) -> None:
     keys: list[str] = []
 
-    async def flaky(*, idempotency_key: str) -> str:
+    async def flaky(*, idempotency_key: str = "") -> str:
         keys.append(idempotency_key)
         if len(keys) < 3:
             raise ConnectionError("no line")
         return "done"
 
     async def body(ctx: WorkflowContext, did: list[str]) -> Any:
-        return await ctx.step("flaky", flaky, retry=RetryPolicy(initial_interval=0))
+        return await ctx.step(StepOptions("flaky", retry=RetryPolicy(initial_interval=0)), flaky)
 
     result = await build(storage, body, []).run("go")
     assert result.get_outputs() == ["done"]
@@ -173,7 +174,7 @@ async def test_a_step_is_tried_again_as_its_policy_says_and_its_key_stays(storag
 
 async def test_a_step_that_takes_too_long_is_stopped(storage: Any) -> None:
     async def body(ctx: WorkflowContext, did: list[str]) -> Any:
-        return await ctx.step("wait", asyncio.Event().wait, timeout=0.01)
+        return await ctx.step(StepOptions("wait", timeout=0.01), asyncio.Event().wait)
 
     with pytest.raises(HandlerTimeout, match="step 'wait' of 'doer'"):
         await build(storage, body, []).run("go")
@@ -189,7 +190,7 @@ async def test_an_error_is_remembered_if_that_was_asked_for(storage: Any) -> Non
 
     async def body(ctx: WorkflowContext, did: list[str]) -> Any:
         try:
-            await ctx.step("charge", refused, remember=LookupError)
+            await ctx.step(StepOptions("charge", remember=LookupError), refused)
         except LookupError as error:
             if trouble:
                 raise trouble.pop() from error
@@ -211,7 +212,7 @@ async def test_a_remembered_error_that_the_code_names_no_more_says_what_it_was(s
     kinds: list[Any] = [Gone, KeyError]
 
     async def body(ctx: WorkflowContext, did: list[str]) -> Any:
-        await ctx.step("charge", refused, remember=kinds.pop(0))
+        await ctx.step(StepOptions("charge", remember=kinds.pop(0)), refused)
 
     with pytest.raises(HandlerFailed):
         await build(storage, body, []).run("go", run_id="r")

@@ -326,7 +326,7 @@ async def test_a_crash_cannot_re_route_what_is_committed(dies_at: int, after: bo
     decided = {m.data: m.takers for m in committed if m.source_id == "start"}
     asked_before = Counter(asked)
     if "r" in inner._runs:
-        inner._runs["r"].lease = None  # the process that died held the run
+        inner._runs["r"].state.owner = None  # the process that died held the run
     result = await build(inner).run(0, run_id="r")
     outputs = result.get_outputs()
     assert outputs[: len(taken)] == taken

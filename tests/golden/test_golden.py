@@ -12,7 +12,7 @@ import pytest
 from stepwell import InMemoryCheckpointStorage, WorkflowCheckpoint, WorkflowRunState
 from stepwell.admin import Keep, prune
 from stepwell.storage import clock
-from stepwell.storage.filters import EVERY_RUN
+from stepwell.storage.filters import ALL_RUNS
 from stepwell.storage.wire.shapes import READABLE
 from tests.support.golden_later import NEXT_CENTURY, build_counting, build_nested, build_sleeping
 from tests.support.golden_stores import FORMATS, KINDS, STORES, copy_of
@@ -133,6 +133,6 @@ async def test_checkpoints_written_as_plain_data_are_taken_back(format: Path) ->
 async def test_runs_inside_are_not_thinned_out(storage: Any) -> None:
     report = await prune(storage, Keep(last=0))
     touched = {*report.runs, *(one.run_id for one in report.checkpoints)}
-    inside = {one.run_id for one in await storage._store.runs(EVERY_RUN) if one.workflow in ("market", "selling")}
+    inside = {one.run_id for one in await storage._store.runs(ALL_RUNS) if one.workflow in ("market", "selling")}
     assert len(inside) == 2
     assert not touched & inside

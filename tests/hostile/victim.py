@@ -25,7 +25,7 @@ from stepwell import (
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.engine.responses import send_responses
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.filters import EVERY_RUN
+from stepwell.storage.filters import ALL_RUNS
 from stepwell.storage.integrity import add_checksum
 from stepwell.storage.stored_values import CommitEffects, Record, RequestEntry, RunEntry, Wake
 from stepwell.stores.memory.store import MemoryStore
@@ -147,7 +147,7 @@ class Moment:
 
 async def moment_of(store: MemoryStore) -> Moment:
     texts: list[Text] = []
-    runs = await store.runs(EVERY_RUN)
+    runs = await store.runs(ALL_RUNS)
     for run in runs:
         for one in await store.history(run.run_id):
             entry = one.entry

@@ -116,9 +116,9 @@ MAIL = (
     ),
     Bug(
         "the second answer wins",
-        "stores/memory/store.py",
-        "            if key in run.used_keys:\n                return False\n",
-        "            run.used_keys.discard(key)\n",
+        "stores/runs/transactions.py",
+        "    is_new = key not in run.state.used_keys\n",
+        "    is_new = True\n",
         (RULES,),
     ),
     Bug(
@@ -189,7 +189,7 @@ TIME = (
     ),
     Bug(
         "branches of a turn share the places of tool calls",
-        "agents/turn_places.py",
+        "agents/turn_steps.py",
         '        branch, part = self._branches()[0] if within is None else "", self.part(within)\n',
         '        branch, part = "", self.part(within)\n',
         ("agents/test_turns.py",),
@@ -257,26 +257,26 @@ RUNS = (
 
 STORES = (
     Bug(
-        "in memory, a commit is taken wherever the run is",
-        "stores/memory/store.py",
-        "            check_follows(entry, run.latest)\n",
+        "in memory and in files, a commit is taken wherever the run is",
+        "stores/runs/transactions.py",
+        "    check_follows(entry, state.latest)\n",
         "",
         (RULES,),
     ),
     Bug(
-        "in memory, the last commit of a drive does not end its lease",
-        "stores/memory/store.py",
-        "            if effects.release and run.fence == effects.fence:\n",
-        "            if False:\n",
+        "in memory and in files, the last commit of a drive does not end its lease",
+        "stores/runs/transactions.py",
+        "    line.release = effects.release and effects.fence == state.fence\n",
+        "",
         (RULES,),
     ),
     Bug(
         "in memory, a look at leases extends them",
-        "stores/memory/store.py",
-        "if seconds is not None and run.lease is not None and run.fence == fences[run_id]:\n"
-        "                    run.lease = Lease(run.lease.owner, run.lease.owner.clock() + seconds)\n",
-        "if run.lease is not None and run.fence == fences[run_id]:\n"
-        "                    run.lease = Lease(run.lease.owner, run.lease.owner.clock() + (seconds or 600))\n",
+        "stores/runs/transactions.py",
+        "    if seconds is not None and lease is not None and run.state.fence == fence:\n"
+        "        run.set_lease_end(lease.owner.clock() + seconds)\n",
+        "    if lease is not None and run.state.fence == fence:\n"
+        "        run.set_lease_end(lease.owner.clock() + (seconds or 600))\n",
         (RULES,),
     ),
     Bug(
@@ -379,7 +379,7 @@ STORES = (
     ),
     Bug(
         "a signal stays in the log although it was consumed",
-        "stores/files/lines.py",
+        "stores/runs/state.py",
         "        self.dead += [self.signals.pop(key) for key in line.consumed if key in self.signals]\n",
         "        [self.signals.pop(key) for key in line.consumed if key in self.signals]\n",
         ("stores/test_file_runs.py",),
@@ -443,8 +443,8 @@ STORES = (
     Bug(
         "chains with a missing link are read",
         "storage/record.py",
-        "        elif before is None or before.number != commit.number - 1:\n",
-        "        elif before is None:\n",
+        "    if before is None or before.number != commit.number - 1:\n",
+        "    if before is None:\n",
         ("storage/test_gaps.py",),
     ),
 )
@@ -460,7 +460,7 @@ CHANGES = (
     Bug(
         "a migrated run keeps the version it had",
         "storage/store_archive.py",
-        "        snapshot = commit.number == 0 or new_header or rests or self._chain.wants_snapshot(after)\n",
+        "        snapshot = new_header or rests or self._chain.wants_snapshot(after)\n",
         "        snapshot = commit.number == 0 or rests or self._chain.wants_snapshot(after)\n",
         ("engine/test_code_changes.py",),
     ),
@@ -560,14 +560,14 @@ EDGES = (
     ),
     Bug(
         "dicts that contain each other are compared",
-        "codec/cycles.py",
+        "codec/traversal.py",
         "cycle.repeated is value",
         "cycle.repeated == value",
         ("codec/test_codec_cycles.py",),
     ),
     Bug(
         "a dict that is met twice is taken for one that contains itself",
-        "codec/cycles.py",
+        "codec/traversal.py",
         "            self._inside.discard(id(value))",
         "            pass",
         ("codec/test_codec_cycles.py",),
@@ -628,7 +628,7 @@ EDGES = (
     ),
     Bug(
         "an agent does not give way to what siblings have finished",
-        "agents/turn.py",
+        "agents/turn_steps.py",
         "    await asyncio.sleep(0)\n",
         "    return\n",
         ("agents/test_first_turn.py",),

@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from stepwell import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
+from stepwell import Executor, StepOptions, Workflow, WorkflowBuilder, WorkflowContext, handler
 
 
 class Trouble(Exception):
@@ -97,7 +97,7 @@ class _Attempt:
     async def run(self, node: Node) -> None:
         match node.kind:
             case "step" | "inside":
-                self.took(node.id, await self.step(node))
+                self.took(node.id, await self.step(node, self.ctx.step))
             case "wait":
                 await self.wait()
             case "noise":
@@ -131,13 +131,13 @@ class _Attempt:
 
     def in_thread(self, node: Node) -> None:
         for part in node.parts:
-            self.took(part.id, self.step(part))
+            self.took(part.id, self.step(part, self.ctx.step_sync))
 
-    def step(self, node: Node) -> Any:
-        key = f"step {node.id}" if self.world.stated else None
+    def step(self, node: Node, do: Callable[..., Any]) -> Any:
+        options = StepOptions("work", key=f"step {node.id}" if self.world.stated else None)
         if self.world.bare:
-            return self.ctx.step("work", self.work(node), key=key)
-        return self.ctx.step("work", self.work(node), node.id + 1000 * (node.id in self.world.changed), key=key)
+            return do(options, self.work(node))
+        return do(options, self.work(node), node.id + 1000 * (node.id in self.world.changed))
 
     def work(self, node: Node) -> Callable[..., Any]:
         async def work(*args: int, idempotency_key: str) -> int:

@@ -47,6 +47,7 @@ class Terms:
         stack = ExitStack()
         for place, name, value in (
             (chain, "SNAPSHOT_EVERY", self.every),
+            (chain, "_MEASURE_EVERY", self.every),
             (chain, "_WASTE", self.waste),
             (chain, "_RECORD", self.record),
             (edits, "WORTH_IT", self.worth_it),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stepwell import FullHistory, LatestOnly, Retention, WorkflowRunResult
 from stepwell.storage import record as chain
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.filters import EVERY_RUN, CheckpointFilter
+from stepwell.storage.filters import ALL_RUNS, CheckpointFilter
 from stepwell.storage.stored_values import Record
 from stepwell.stores.memory.store import MemoryStore
 from tests.properties.errands import Answer, Question, Work, office, works
@@ -75,11 +75,11 @@ class Place:
 
     async def records(self) -> dict[str, list[Record]]:
         """Everything that is stored, by run; of runs inside, too."""
-        runs = await self.storage._store.runs(EVERY_RUN)
+        runs = await self.storage._store.runs(ALL_RUNS)
         return {run.run_id: await self.storage._store.history(run.run_id) for run in runs}
 
     async def callers(self) -> dict[str, str | None]:
-        return {run.run_id: run.metadata.caller for run in await self.storage._store.runs(EVERY_RUN)}
+        return {run.run_id: run.metadata.caller for run in await self.storage._store.runs(ALL_RUNS)}
 
     async def thin(self, run_id: str, which: int) -> None:
         """Delete one of the checkpoints that are not the newest. Outputs go with theirs, so these stay."""

@@ -15,6 +15,7 @@ from stepwell import (
     Default,
     Executor,
     RetryPolicy,
+    StepOptions,
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
@@ -138,7 +139,7 @@ async def _branch(world: Surroundings, node: Node, seen: Seen, branch: int, ctx:
 
 def _asked_step(world: Surroundings, node: Node, seen: Seen, number: int, ctx: Ctx) -> Any:
     policy = RetryPolicy(max_attempts=node.step_fails + 1, initial_interval=0.5)
-    return ctx.step("work", _step(world, node, seen, number), retry=policy)
+    return ctx.step(StepOptions("work", retry=policy), _step(world, node, seen, number))
 
 
 def _take_step(results: list[str], world: Surroundings, node: Node, seen: Seen, number: int, ctx: Ctx) -> Any:

@@ -20,9 +20,9 @@ from stepwell.errors import CheckpointCorrupt, DurabilityError, RunBusy, StoreUn
 from stepwell.storage import durable_files
 from stepwell.storage.lease import this_process
 from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Record
-from stepwell.stores.files import transactions
 from stepwell.stores.files.layout import run_name
 from stepwell.stores.files.store import FileStore
+from stepwell.stores.runs import transactions
 from stepwell.testing.store_rules.samples import (
     ODD_IDS,
     fill,
@@ -272,7 +272,7 @@ async def test_a_file_that_was_replaced_before_it_was_locked_is_opened_again(
     def replace_and_lock(handle: int, operation: int) -> None:
         if not done:
             done.append("replaced")
-            run = other._open_threads().run("r")
+            run = other._get_locked().run("r")
             with run.writing():
                 transactions.rewrite(run, None, [], [0], NO_EFFECTS)
         flock(handle, operation)
@@ -435,7 +435,7 @@ async def test_a_lock_that_is_never_given_back_is_reported(
     await fill(store, "r", 1)
     monkeypatch.setattr(durable_files, "PATIENCE", 0.1)
     other = FileStore(root)
-    with other._open_threads().run("r").writing():
+    with other._get_locked().run("r").writing():
         for call in (store.append(record("r", 1)), store.read("r")):
             with pytest.raises(StoreUnavailable, match=f"has held the lock on {file_of(root)}"):
                 await call

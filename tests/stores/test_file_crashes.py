@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from stepwell.errors import CheckpointCorrupt, StoreUnavailable
-from stepwell.storage.filters import EVERY_RUN, CheckpointFilter
+from stepwell.storage.filters import ALL_RUNS, CheckpointFilter
 from stepwell.storage.lease import this_process
 from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects
-from stepwell.stores.files import transactions
 from stepwell.stores.files.layout import run_name
 from stepwell.stores.files.store import FileStore
+from stepwell.stores.runs import transactions
 from stepwell.testing.store_rules.samples import (
     head,
     names,
@@ -84,7 +84,7 @@ async def seen(store: FileStore) -> dict[str, Any]:
         "requests": names(await store.requests()),
         "wakes": [wake.at for wake in await store.wakes()],
         "log": {(row.place, row.key): row.body for row in opened.log},
-        "runs": await store.runs(EVERY_RUN),
+        "runs": await store.runs(ALL_RUNS),
         "order": places(await store.checkpoints(CheckpointFilter(run_id="r"))),
         "numbers": await store.numbers("r"),
     }
@@ -313,7 +313,7 @@ async def test_whatever_part_of_the_last_write_is_there_the_rest_is_as_it_was(tm
 async def test_of_writes_that_were_cut_off_together_none_is_taken_for_damage(tmp_path: Path) -> None:
     store, path = FileStore(tmp_path), file_of(tmp_path)
     await store.append(record("r", 0))
-    run, threads = store._open_threads().run("r"), store._open_threads()
+    run, threads = store._get_locked().run("r"), store._get_locked()
     with run.reading():
         safe = run.end
     entries = [record("r", number, body="y" * 100) for number in (1, 2, 3)]

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from stepwell.errors import CommitConflict, DurabilityError
-from stepwell.storage.filters import EVERY_RUN, CheckpointFilter
+from stepwell.storage.filters import ALL_RUNS, CheckpointFilter
 from stepwell.storage.lease import this_process
 from stepwell.storage.port import Store
 from stepwell.storage.stored_values import CommitEffects
 from stepwell.stores.files import run_file, threads
 from stepwell.stores.files.store import FileStore
-from stepwell.stores.memory.store import MemoryStore
+from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing.store_rules.samples import (
     fill,
     head,
@@ -49,7 +49,7 @@ async def test_what_is_kept_in_mind_is_bounded(store: FileStore, monkeypatch: py
     for number in range(3):
         for run_id in "abcde":
             await store.append(record(run_id, number))
-            assert len(store._open_threads()._runs) <= 3
+            assert len(store._get_locked()._runs) <= 3
     for run_id in "abcde":
         assert numbers(await store.history(run_id)) == [0, 1, 2]
 
@@ -60,7 +60,7 @@ KEYS = [str(n) for n in range(40)]
 class Operator:
     """Does the same at random to a model and to one of several stores on one directory."""
 
-    def __init__(self, seed: int, model: MemoryStore, stores: list[FileStore]) -> None:
+    def __init__(self, seed: int, model: SQLiteStore, stores: list[FileStore]) -> None:
         self._random, self._model, self._stores = random.Random(seed), model, stores
         self._count = 0
 
@@ -131,7 +131,7 @@ async def facts(store: Store) -> dict[str, Any]:
         "opened": meanings(opened.records),
         "log": {(row.place, row.key): row.body for row in opened.log},
         "signals": await signals_of(store, "r"),
-        "runs": await store.runs(EVERY_RUN),
+        "runs": await store.runs(ALL_RUNS),
         "page": await store.checkpoints(limit=3),
         "page of the run": await store.checkpoints(of_run, limit=2),
         "page before": await store.checkpoints(of_run, limit=2, before=middle),
@@ -157,7 +157,8 @@ async def test_stores_on_one_directory_never_differ_from_one_store(
     monkeypatch.setattr(run_file, "_STATE_EVERY", 1500)
     monkeypatch.setattr(run_file, "_STATE_SHARE", 0)
     stores = [FileStore(root) for _ in range(1 + seed % 3)]
-    operator = Operator(seed, MemoryStore(), stores)
+    model = SQLiteStore(root.with_name("model.db"))
+    operator = Operator(seed, model, stores)
     for step in range(120):
         await operator.step()
         if step % 10 == 0:  # as a process that has just started
@@ -166,6 +167,7 @@ async def test_stores_on_one_directory_never_differ_from_one_store(
             operator._stores = stores
     for store in stores:
         await store.close()
+    await model.close()
 
 
 def append_in_child(store: FileStore) -> None:

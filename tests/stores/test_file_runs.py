@@ -255,13 +255,13 @@ async def test_inserting_records_one_after_the_other_does_not_write_the_file_ane
 
 async def begun(store: FileStore) -> None:
     """Until a thread has begun to write for run r, and nobody else waits."""
-    while store._open_threads()._waiting.get("r") != []:  # noqa: ASYNC110 - nobody tells
+    while store._get_locked()._waiting.get("r") != []:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
 
 
 async def waiting(store: FileStore, count: int) -> None:
     """Until so many wait for the thread that writes."""
-    while len(store._open_threads()._waiting["r"]) < count:  # noqa: ASYNC110 - nobody tells
+    while len(store._get_locked()._waiting["r"]) < count:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
 
 
@@ -272,7 +272,7 @@ async def test_what_finishes_together_is_synced_together(
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", spy(os.fsync, synced, first))
     wanted = {f"k{n}": text(n) for n in range(10)}
-    with other._open_threads().run("r").writing():
+    with other._get_locked().run("r").writing():
         earlier = asyncio.ensure_future(store.write_log("r", 0, "first", text(0)))
         await begun(store)
         rest = [asyncio.ensure_future(store.write_log("r", 0, key, body)) for key, body in wanted.items()]
@@ -290,7 +290,7 @@ async def test_those_who_are_written_together_each_hear_what_became_of_theirs(
     await store.write_log("r", 0, "old", text(0))
     late = await store.acquire("r", this_process("mine"), seconds=60)
     fence = await store.acquire("r", this_process("mine"), seconds=60)
-    with other._open_threads().run("r").writing():
+    with other._get_locked().run("r").writing():
         earlier = asyncio.ensure_future(store.write_log("r", 0, "first", text(1)))
         await begun(store)
         given: list[Any] = [

@@ -14,7 +14,7 @@ import pytest
 from psycopg import errors
 from psycopg.conninfo import make_conninfo
 
-from stepwell import PostgresCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
+from stepwell import PostgresCheckpointStorage, StepOptions, WorkflowBuilder, WorkflowContext, executor
 from stepwell.errors import StoreUnavailable
 from stepwell.storage.lease import this_process
 from stepwell.storage.stored_values import CommitEffects
@@ -158,7 +158,7 @@ async def test_a_step_in_a_transaction_ends_with_the_timeout_and_is_done_once(
         return "ordered"
 
     async def act(ctx: Any) -> Any:
-        return await ctx.step("order", order, transaction=True)
+        return await ctx.step(StepOptions("order", transaction=True), order)
 
     line.fall_silent_at("after", lambda request: when.encode() in request)
     async with shop(line, schema, act) as workflow:

@@ -24,6 +24,7 @@ from stepwell import (
     RetryPolicy,
     Seal,
     SQLiteCheckpointStorage,
+    StepOptions,
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
@@ -350,7 +351,7 @@ async def test_a_pooler_may_stand_in_between(schema: str, table: str) -> None:
 WORKFLOW = """
 import asyncio, os, signal, sys
 sys.path.insert(0, {root!r})
-from stepwell import PostgresCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
+from stepwell import PostgresCheckpointStorage, StepOptions, WorkflowBuilder, WorkflowContext, executor
 from stepwell.stores.postgres import transaction as postgres_transaction
 
 def order(db, n):
@@ -364,7 +365,7 @@ def order(db, n):
 async def seller(count: int, ctx: WorkflowContext[None, list]) -> None:
     done = []
     for n in range(count):
-        done.append(await ctx.step("order", order, n, transaction=True))
+        done.append(await ctx.step(StepOptions("order", transaction=True), order, n))
         if {die!r} == "after" and n == 1:
             os.kill(os.getpid(), signal.SIGKILL)
     await ctx.yield_output(done)
@@ -453,13 +454,13 @@ async def test_a_step_in_a_transaction_is_done_once(storage: PostgresCheckpointS
     trouble = ["out of paper"]
 
     def plain(ctx: Any) -> list[str]:
-        found = [ctx.step("order", order, table, what=what, transaction=True) for what in "ab"]
+        found = [ctx.step_sync(StepOptions("order", transaction=True), order, table, what=what) for what in "ab"]
         if trouble:
             raise OSError(trouble.pop())
         return found
 
     async def waiting(ctx: Any) -> list[str]:
-        found = [await ctx.step("order", order, table, what=what, transaction=True) for what in "ab"]
+        found = [await ctx.step(StepOptions("order", transaction=True), order, table, what=what) for what in "ab"]
         if trouble:
             raise OSError(trouble.pop())
         return found
@@ -477,7 +478,7 @@ async def test_a_step_in_a_transaction_is_sealed_with_its_storage(schema: str, t
     trouble = ["out of paper"]
 
     async def body(ctx: Any) -> Any:
-        found = await ctx.step("order", order, table, "secret", transaction=True)
+        found = await ctx.step(StepOptions("order", transaction=True), order, table, "secret")
         if trouble:
             raise OSError(trouble.pop())
         return found
@@ -508,7 +509,7 @@ async def test_what_led_to_a_transaction_is_stored_before_it(
             seen.append(ask(f"SELECT number FROM {schema}.runs WHERE run_id = 'r'"))
             return order(db, table, "a")
 
-        return await ctx.step("order", look, transaction=True)
+        return await ctx.step(StepOptions("order", transaction=True), look)
 
     first, seller = First("first"), Seller(body)
     builder = WorkflowBuilder(name="shop", start_executor=first, checkpoint_storage=storage)
@@ -528,7 +529,7 @@ async def test_attempts_that_failed_are_undone(storage: PostgresCheckpointStorag
 
     async def body(ctx: Any) -> Any:
         retry = RetryPolicy(max_attempts=3, initial_interval=0)
-        return await ctx.step("order", flaky, retry=retry, transaction=True)
+        return await ctx.step(StepOptions("order", retry=retry, transaction=True), flaky)
 
     assert (await shop(storage, body).run("go")).get_outputs() == ["ordered 3"]
     assert rows(table) == ["3"]
@@ -546,7 +547,7 @@ async def test_an_error_that_is_a_result_is_remembered_and_its_writes_are_not(
 
     async def body(ctx: Any) -> Any:
         try:
-            await ctx.step("order", fails, remember=LookupError, transaction=True)
+            await ctx.step(StepOptions("order", remember=LookupError, transaction=True), fails)
         except LookupError as error:
             if len(calls) == 1:
                 calls.append("again")
@@ -569,7 +570,9 @@ async def test_a_result_that_cannot_be_stored_undoes_it(storage: PostgresCheckpo
         return lambda: None
 
     async def body(ctx: Any) -> Any:
-        return await ctx.step("order", odd, retry=RetryPolicy(max_attempts=3, initial_interval=0), transaction=True)
+        return await ctx.step(
+            StepOptions("order", retry=RetryPolicy(max_attempts=3, initial_interval=0), transaction=True), odd
+        )
 
     with pytest.raises(CodecError, match="cannot be stored"):
         await shop(storage, body).run("go")
@@ -587,10 +590,10 @@ async def test_a_step_that_takes_too_long_is_undone_and_holds_nothing(
 
     async def body(ctx: Any) -> Any:
         with pytest.raises(HandlerTimeout, match="step 'slow'"):
-            await ctx.step("slow", slow, timeout=0.2, transaction=True)
+            await ctx.step(StepOptions("slow", timeout=0.2, transaction=True), slow)
         while ask("SELECT 1 FROM pg_locks WHERE relation = %s::regclass", table):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
-        return await ctx.step("order", order, table, "fast", transaction=True)
+        return await ctx.step(StepOptions("order", transaction=True), order, table, "fast")
 
     assert (await shop(storage, body).run("go")).get_outputs() == ["ordered fast"]
     assert rows(table) == ["fast"]
@@ -601,7 +604,7 @@ async def test_an_async_function_is_refused_at_the_call(storage: PostgresCheckpo
 
     async def body(ctx: Any) -> Any:
         with pytest.raises(TypeError, match=r"'order' .* must be a plain one: .* psycopg.Connection"):
-            ctx.step("order", too_clever, transaction=True)
+            ctx.step(StepOptions("order", transaction=True), too_clever)
         return "told"
 
     assert (await shop(storage, body).run("go")).get_outputs() == ["told"]
@@ -610,7 +613,7 @@ async def test_an_async_function_is_refused_at_the_call(storage: PostgresCheckpo
 async def test_where_there_is_no_transaction_the_step_is_refused_at_the_call(tmp_path: Path) -> None:
     async def body(ctx: Any) -> Any:
         with pytest.raises(RuntimeError, match=r"'order' of 'seller' .* use PostgresCheckpointStorage, or"):
-            ctx.step("order", order, "t", "a", transaction=True)
+            ctx.step(StepOptions("order", transaction=True), order, "t", "a")
         return "told"
 
     for storage in (

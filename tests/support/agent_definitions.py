@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from stepwell import FullHistory, LatestOnly
-from stepwell.declarative.conditions.condition import AllOf, AnyOf, Condition, FieldCondition, Not
+from stepwell.declarative.conditions.condition import Condition, FieldCondition, all_of, any_of, not_
 from stepwell.declarative.conditions.operators import OPERATORS
 from stepwell.declarative.definition import Approval, Definition, Edge, Node, Retries
 from stepwell.declarative.validation import find_problems
@@ -58,9 +58,9 @@ def questions(draw: st.DrawFn) -> Condition:
 conditions: st.SearchStrategy[Condition] = st.recursive(
     questions(),
     lambda inner: (
-        st.lists(inner, min_size=1, max_size=3).map(lambda several: AllOf(tuple(several)))
-        | st.lists(inner, min_size=1, max_size=3).map(lambda several: AnyOf(tuple(several)))
-        | inner.map(Not)
+        st.lists(inner, min_size=1, max_size=3).map(lambda several: all_of(*several))
+        | st.lists(inner, min_size=1, max_size=3).map(lambda several: any_of(*several))
+        | inner.map(not_)
     ),
     max_leaves=5,
 )

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace as changed
 
 from stepwell.errors import CheckpointCorrupt, CommitConflict, RunBusy
-from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, ANY_RUN, CheckpointFilter, RequestFilter, RunFilter
+from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, TOP_RUNS, CheckpointFilter, RequestFilter, RunFilter
 from stepwell.storage.lease import Owner
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
@@ -79,7 +79,7 @@ class EndsAnyLease(MemoryStore):
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
         run = self._runs.get(record.entry.run_id)
         if run is not None and effects.release:
-            run.lease = None
+            run.state.owner = None
         await super().append(record, effects)
 
 
@@ -172,10 +172,8 @@ class TakesWhatOthersAreBasedOn(MemoryStore):
         remove: Sequence[int] = (),
         effects: CommitEffects | None = None,
     ) -> int:
-        run = self._runs.get(run_id)
-        going = [number for number in remove if run is not None and number in run.records]
-        if run is not None:
-            run.remove(going)
+        records = self._runs[run_id].records if run_id in self._runs else {}
+        going = [number for number in remove if records.pop(number, None) is not None]
         return await super().rewrite(run_id, insert=insert, replace=replace, effects=effects) + len(going)
 
 
@@ -203,7 +201,7 @@ class LooksForPatterns(MemoryStore):
     """As a database does that is asked with LIKE."""
 
     async def runs(
-        self, run_filter: RunFilter = ANY_RUN, *, past: RunEntry | None = None, limit: int | None = None
+        self, run_filter: RunFilter = TOP_RUNS, *, past: RunEntry | None = None, limit: int | None = None
     ) -> list[RunEntry]:
         every = await super().runs(changed(run_filter, prefix=None, text=None), past=past)
         start, part = run_filter.prefix or "", run_filter.text or ""

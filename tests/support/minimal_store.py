@@ -19,7 +19,7 @@ import msgspec
 from stepwell.errors import CheckpointCorrupt, StoreUnavailable
 from stepwell.storage import conflicts
 from stepwell.storage import stored_values as stored
-from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, ANY_RUN, CheckpointFilter, RequestFilter, RunFilter
+from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, TOP_RUNS, CheckpointFilter, RequestFilter, RunFilter
 from stepwell.storage.lease import Lease, Owner
 from stepwell.storage.rewrite_plan import plan_rewrite
 from stepwell.storage.stored_values import RequestEntry
@@ -174,7 +174,7 @@ class MinimalStore:
         return await self._change(run_id, lambda run: run.entry if run.records else None)
 
     async def runs(
-        self, run_filter: RunFilter = ANY_RUN, *, past: stored.RunEntry | None = None, limit: int | None = None
+        self, run_filter: RunFilter = TOP_RUNS, *, past: stored.RunEntry | None = None, limit: int | None = None
     ) -> list[stored.RunEntry]:
         return run_filter.page([run.entry for run in await self._all() if run.records], past, limit)
 

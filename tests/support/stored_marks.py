@@ -57,7 +57,7 @@ def back_end(kind: str, path: Path) -> Iterator[BackEnd]:
 
 
 def _said(store: MemoryStore) -> str:
-    return repr(store._runs)
+    return repr([(run.state, run.records) for run in store._runs.values()])
 
 
 def _rows(path: Path) -> bytes:

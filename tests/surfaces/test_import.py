@@ -14,7 +14,7 @@ import stepwell
 pytestmark = pytest.mark.process
 
 OPTIONAL = ("opentelemetry", "pydantic", "psycopg", "click", "rich", "jsonschema_rs")
-EVERYTHING = "from stepwell import *"
+NOTHING_OPTIONAL = f"from stepwell import {', '.join(set(stepwell.__all__) - {'PostgresCheckpointStorage'})}"
 SLOW = ("asyncio", "dataclasses", "inspect", "logging", "msgspec", "pathlib", "sqlite3")
 SAY_WHAT_IS_LOADED = "\nimport sys; print(*{name.partition('.')[0] for name in sys.modules})"
 
@@ -33,12 +33,26 @@ def packages_after(statement: str) -> set[str]:
     return {name for name in loaded - sys.stdlib_module_names if not name.startswith("_sysconfigdata_")}
 
 
-def test_no_name_loads_anything_optional() -> None:
-    assert packages_after(EVERYTHING).isdisjoint(OPTIONAL)
+def test_no_name_but_that_of_the_postgresql_storage_loads_anything_optional() -> None:
+    assert packages_after(NOTHING_OPTIONAL).isdisjoint(OPTIONAL)
+    assert packages_after("from stepwell import PostgresCheckpointStorage").intersection(OPTIONAL) == {"psycopg"}
 
 
-def test_all_names_load_no_package_but_msgspec_and_what_that_loads() -> None:
-    assert packages_after(EVERYTHING) - packages_after("import msgspec") == {"stepwell"}
+def test_the_other_names_load_no_package_but_msgspec_and_what_that_loads() -> None:
+    assert packages_after(NOTHING_OPTIONAL) - packages_after("import msgspec") == {"stepwell"}
+
+
+def test_without_the_driver_every_name_is_there_and_a_postgresql_storage_says_what_to_install() -> None:
+    program = """
+import sys; sys.modules["psycopg"] = None
+from stepwell import *
+try:
+    PostgresCheckpointStorage("postgresql:///runs")
+except ImportError as error:
+    print(error)
+"""
+    needed = "PostgresCheckpointStorage needs the driver psycopg; run: pip install 'stepwell[postgres]'"
+    assert printed(program) == needed + "\n"
 
 
 def test_the_import_alone_loads_nothing_that_takes_time() -> None:
@@ -135,7 +149,7 @@ def test_looking_for_someone_who_watches_a_run_loads_nothing() -> None:
 
 
 def test_the_import_prints_nothing() -> None:
-    assert printed(EVERYTHING) == ""
+    assert printed("from stepwell import *") == ""
 
 
 def test_what_the_library_logs_is_not_printed_unless_the_program_asks_for_it() -> None:
@@ -146,6 +160,5 @@ def test_what_the_library_logs_is_not_printed_unless_the_program_asks_for_it() -
 
 
 def test_the_import_leaves_the_programs_own_logging_alone() -> None:
-    assert printed(f"import logging\n{EVERYTHING}\nprint(logging.getLogger().handlers, logging.raiseExceptions)") == (
-        "[] True\n"
-    )
+    program = "import logging\nfrom stepwell import *\nprint(logging.getLogger().handlers, logging.raiseExceptions)"
+    assert printed(program) == "[] True\n"

@@ -99,12 +99,15 @@ def test_a_class_name_is_defined_once_in_the_package() -> None:
     assert {name: files for name, files in homes.items() if len(files) > 1} == {}
 
 
+LISTS = ("_LOG.", "check_searches")  # called with a list of any length
+
+
 def test_no_call_has_seven_positional_arguments() -> None:
     riddles = [
         f"{names(source)}:{node.lineno}: {ast.unparse(node.func)}"
         for source in SOURCES
         for node in ast.walk(ast.parse(source.read_text()))
-        if isinstance(node, ast.Call) and len(node.args) >= 7 and not ast.unparse(node.func).startswith("_LOG.")
+        if isinstance(node, ast.Call) and len(node.args) >= 7 and not ast.unparse(node.func).startswith(LISTS)
     ]
     assert riddles == []
 

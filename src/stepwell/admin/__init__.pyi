@@ -8,18 +8,17 @@ from stepwell.admin.deploy_check import Checked, CheckedRun, check
 from stepwell.admin.diffs.checkpoints import Difference, NotForked, diff, diff_from_parent
 from stepwell.admin.diffs.json_diff import Change, apply_patch, compare
 from stepwell.admin.doctor.examination import Examined, Finding, examine
-from stepwell.admin.forks.fork import fork, preview_fork
+from stepwell.admin.forks import fork, preview_fork
 from stepwell.admin.lookup import Ambiguous, NotFound, find_checkpoint, find_run
 from stepwell.admin.report.drawing import Progress, draw
 from stepwell.admin.report.page import report_run, report_to
-from stepwell.admin.requests import OpenRequest, open_requests
-from stepwell.admin.responses import respond
+from stepwell.admin.requests import OpenRequest, open_requests, respond
 from stepwell.admin.retention.policy import Keep
 from stepwell.admin.retention.pruner import PruneReport, delete_runs, prune
 from stepwell.admin.run_search import Holding, search
 from stepwell.admin.state_edits import EditRefused
+from stepwell.admin.transfer.container import ImportRefused
 from stepwell.admin.transfer.exporter import Exported, export_run, export_to
-from stepwell.admin.transfer.import_errors import ImportRefused
 from stepwell.admin.transfer.importer import Imported, import_from, import_run
 
 __all__ = [

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from stepwell import kernel
-from stepwell.admin.lookup import NotFound, find_run
+from stepwell.admin.lookup import find_run, require_head
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.engine import lease_renewal
 from stepwell.engine.responses import check_no_caller
@@ -62,7 +62,7 @@ async def cancel(
         raise ValueError(f"the reason {reason!r} is not valid Unicode (it has a lone surrogate) and cannot be stored")
     run_id = (await find_run(storage, run)).run_id
     archive = StoreArchive(storage._store, DEFAULT_CODEC)
-    before = _require(await archive.head(run_id), run_id)
+    before = require_head(await archive.head(run_id), run_id)
     check_no_caller(before)
     if before.status in _OVER:
         return Cancelled(run_id, before.status, before.number, changed=False, driver=None)
@@ -72,11 +72,11 @@ async def cancel(
             # Committed here, if nobody drives the run.
             async with hold_run(archive, run_id) as stored:
                 # Read under the lease: the run may have ended since we looked.
-                head = _require(stored.head, run_id)
+                head = require_head(stored.head, run_id)
                 if head.status not in _OVER:
                     head = await _commit(archive, head, reason)
         except RunBusy as busy:
-            head = _require(await archive.head(run_id), run_id)
+            head = require_head(await archive.head(run_id), run_id)
             # Sent on every turn: the first signal with a key wins, so repeating it is free, and a
             # run that was restored meanwhile has a new epoch and needs a new one.
             await archive.send(run_id, cancel_key(head.header.epoch, before.number), ReceivedCancel(before.number))
@@ -93,10 +93,10 @@ async def cancel(
 
 async def _commit_reason(archive: StoreArchive, run_id: str, number: int, reason: str) -> None:
     """Commit the reason after the driver's cancellation, unless the run has moved on since."""
-    while _require(await archive.head(run_id), run_id).number == number:
+    while require_head(await archive.head(run_id), run_id).number == number:
         try:
             async with hold_run(archive, run_id) as stored:
-                head = _require(stored.head, run_id)
+                head = require_head(stored.head, run_id)
                 if head.number == number:
                     await _commit(archive, head, reason)
         except RunBusy:
@@ -110,7 +110,7 @@ async def hold_run(archive: StoreArchive, run_id: str) -> AsyncIterator[StoredRu
 
     Signals that arrive meanwhile are applied when the run is driven.
     """
-    lease, stored = await lease_renewal.open_run(archive, run_id, this_process(new_run_id()), lambda: None)
+    lease, stored = await lease_renewal.acquire_and_read(archive, run_id, this_process(new_run_id()), lambda: None)
     try:
         yield stored
     finally:
@@ -139,9 +139,3 @@ async def _find_end(archive: StoreArchive, before: Checkpoint, head: Checkpoint)
     commits = await archive.commits(before.run_id, after=before.number)
     ends = [(commit.status, commit.number) for commit in commits if commit.status in _OVER]
     return ends[0] if ends else (head.status, head.number) if head.status in _OVER else None
-
-
-def _require(head: Checkpoint | None, run_id: str) -> Checkpoint:
-    if head is None:
-        raise NotFound(f"run {run_id!r} was deleted meanwhile")
-    return head

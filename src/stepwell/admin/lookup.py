@@ -103,6 +103,13 @@ async def load_checkpoint(store: Store, at: CheckpointInfo) -> tuple[Checkpoint,
     return await StoreArchive(store, DEFAULT_CODEC).at(entry)
 
 
+def require_head(head: Checkpoint | None, run_id: str) -> Checkpoint:
+    """Return the head of a run found before. Raises NotFound if the run was deleted since."""
+    if head is None:
+        raise NotFound(f"run {run_id!r} was deleted meanwhile")
+    return head
+
+
 async def pages_of_runs(store: Store, wanted: RunFilter, size: int) -> AsyncIterator[list[RunEntry]]:
     """Yield the runs a filter selects, newest first, a page at a time."""
     past: RunEntry | None = None

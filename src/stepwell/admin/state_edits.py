@@ -11,8 +11,7 @@ import msgspec
 
 from stepwell.admin.diffs.json_diff import parts_of
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.codec.plain_json import INT_MAX, INT_MIN
-from stepwell.codec.traversal import DEPTH, shorten
+from stepwell.codec.traversal import DEPTH, INT_MAX, INT_MIN, shorten
 from stepwell.errors import CodecError, StepwellError
 from stepwell.model.valid_text import is_text
 
@@ -197,13 +196,14 @@ def _check_plain(value: Any, what: str, depth: int, *, tags: bool = True) -> boo
     if depth > DEPTH:
         raise EditRefused(f"{what} is nested too deeply: the limit is {DEPTH} levels")
     # `type(...) is`: a subclass, such as an enum, would come back from the store as its base class.
-    if value is None or type(value) is bool:
-        return False
-    if type(value) is int and INT_MIN <= value <= INT_MAX:
-        return False
-    if type(value) is float and math.isfinite(value):
-        return False
-    if type(value) is str and is_text(value):
+    is_scalar = (
+        value is None
+        or type(value) is bool
+        or (type(value) is int and INT_MIN <= value <= INT_MAX)
+        or (type(value) is float and math.isfinite(value))
+        or (type(value) is str and is_text(value))
+    )
+    if is_scalar:
         return False
     if type(value) is list:
         # A list in any(), not a generator: every item is checked, even after one that names a

@@ -1,23 +1,24 @@
 """Agents in workflows: the agent protocol, the executor that runs agents, adapters for other libraries."""
 
-from stepwell.agents.agent import Agent
-from stepwell.agents.agent_types import agent_of, is_agent
-from stepwell.agents.budget import Budget
+from stepwell.agents.agent_types import Agent, FunctionAgent, agent_of, is_agent
 from stepwell.agents.executor import AgentExecutor
-from stepwell.agents.function_agent import FunctionAgent
 from stepwell.agents.messages import (
     AgentExecutorRequest,
     AgentExecutorResponse,
     AgentResponse,
     AgentResponseUpdate,
+    Answer,
+    CurrentToolCall,
     Message,
+    ModelReply,
+    ToolCall,
     Usage,
     UserInputRequest,
     conversation_key,
+    current_tool_call,
     messages_of,
     usage_in,
 )
-from stepwell.agents.replies import Answer, ModelReply, ToolCall
 from stepwell.agents.requests import (
     AgentInputRequest,
     AgentInputResponse,
@@ -29,8 +30,8 @@ from stepwell.agents.requests import (
     ToolOutcomeResponse,
 )
 from stepwell.agents.scripted import Asks, Calls, Fails, Says, ScriptedAgent
-from stepwell.agents.tool_call_context import CurrentToolCall, current_tool_call
 from stepwell.agents.turn import Interrupted, Turn
+from stepwell.agents.turn_input import Budget
 
 __all__ = [
     "Agent",

@@ -12,22 +12,21 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from stepwell.agents.agent_types import agent_of, name_of_agent
-from stepwell.agents.budget import Budget
 from stepwell.agents.conversation import AgentContext, conversation_of, hear, length_of, say, send_on
 from stepwell.agents.messages import (
     AgentExecutorRequest,
     AgentExecutorResponse,
     AgentResponse,
+    Answer,
     Message,
     Usage,
     messages_of,
     total,
     usage_key,
 )
-from stepwell.agents.replies import Answer
 from stepwell.agents.requests import (
     RESPONSE_TYPES,
     AgentInputRequest,
@@ -41,8 +40,9 @@ from stepwell.agents.requests import (
     ToolOutcomeResponse,
     TurnResponse,
 )
-from stepwell.agents.turn import Turn, give_way, handoff_answer
-from stepwell.agents.turn_input import AgentRules, Past, TurnInput, tool_names
+from stepwell.agents.turn import Turn, handoff_answer
+from stepwell.agents.turn_input import AgentRules, Budget, Past, TurnInput, tool_names
+from stepwell.agents.turn_steps import give_way
 from stepwell.engine.internal_context import internal
 from stepwell.graph.executor import Executor
 from stepwell.graph.handler import handler, response_handler
@@ -51,7 +51,6 @@ from stepwell.graph.retry import RetryPolicy
 # These stop the whole process, even if the turn also waits for people.
 _PROCESS_EXITS = (KeyboardInterrupt, SystemExit)
 ContextMode = Literal["full", "last_agent", "custom"]
-_Context = AgentContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +130,14 @@ class AgentExecutor(Executor):
         description = getattr(self.agent, "description", None)
         return description if isinstance(description, str) else None
 
-    def clone(self) -> AgentExecutor:
+    def clone(self) -> Self:
         clone = super().clone()
         # Runs share the agent, with its clients and connections: it keeps nothing of a run.
         clone.agent = self.agent
         return clone
 
     @handler
-    async def handle_request(self, request: AgentExecutorRequest, ctx: _Context) -> None:
+    async def handle_request(self, request: AgentExecutorRequest, ctx: AgentContext) -> None:
         if request.afresh:
             self.forget(ctx)
         self.hear(request.messages, ctx)
@@ -146,33 +145,25 @@ class AgentExecutor(Executor):
             await self.respond(ctx)
 
     @handler
-    async def handle_executor_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
+    async def handle_executor_response(self, response: AgentExecutorResponse, ctx: AgentContext) -> None:
         self.hear(self._from_other(response, ctx), ctx)
         await self.respond(ctx)
 
     @handler
-    async def handle_agent_response(self, response: AgentResponse, ctx: _Context) -> None:
+    async def handle_agent_response(self, response: AgentResponse, ctx: AgentContext) -> None:
         """Answer the output of a team of agents, a sub-workflow of this one."""
         self.hear(response.messages, ctx)
         await self.respond(ctx)
 
     @handler
-    async def handle_text(self, text: str, ctx: _Context) -> None:
-        self.hear(messages_of(text), ctx)
-        await self.respond(ctx)
-
-    @handler
-    async def handle_message(self, message: Message, ctx: _Context) -> None:
-        self.hear([message], ctx)
-        await self.respond(ctx)
-
-    @handler
-    async def handle_messages(self, messages: list[str | Message], ctx: _Context) -> None:
+    async def handle_messages(self, messages: str | Message | list[str | Message], ctx: AgentContext) -> None:
         self.hear(messages_of(messages), ctx)
         await self.respond(ctx)
 
     @response_handler
-    async def handle_approval(self, request: ToolApprovalRequest, reply: ToolApprovalResponse, ctx: _Context) -> None:
+    async def handle_approval(
+        self, request: ToolApprovalRequest, reply: ToolApprovalResponse, ctx: AgentContext
+    ) -> None:
         waiting: OpenTurn | None = ctx.get_state(self._key("turn"))
         # Whether the turn requested this approval, not the agent's library, which checks it itself.
         of_turn = waiting is not None and waiting.asked.get(ctx.request_id or "", "").startswith("approve ")
@@ -183,11 +174,11 @@ class AgentExecutor(Executor):
         await self._apply_reply(reply, ctx)
 
     @response_handler
-    async def handle_outcome(self, request: ToolOutcomeRequest, reply: ToolOutcomeResponse, ctx: _Context) -> None:
+    async def handle_outcome(self, request: ToolOutcomeRequest, reply: ToolOutcomeResponse, ctx: AgentContext) -> None:
         await self._apply_reply(reply, ctx)
 
     @response_handler
-    async def handle_budget(self, request: BudgetRequest, reply: BudgetResponse, ctx: _Context) -> None:
+    async def handle_budget(self, request: BudgetRequest, reply: BudgetResponse, ctx: AgentContext) -> None:
         progress: AgentProgress = ctx.get_state(self._key("stand"), AgentProgress())
         # Kept beyond the turn: nobody wants to be asked for the same limit in the next one.
         raised = {**progress.raised, _limit_of(request.budget, request.whole_run): reply.limit}
@@ -195,20 +186,20 @@ class AgentExecutor(Executor):
         await self._apply_reply(reply, ctx)
 
     @response_handler
-    async def handle_input(self, request: AgentInputRequest, reply: AgentInputResponse, ctx: _Context) -> None:
+    async def handle_input(self, request: AgentInputRequest, reply: AgentInputResponse, ctx: AgentContext) -> None:
         await self._apply_reply(reply, ctx)
 
-    def _from_other(self, response: AgentExecutorResponse, ctx: _Context) -> Sequence[Message]:
+    def _from_other(self, response: AgentExecutorResponse, ctx: AgentContext) -> Sequence[Message]:
         if self.context_mode == "last_agent":
             return response.agent_response.messages
         conversation = response.full_conversation(ctx)
         return conversation if self.context_filter is None else self.context_filter(conversation)
 
-    def hear(self, messages: Sequence[Message], ctx: _Context) -> None:
+    def hear(self, messages: Sequence[Message], ctx: AgentContext) -> None:
         """Append messages to the conversation, except those it already has."""
         hear(self.id, messages, ctx)
 
-    async def respond(self, ctx: _Context) -> None:
+    async def respond(self, ctx: AgentContext) -> None:
         """Take a turn; if one already waits for responses, take another when that one ends."""
         waiting: OpenTurn | None = ctx.get_state(self._key("turn"))
         if waiting is not None:
@@ -217,7 +208,7 @@ class AgentExecutor(Executor):
         usage = ctx.get_state(usage_key(self.id), Usage())
         await self._take(OpenTurn(internal(ctx).delivery.id, length_of(self.id, ctx), usage, {}), ctx)
 
-    async def _apply_reply(self, reply: TurnResponse, ctx: _Context) -> None:
+    async def _apply_reply(self, reply: TurnResponse, ctx: AgentContext) -> None:
         waiting: OpenTurn | None = ctx.get_state(self._key("turn"))
         if waiting is None or ctx.request_id not in waiting.asked:
             return  # the conversation was deleted meanwhile, and the turn with it
@@ -231,7 +222,7 @@ class AgentExecutor(Executor):
         else:
             await self._take(updated, ctx)
 
-    async def _take(self, open_turn: OpenTurn, ctx: _Context) -> None:
+    async def _take(self, open_turn: OpenTurn, ctx: AgentContext) -> None:
         progress: AgentProgress = ctx.get_state(self._key("stand"), AgentProgress())
         # Messages that arrived while the turn waited belong to the next one: this one must see the
         # same input each time it is taken.
@@ -266,22 +257,22 @@ class AgentExecutor(Executor):
             answer = handoff_answer(turn, state=progress.state)
         await self._finish(open_turn, progress, turn, answer, ctx)
 
-    async def take_turn(self, turn: Turn, ctx: _Context) -> Answer:
+    async def take_turn(self, turn: Turn, ctx: AgentContext) -> Answer:
         """Return the agent's answer. It may be called again for the same turn, which then recalls its calls."""
         return await self.agent.take_turn(turn)
 
-    def forget(self, ctx: _Context) -> None:
+    def forget(self, ctx: AgentContext) -> None:
         """Delete the conversation, the history and an open turn. Usage and raised limits stay."""
         raised = ctx.get_state(self._key("stand"), AgentProgress()).raised
         for key in ("conversation", "history", "turn", "done"):
             self._drop(key, ctx)
         ctx.set_state(self._key("stand"), AgentProgress(raised=raised))
 
-    def _drop(self, key: str, ctx: _Context) -> None:
+    def _drop(self, key: str, ctx: AgentContext) -> None:
         if ctx.get_state(self._key(key)) is not None:
             ctx.delete_state(self._key(key))
 
-    def _past(self, open_turn: OpenTurn, progress: AgentProgress, ctx: _Context) -> Past:
+    def _past(self, open_turn: OpenTurn, progress: AgentProgress, ctx: AgentContext) -> Past:
         done = dict(ctx.get_state(self._key("done"), []))
         spent, raised = open_turn.usage, dict(progress.raised)
         if self.rules.budget is not None and self.rules.budget.whole_run:
@@ -292,12 +283,12 @@ class AgentExecutor(Executor):
             spent = total([spent, *self._others("usage", ctx)])
         return Past(done, open_turn.replies, spent, raised)
 
-    def _others(self, what: str, ctx: _Context) -> list[Any]:
+    def _others(self, what: str, ctx: AgentContext) -> list[Any]:
         """Return what the other agents of the run keep under that name."""
         keys = [key for key in internal(ctx).state_keys() if key.startswith("agents/") and key.endswith(f"/{what}")]
         return [ctx.get_state(key) for key in keys if key != self._key(what)]
 
-    async def _wait(self, open_turn: OpenTurn, turn: Turn, ctx: _Context) -> None:
+    async def _wait(self, open_turn: OpenTurn, turn: Turn, ctx: AgentContext) -> None:
         """Send the turn's requests, and keep what it has done so far."""
         places = dict(open_turn.asked)
         for place, request in turn.requests.items():
@@ -311,7 +302,7 @@ class AgentExecutor(Executor):
         ctx.set_state(self._key("turn"), updated)
 
     async def _finish(
-        self, open_turn: OpenTurn, progress: AgentProgress, turn: Turn, answer: Answer, ctx: _Context
+        self, open_turn: OpenTurn, progress: AgentProgress, turn: Turn, answer: Answer, ctx: AgentContext
     ) -> None:
         before = length_of(self.id, ctx)
         messages = say(self.id, answer.messages, ctx)
@@ -330,7 +321,7 @@ class AgentExecutor(Executor):
             usage = ctx.get_state(usage_key(self.id), Usage())
             await self._take(OpenTurn(f"{open_turn.id}+", before + len(messages), usage, {}), ctx)
 
-    async def send_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
+    async def send_response(self, response: AgentExecutorResponse, ctx: AgentContext) -> None:
         """Yield the agent's answer as an output, and send it to the executors after the agent."""
         await send_on(response, ctx)
 

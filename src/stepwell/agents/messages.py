@@ -1,8 +1,9 @@
-"""The messages, responses and usage of agents: plain values that can be stored."""
+"""The messages, replies, responses and usage of agents: plain values that can be stored."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -74,6 +75,65 @@ class Usage:
 
 
 NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of a turn."""
+
+    messages: Sequence[Message] = ()
+    history: Sequence[Any] = ()  # appended to `turn.history` of the next turns
+    state: Any = None  # `turn.state` of the next turn; written whole each time, so keep it small
+    value: Any = None  # the parsed answer, if there is more than text
+    handoff: str | None = None  # the handoff tool that ended the turn
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool call that a model requests."""
+
+    id: str  # unique among the calls of one reply
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    needs_approval: bool = False
+    description: str | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)  # JSON schema of the arguments
+
+
+ONE_CALL = Usage(calls=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """What a model returned, as data that can be stored and recalled."""
+
+    data: Any  # the reply in the caller's own format
+    text: str = ""
+    calls: Sequence[ToolCall] = ()
+    usage: Usage = ONE_CALL
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentToolCall:
+    """The tool call that is being made."""
+
+    run_id: str
+    executor_id: str
+    tool: str
+    tool_call_id: str
+    idempotency_key: str  # the same whenever this call is repeated, and different from every other call
+
+
+# A context variable, not an argument: tools are functions of the user's, called through agent libraries.
+CURRENT_TOOL_CALL: ContextVar[CurrentToolCall] = ContextVar("stepwell_tool_call")
+
+
+def current_tool_call() -> CurrentToolCall:
+    """Return the tool call being made. Raises RuntimeError outside a tool called by an agent of a run."""
+    try:
+        return CURRENT_TOOL_CALL.get()
+    except LookupError:
+        raise RuntimeError("current_tool_call() was called outside a tool that an agent of a run calls") from None
 
 
 @dataclass(frozen=True, slots=True)

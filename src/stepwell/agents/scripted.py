@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from stepwell.agents.messages import Message, Usage
-from stepwell.agents.replies import Answer, ModelReply, ToolCall
+from stepwell.agents.messages import Answer, Message, ModelReply, ToolCall, Usage
 from stepwell.agents.turn import Interrupted, Turn, handoff_answer
 from stepwell.agents.turn_input import tool_names
 

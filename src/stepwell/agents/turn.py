@@ -8,7 +8,6 @@ made returns its stored result.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,8 +15,16 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
-from stepwell.agents.messages import AgentResponseUpdate, Message, Usage
-from stepwell.agents.replies import Answer, ModelReply, ToolCall
+from stepwell.agents.messages import (
+    CURRENT_TOOL_CALL,
+    AgentResponseUpdate,
+    Answer,
+    CurrentToolCall,
+    Message,
+    ModelReply,
+    ToolCall,
+    Usage,
+)
 from stepwell.agents.requests import (
     AgentInputRequest,
     AgentInputResponse,
@@ -29,9 +36,8 @@ from stepwell.agents.requests import (
     TurnRequest,
     TurnResponse,
 )
-from stepwell.agents.tool_call_context import _CURRENT, CurrentToolCall
 from stepwell.agents.turn_input import AgentRules, Past, TurnInput
-from stepwell.agents.turn_places import TurnPlaces
+from stepwell.agents.turn_steps import TurnSteps
 from stepwell.engine.internal_context import InternalContext
 from stepwell.errors import RunError
 from stepwell.model.event import WorkflowEvent
@@ -59,21 +65,13 @@ class ToolDone:
     seconds: float = 0.0
 
 
-async def give_way() -> None:
-    """Let siblings hand their outcomes to the store before foreign code runs."""
-    # The first call of a model may build a client and import half a library, and block the event
-    # loop for seconds. A crash in that time would lose outcomes that are complete.
-    await asyncio.sleep(0)
-
-
 class Turn:
     """One turn of an agent: its input, and the calls it makes."""
 
     def __init__(self, ctx: InternalContext, turn_input: TurnInput, rules: AgentRules, past: Past) -> None:
         self._ctx, self._input, self._rules, self._past = ctx, turn_input, rules, past
-        self._places = TurnPlaces(ctx.steps)
+        self._steps = TurnSteps(ctx, turn_input.prefix, past.done)
         self._requests: dict[str, TurnRequest] = {}
-        self._in_progress: set[str] = set()
         self._calls: Counter[str] = Counter()  # successful model calls, by the part of the turn
         self._current_call = 1  # the model call whose text is being emitted
         self._emitted: set[int] = set()
@@ -144,7 +142,7 @@ class Turn:
 
         `within` means the same as in `model`.
         """
-        return (await self._run_once(self._places.next(f"step {name}", within), function))[0]
+        return (await self._steps.run_once(self._steps.next(f"step {name}", within), function))[0]
 
     async def model(self, call: Callable[[], Awaitable[ModelReply]], *, within: str | None = None) -> ModelReply:
         """Call the model once, and return its reply.
@@ -158,17 +156,17 @@ class Turn:
         tasks were created), and within it by their order. `within` names the part of the turn
         instead, for a library that creates tasks in no fixed order.
         """
-        part = self._places.part(within)
+        part = self._steps.part(within)
         # Counted by success: a call that fails and is replaced by another, perhaps of a fallback
         # model, must not shift the calls after it.
         number = self._calls[part] + 1
         name = f"model {part} {number}" if part else f"model {number}"
         self._current_call = number
         # A recalled reply costs nothing, so it is returned even if the budget is exhausted by now.
-        if not self._is_done(name):
+        if not self._steps.is_done(name):
             self._check_budget(number)
         reply: ModelReply
-        reply, how = await self._run_once(name, lambda: self._timed_reply(call, number))
+        reply, how = await self._steps.run_once(name, lambda: self._timed_reply(call, number))
         self._calls[part] = number
         # A reply that was committed earlier was emitted in the drive that committed it.
         if how == "recalled" and number not in self._emitted:
@@ -193,9 +191,7 @@ class Turn:
         they are stored like results, and raised as `as_error(text)`.
         """
         # A call that no reply of the model requested comes from the agent's own code.
-        if self._places.of_call(call) is None:
-            self._check_calls([call], 0, None)
-        place = self._place_of(call)
+        place = self._steps.of_call(call) or self._check_calls([call], 0, None)[0]
         # The agent may have caught the first Interrupted; the tool must not run all the same.
         if self._requests.keys() & {f"approve {place}", f"outcome {place}"}:
             raise Interrupted
@@ -211,14 +207,14 @@ class Turn:
             case ToolOutcomeResponse(happened="ran", result=result):
                 return result
         name = f"tool {place} {call.name}"
-        if call.name in self._rules.unsafe and not self._is_done(name):
+        if call.name in self._rules.unsafe and not self._steps.is_done(name):
             await self._mark_started(place, name, call)
         # Results that an earlier commit holds were announced then.
-        is_new = self._input.prefix + name not in self._past.done
+        is_new = not self._steps.is_committed(name)
         if is_new:
             self._emit_tool_update("tool_called", call, call.arguments)
         description = f"{call.name}({describe_value(call.arguments, self._ctx.scope.codec)})"
-        outcome, _ = await self._run_once(name, lambda: self._run_tool(name, call, run, errors), description)
+        outcome, _ = await self._steps.run_once(name, lambda: self._run_tool(name, call, run, errors), description)
         self.usage += Usage(tool_calls=1, seconds=outcome.seconds)
         if is_new:
             self._emit_tool_update("tool_returned", call, outcome.error if outcome.error is not None else outcome.value)
@@ -240,7 +236,7 @@ class Turn:
 
         Raises Interrupted until there is one. `within` means the same as in `model`.
         """
-        place = self._places.next(f"ask {name}", within)
+        place = self._steps.next(f"ask {name}", within)
         request = AgentInputRequest(self.executor_id, data, json.loads(schema_of(response_type)))
         reply = self._past.responses.get(place)
         if isinstance(reply, AgentInputResponse):
@@ -257,7 +253,7 @@ class Turn:
 
         For libraries that stop by themselves. Raises Interrupted until all responses are there.
         """
-        part = self._places.next("approval", "")
+        part = self._steps.next("approval", "")
         places = [f"{part}/{n}" for n in range(len(requests))]
         past = [self._past.responses.get(place) for place in places]
         responses = [response for response in past if isinstance(response, ToolApprovalResponse)]
@@ -276,12 +272,7 @@ class Turn:
     @property
     def done(self) -> Mapping[str, Any]:
         """The results in the superstep log that belong to this turn, by the name of the step."""
-        # Everything in the log, not only what this attempt recalled: one that died may have got
-        # further. Read from the log, because the agent may have changed the objects it received.
-        kinds = tuple(f"{self._input.prefix}{kind} " for kind in ("model", "tool", "step", "began"))
-        return {
-            name: self._ctx.steps.get_result(name) for name in self._ctx.steps.list_names() if name.startswith(kinds)
-        }
+        return self._steps.logged()
 
     @property
     def responses(self) -> Mapping[str, TurnResponse]:
@@ -295,43 +286,6 @@ class Turn:
     def interrupted(self) -> bool:
         """Whether the turn ended with requests or a handoff."""
         return bool(self._requests) or self.handoff is not None
-
-    async def _run_once(
-        self, name: str, function: Callable[[], Awaitable[Any]], call: str | None = None
-    ) -> tuple[Any, str]:
-        """Return the result of a step, and how it was obtained.
-
-        That is "done" (now), "recalled" (from the superstep log) or "committed" (in an earlier part of
-        the turn).
-        """
-        name = self._input.prefix + name
-        if name in self._past.done:
-            return self._past.done[name], "committed"
-        if name in self._in_progress:
-            raise RunError(
-                f"{self.executor_id!r} in run {self.run_id!r} makes the call {name!r} twice at the same time; make one "
-                f"call after the other, or name the parts of the turn that run concurrently: "
-                f"turn.model(..., within=...)",
-                run_id=self.run_id,
-            )
-        how = "recalled"
-
-        async def do() -> Any:
-            nonlocal how
-            how = "done"
-            await give_way()
-            return await function()
-
-        self._in_progress.add(name)
-        try:
-            result = await self._ctx.named_step(name, do, call)
-        finally:
-            self._in_progress.discard(name)
-        return result, how
-
-    def _is_done(self, name: str) -> bool:
-        name = self._input.prefix + name
-        return name in self._past.done or self._ctx.steps.has_result(name)
 
     async def _timed_reply(self, call: Callable[[], Awaitable[ModelReply]], number: int) -> ModelReply:
         began = perf_counter()
@@ -348,31 +302,24 @@ class Turn:
             usage = replace(usage, cost=self._rules.price(usage))
         return replace(reply, usage=usage)
 
-    async def _run_tool(
-        self,
-        name: str,
-        call: ToolCall,
-        run: RunTool,
-        errors: tuple[type[Exception], ...],
-    ) -> ToolDone:
-        token = _CURRENT.set(
-            CurrentToolCall(self.run_id, self.executor_id, call.name, call.id, self._idempotency_key(name))
-        )
+    async def _run_tool(self, name: str, call: ToolCall, run: RunTool, errors: tuple[type[Exception], ...]) -> ToolDone:
+        key = self._idempotency_key(name)
+        token = CURRENT_TOOL_CALL.set(CurrentToolCall(self.run_id, self.executor_id, call.name, call.id, key))
         began = perf_counter()
         try:
             return ToolDone(await run(call.arguments), seconds=perf_counter() - began)
         except errors as error:
             return ToolDone(error=str(error), seconds=perf_counter() - began)
         finally:
-            _CURRENT.reset(token)
+            CURRENT_TOOL_CALL.reset(token)
 
     def _idempotency_key(self, name: str) -> str:
         # Derived from the turn, not from the delivery: a turn that waited goes through several
         # deliveries, and the key of a call must be the same in all of them.
-        scope = self._ctx.scope
-        return idempotency_key(scope.run_id, scope.epoch, f"{self._input.id}/{name}")
+        return idempotency_key(self.run_id, self._ctx.scope.epoch, f"{self._input.id}/{name}")
 
-    def _check_calls(self, calls: Sequence[ToolCall], number: int, within: str | None) -> None:
+    def _check_calls(self, calls: Sequence[ToolCall], number: int, within: str | None) -> list[str]:
+        """Return the places of tool calls. Raises Interrupted if one is a handoff or somebody must be asked first."""
         ids = [call.id for call in calls]
         if len(set(ids)) < len(ids):
             raise RunError(
@@ -380,30 +327,25 @@ class Turn:
                 f"each tool call needs its own id",
                 run_id=self.run_id,
             )
-        self._places.add_calls(calls, number, within)
+        places = self._steps.add_calls(calls, number, within)
         # A handoff comes first: it ends the turn, and the other calls of the reply are not made, so
         # nobody needs to approve them.
         for call in calls:
             if call.name in self.handoffs:
                 self.handoff = call.name
                 raise Interrupted
-        for call in calls:
-            place = self._place_of(call)
+        for call, place in zip(calls, places, strict=True):
             needs_approval = call.needs_approval or call.name in self._rules.approve
             if needs_approval and f"approve {place}" not in self._past.responses:
                 self._requests[f"approve {place}"] = ToolApprovalRequest(
                     self.executor_id, call.name, call.arguments, call.id, call.description, call.parameters
                 )
             name = f"tool {place} {call.name}"
-            if call.name in self._rules.unsafe and self._may_have_run(place) and not self._is_done(name):
+            if call.name in self._rules.unsafe and self._may_have_run(place) and not self._steps.is_done(name):
                 self._ask_outcome(place, name, call)
         if self._requests:
             raise Interrupted
-
-    def _place_of(self, call: ToolCall) -> str:
-        place = self._places.of_call(call)
-        assert place is not None  # _check_calls has recorded it
-        return place
+        return places
 
     def _ask_outcome(self, place: str, name: str, call: ToolCall) -> None:
         self._requests[f"outcome {place}"] = ToolOutcomeRequest(
@@ -412,9 +354,9 @@ class Turn:
 
     def _may_have_run(self, place: str) -> bool:
         """Say whether a tool was started and nobody has said since what became of it."""
-        name = f"{self._input.prefix}began {place}"
-        committed = name in self._past.done and f"outcome {place}" not in self._past.responses
-        return committed or self._ctx.steps.has_result(name)
+        name = f"began {place}"
+        is_unclear = self._steps.is_committed(name) and f"outcome {place}" not in self._past.responses
+        return is_unclear or self._steps.is_logged(name)
 
     async def _mark_started(self, place: str, name: str, call: ToolCall) -> None:
         """Store that an unsafe tool is about to be called."""

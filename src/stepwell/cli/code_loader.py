@@ -9,6 +9,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import isawaitable
+from operator import attrgetter
 from typing import Any
 
 import stepwell
@@ -36,7 +37,9 @@ class Code:
         target = self.target
         # stdout is for our data: what the user's code prints while it is loaded goes to stderr.
         with redirect_stdout(sys.stderr):
-            if _is_function(target):
+            # A builder is not called, even if it is callable; a class always is, even if it has a
+            # method `build`.
+            if callable(target) and (isinstance(target, type) or not hasattr(target, "build")):
                 target = await self._call(target)
             if not isinstance(target, stepwell.Workflow) and callable(build := getattr(target, "build", None)):
                 target = await self._call(build)
@@ -75,16 +78,11 @@ def load_code(name: str) -> Code:
         hint = "write the module as in an import, without directory and .py, for example: shop.orders:workflow"
         raise CommandFailed(f"{module!r} is a file name, not a module name", hint, USAGE)
     with redirect_stdout(sys.stderr):
-        return Code(name, _get_attribute(_import(module), module, path))
-
-
-def _is_function(target: Any) -> bool:
-    """Return whether the target must be called to get a workflow.
-
-    A builder is not called, even if it is callable; a class always is, even if it has a method
-    `build`.
-    """
-    return callable(target) and (isinstance(target, type) or not hasattr(target, "build"))
+        imported = _import(module)
+        try:
+            return Code(name, attrgetter(path)(imported))
+        except AttributeError:
+            raise CommandFailed(f"module {module!r} has no {path!r}", _WANTED, INCOMPATIBLE) from None
 
 
 def _import(module: str) -> Any:
@@ -105,12 +103,3 @@ def _import(module: str) -> Any:
     except (Exception, SystemExit) as error:
         problem = f"importing {module!r} raised {type(error).__name__}: {error}"
         raise CommandFailed(problem, _DEBUG, INCOMPATIBLE) from error
-
-
-def _get_attribute(target: Any, module: str, path: str) -> Any:
-    for part in path.split("."):
-        try:
-            target = getattr(target, part)
-        except AttributeError:
-            raise CommandFailed(f"module {module!r} has no {path!r}", _WANTED, INCOMPATIBLE) from None
-    return target

@@ -11,20 +11,21 @@ from time import monotonic
 from typing import Any
 
 from stepwell.cli.code_loader import Code, get_workflow, load_code
-from stepwell.cli.failures import FAILED, INTERRUPTED, WAITING, CommandFailed, exit_with
-from stepwell.cli.hints import command_line
+from stepwell.cli.failures import FAILED, INTERRUPTED, WAITING, CommandFailed, command_line, exit_with
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage, Checkpoint, OpenRun, Stream, WorkflowErrorDetails, WorkflowEvent
 from stepwell.cli.views.events import Follower, TimedEvent, data_of
 from stepwell.cli.views.follow import make_follower
 from stepwell.cli.views.live_view_state import Scene
 from stepwell.cli.views.output import print_document, print_json_line, print_note, print_value, reserve_stdout
-from stepwell.cli.views.requests import format_requests
-from stepwell.cli.views.result import result_to_dict, to_plain
+from stepwell.cli.views.requests import format_requests, request_to_dict
 from stepwell.cli.views.text import format_moment
 from stepwell.errors import RunError, StoreUnavailable
 from stepwell.model.status_words import SLEEPING, status_word
 from stepwell.storage import clock
+
+# Stored names of classes. Outputs are shown as they are stored, without loading the classes.
+_RESPONSE, _OUTCOME = "stepwell:AgentResponse", "stepwell:NodeOutcome"
 
 
 def drive(name: str, open_run: OpenRun, *, follow: bool, json: bool, make: bool = False) -> None:
@@ -125,7 +126,19 @@ class _DriveSession:
         """
         status, error = status_word(at.status, wake=at.wake), self._describe_failure()
         if self.json:
-            result = result_to_dict(at, outputs=self.outputs, error=error)
+            # Outputs are in their stored form.
+            result = {
+                "run_id": at.run_id,
+                "workflow": at.header.workflow,
+                "status": status,
+                "number": at.number,
+                "checkpoint_id": at.stamp.checkpoint_id,
+                "iteration": at.iteration,
+                "outputs": self.outputs,
+                "requests": [request_to_dict(request) for request in at.requests.values()],
+                "wakes_at": at.wake,
+                "error": error,
+            }
             print_json_line(type="result", **result) if self.follow else print_document(**result)
         if status == "failed":
             raise CommandFailed(error or f"run {at.run_id!r} failed", self.resume_command(), FAILED) from self.raised
@@ -146,3 +159,28 @@ class _DriveSession:
             first = next(iter(at.requests))
             print_note(f"hint: {command_line('respond', at.run_id, first)}, then {self.resume_command()}")
         exit_with(WAITING)
+
+
+def to_plain(output: Any) -> Any:
+    """Return what a person wants to read of a stored output: of an agent's response, its text."""
+    # Anything else is printed as JSON: only these two classes have an obvious text.
+    tag = output.get("$") if isinstance(output, dict) else None
+    fields = output.get("v") if tag in (_RESPONSE, _OUTCOME) else None
+    if not isinstance(fields, dict):
+        return output
+    if tag == _OUTCOME:
+        return to_plain(fields.get("output"))
+    texts = [_text(message) for message in _items(fields.get("messages"))]
+    return "\n".join(text for text in texts if text)
+
+
+def _items(stored: Any) -> list[Any]:
+    """Return the items of a stored list or tuple."""
+    items = stored.get("v") if isinstance(stored, dict) else stored
+    return items if isinstance(items, list) else []
+
+
+def _text(message: Any) -> str:
+    fields = message.get("v") if isinstance(message, dict) else None
+    text = fields.get("text") if isinstance(fields, dict) else None
+    return text if isinstance(text, str) else ""

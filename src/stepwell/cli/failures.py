@@ -1,17 +1,17 @@
-"""How a command fails: one sentence, a hint, and an exit code."""
+"""How a command fails: one sentence, a hint, and an exit code; and the commands that hints suggest."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 import click
 
-from stepwell.cli.hints import command_line, format_command
 from stepwell.cli.secrets import without_secrets
 from stepwell.cli.settings import Settings
 from stepwell.cli.views.text import printable
@@ -42,6 +42,21 @@ class CommandFailed(Exception):
         super().__init__(message)
 
 
+def command_line(*words: str) -> str:
+    """Format a command to type as it is, for a hint; --store is left out if it holds a secret."""
+    return format_command(Settings.current(), *words)
+
+
+def format_command(settings: Settings, command: str, *words: str, options: Sequence[str] = ()) -> str:
+    """Like `command_line`, for use outside a click context."""
+    store = settings.store
+    all_options = [*options, "--store", store] if store and without_secrets(store) == store else list(options)
+    # A run id may start with a dash; after `--` it is not read as an option.
+    if any(word.startswith("-") for word in words):
+        return shlex.join(["stepwell", command, *all_options, "--", *words])
+    return shlex.join(["stepwell", command, *words, *all_options])
+
+
 def exit_with(code: int) -> NoReturn:
     """Exit the command with a code that is its answer, not an error."""
     # Flush first: a broken pipe must be noticed while `Program.invoke` can still handle it.
@@ -56,13 +71,11 @@ def refusals() -> Iterator[None]:
         yield
     except RequestError as error:
         raise CommandFailed(str(error), command_line("requests"), NOT_FOUND) from error
-    except ValueError as error:
+    except (RunError, ValueError) as error:
         # Refused input is a plain ValueError or one of our own errors. Subclasses of other
         # libraries, such as UnicodeDecodeError, are bugs and keep their traceback.
-        if isinstance(error, StepwellError) or type(error) is ValueError:
-            raise CommandFailed(str(error), code=USAGE) from error
-        raise
-    except RunError as error:
+        if not isinstance(error, StepwellError) and type(error) is not ValueError:
+            raise
         raise CommandFailed(str(error), code=USAGE) from error
 
 
@@ -121,12 +134,10 @@ def _describe(error: BaseException, settings: Settings) -> tuple[str, str, int]:
         case InputMismatch():
             resume = format_command(settings, "resume", str(error.run_id), "MODULE:WORKFLOW")
             return str(error), f"{resume}, or pass another --run-id", USAGE
-        case StepwellError():
+        case StepwellError() | OSError():
             # By name: importing `Ambiguous` would load `admin.lookup`, which most commands do not
             # need.
             return str(error), "", USAGE if type(error).__name__ == "Ambiguous" else FAILED
-        case OSError():
-            return str(error), "", FAILED
     return f"{type(error).__name__}: {error}", "unexpected error; --debug shows the traceback", FAILED
 
 

@@ -8,16 +8,17 @@ from pathlib import Path
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.model.valid_text import is_text
 
+PASS_JSON = "pass the response with --json VALUE, --json @FILE or --json -"
 GIVE_INPUT = "--input TEXT, --input @FILE, or --input @- for stdin"
 
 
-def read_input(argument: str) -> str:
+def read_input(argument: str, hint: str = GIVE_INPUT) -> str:
     """Return the argument itself, or what `@FILE` or `@-` (stdin) holds.
 
     `@@` stands for a leading @.
     """
     if not is_text(argument):
-        raise CommandFailed("the input is not valid UTF-8", GIVE_INPUT, USAGE)
+        raise CommandFailed("the input is not valid UTF-8", hint, USAGE)
     if not argument.startswith("@"):
         return argument
     if argument.startswith("@@"):
@@ -27,7 +28,7 @@ def read_input(argument: str) -> str:
         body = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise CommandFailed(f"cannot read the input from {name!r}: {reason}", GIVE_INPUT, USAGE) from None
+        raise CommandFailed(f"cannot read the input from {name!r}: {reason}", hint, USAGE) from None
     try:
         return body.decode("utf-8-sig")  # editors on Windows put a byte order mark first
     except UnicodeDecodeError as error:

@@ -37,13 +37,7 @@ def _main() -> NoReturn:
         sys.exit(stepwell.main())
     except SystemExit as ending:
         if ending.code == INTERRUPTED:
-            _die_at_next_interrupt()
+            # A second Ctrl-C kills the process at once, without a traceback: at exit Python waits for
+            # threads, and a handler that runs in one cannot be stopped.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         raise
-
-
-def _die_at_next_interrupt() -> None:
-    """Let a second Ctrl-C kill the process at once, without a traceback.
-
-    At exit Python waits for threads, and a handler that runs in one cannot be stopped.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)

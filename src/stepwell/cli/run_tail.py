@@ -7,20 +7,25 @@ import sys
 from collections.abc import Sequence
 from time import monotonic
 
-from stepwell.cli.stores.history import events_of, follow_commits, read_head, read_latest
+from stepwell.admin.lookup import require_head
+from stepwell.cli.stores.history import events_of, follow_commits, read_latest
 from stepwell.cli.type_names import BuiltInStorage, RoutedMessage, RunInfo
-from stepwell.cli.views.events import Follower, TimedEvent
+from stepwell.cli.views.events import Follower
 from stepwell.cli.views.follow import JsonLines, Lines, draw_on
 from stepwell.cli.views.live_view_state import Scene
 from stepwell.cli.views.output import print_note
+from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.model.status_words import status_word
+from stepwell.storage.store_archive import StoreArchive
 
 SILENCE = 15.0  # seconds without a commit after which one note says that nothing happens
 
 
 async def show_latest(storage: BuiltInStorage, run: RunInfo, count: int, *, json: bool) -> None:
     """Print the latest events of a run."""
-    _show_events(await read_latest(storage, run.run_id, run.number, count), _make_plain(json))
+    follower = _make_plain(json)
+    for event in await read_latest(storage, run.run_id, run.number, count):
+        follower.show(event)
 
 
 async def follow_run(storage: BuiltInStorage, run: RunInfo, count: int, *, wait: bool, json: bool) -> str:
@@ -30,14 +35,26 @@ async def follow_run(storage: BuiltInStorage, run: RunInfo, count: int, *, wait:
     """
     follower, upcoming = await _make_follower(storage, run, json)
     with follower:
-        _show_events(await read_latest(storage, run.run_id, run.number, count), follower)
+        for event in await read_latest(storage, run.run_id, run.number, count):
+            follower.show(event)
         follower.expect(upcoming)
-        return await _follow_run(storage, run, wait, follower)
-
-
-def _show_events(events: list[TimedEvent], follower: Follower) -> None:
-    for event in events:
-        follower.show(event)
+        word, latest = status_word(run.status), monotonic()
+        async for commit in follow_commits(storage, run.run_id, run.number):
+            if commit is not None:
+                word, latest = status_word(commit.status), monotonic()
+                for event in events_of(run.run_id, commit):
+                    follower.show(event)
+                follower.expect(_find_takers(commit.messages or ()))
+            # Checked only when no commit is left to read: a stored status may be superseded already.
+            elif word in ("completed", "failed", "cancelled") or (word == "waiting" and not wait):
+                follower.end(word)
+                break
+            elif monotonic() - latest > SILENCE and word != "waiting":
+                print_note(
+                    f"no new commit for {SILENCE:.0f} s; if no process drives the run, `stepwell resume` resumes it"
+                )
+                latest = math.inf  # the note is printed once
+    return word
 
 
 def _make_plain(json: bool) -> Follower:
@@ -52,27 +69,9 @@ async def _make_follower(storage: BuiltInStorage, run: RunInfo, json: bool) -> t
     # Only a picture shows the graph, so only a picture needs the checkpoint, which may be large.
     if picture is None:
         return _make_plain(json), []
-    at = await read_head(storage, run.run_id)
+    at = require_head(await StoreArchive(storage._store, DEFAULT_CODEC).head(run.run_id), run.run_id)
     scene.add(str(id) for id in at.header.signature.get("executors", ()))
     return picture, _find_takers(at.messages)
-
-
-async def _follow_run(storage: BuiltInStorage, run: RunInfo, wait: bool, follower: Follower) -> str:
-    word, latest = status_word(run.status), monotonic()
-    async for commit in follow_commits(storage, run.run_id, run.number):
-        if commit is not None:
-            word, latest = status_word(commit.status), monotonic()
-            for event in events_of(run.run_id, commit):
-                follower.show(event)
-            follower.expect(_find_takers(commit.messages or ()))
-        # Checked only when no commit is left to read: a stored status may be superseded already.
-        elif word in ("completed", "failed", "cancelled") or (word == "waiting" and not wait):
-            follower.end(word)
-            break
-        elif monotonic() - latest > SILENCE and word != "waiting":
-            print_note(f"no new commit for {SILENCE:.0f} s; if no process drives the run, `stepwell resume` resumes it")
-            latest = math.inf  # the note is printed once
-    return word
 
 
 def _find_takers(messages: Sequence[RoutedMessage]) -> list[str]:

@@ -59,9 +59,21 @@ def common_options(command: F) -> F:
     return command
 
 
-def json_option(command: F) -> F:
-    """Add `--json`, the option of every command that prints data."""
-    return click.option("--json", "json", is_flag=True, help="Print JSON.")(command)
+# Of every command that prints data.
+json_option = click.option("--json", "json", is_flag=True, help="Print JSON.")
+# Of every command that drives a run.
+follow_option = click.option(
+    "--follow",
+    is_flag=True,
+    help="Show progress on stderr: a live view on a terminal, one line per event elsewhere. With --json, JSON Lines.",
+)
+durability_option = click.option(
+    "--durability",
+    type=click.Choice(["sync", "async", "exit"]),
+    default="sync",
+    show_default=True,
+    help="What a crash may lose: nothing, the latest commit, or all commits since the last pause.",
+)
 
 
 def tag_option(help: str) -> Callable[[F], F]:
@@ -74,16 +86,3 @@ def tag_option(help: str) -> Callable[[F], F]:
         return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
 
     return click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=parse_tags, help=help)
-
-
-def follow_option(command: F) -> F:
-    """Add `--follow`, the option of every command that drives a run."""
-    help = "Show progress on stderr: a live view on a terminal, one line per event elsewhere. With --json, JSON Lines."
-    return click.option("--follow", is_flag=True, help=help)(command)
-
-
-def durability_option(command: F) -> F:
-    """Add `--durability`."""
-    help = "What a crash may lose: nothing, the latest commit, or all commits since the last pause."
-    levels = click.Choice(["sync", "async", "exit"])
-    return click.option("--durability", type=levels, default="sync", show_default=True, help=help)(command)

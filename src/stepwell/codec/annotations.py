@@ -23,17 +23,15 @@ def reachable_types(annotations: Iterable[object]) -> set[type]:
     A name that cannot be resolved is skipped without an error.
     """
     types: set[type] = set()
-    seen: set[int] = set()
+    seen: dict[int, object] = {}
     pending = list(annotations)
     # Annotations need not be hashable, so they are remembered by id. They must stay alive meanwhile:
     # Python gives the id of a freed object to the next one, which would then be skipped.
-    alive = []
     while pending:
         annotation = pending.pop()
         if id(annotation) in seen:
             continue
-        seen.add(id(annotation))
-        alive.append(annotation)
+        seen[id(annotation)] = annotation
         if isinstance(annotation, type) and is_storable(annotation):
             types.add(annotation)
         pending.extend(_expand(annotation))

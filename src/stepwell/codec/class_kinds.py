@@ -15,20 +15,18 @@ from typing import Any
 
 import msgspec
 
-from stepwell.codec.classes import computed_names, hides_nothing, slots_of, tag_of
+from stepwell.codec.classes import FIRST, Versions, computed_names, hides_nothing, slots_of, tag_of
 from stepwell.codec.exceptions import ExceptionKind, is_exception
-from stepwell.codec.plain_json import VERBATIM
 from stepwell.codec.traversal import (
+    VERBATIM,
     Close,
     Open,
     Refused,
     ValueKind,
     describe_json,
-    open_fields,
-    open_items,
+    open_parts,
     shorten,
 )
-from stepwell.codec.versions import FIRST, Versions
 
 _UNDEFINED = object()
 
@@ -118,7 +116,8 @@ class FieldsKind:
         self._own = self._names | computed_names(cls)
         self._slots = slots_of(cls) - self._own
 
-    def field_names(self) -> tuple[str, ...]:
+    def field_names(self) -> Any:
+        """Return the names of the fields, as a tuple of strings."""
         raise NotImplementedError
 
     def default(self, name: str, fields: dict[str, Any]) -> Any:
@@ -136,7 +135,7 @@ class FieldsKind:
         return tree
 
     def open(self, tree: dict[str, Any], open: Open, depth: int) -> Any:
-        stored = open_fields(tree["v"], open, depth)
+        stored = open_parts(tree["v"], dict, open, depth)
         if self.versions is not FIRST or "n" in tree:
             stored = self.versions.upgrade(tree, stored, self.cls.__qualname__)
         return self.make(self.reconcile(stored))
@@ -217,9 +216,8 @@ class DataclassKind(FieldsKind):
 
 
 class NamedTupleKind(FieldsKind):
-    def field_names(self) -> tuple[str, ...]:
-        names: tuple[str, ...] = self.cls._fields
-        return names
+    def field_names(self) -> Any:
+        return self.cls._fields
 
     def default(self, name: str, fields: dict[str, Any]) -> Any:
         defaults: Mapping[str, Any] = getattr(self.cls, "_field_defaults", {})
@@ -230,9 +228,8 @@ class NamedTupleKind(FieldsKind):
 
 
 class StructKind(FieldsKind):
-    def field_names(self) -> tuple[str, ...]:
-        names: tuple[str, ...] = self.cls.__struct_fields__
-        return names
+    def field_names(self) -> Any:
+        return self.cls.__struct_fields__
 
     def reconcile(self, fields: dict[str, Any]) -> dict[str, Any]:
         self.check_known(fields)
@@ -285,12 +282,14 @@ class ModelKind(FieldsKind):
         return tree
 
     def open(self, tree: dict[str, Any], open: Open, depth: int) -> Any:
-        fields = open_fields(tree["v"], open, depth)
-        were_set = self._open_set(tree.get("set", []), open, depth)
+        fields = open_parts(tree["v"], dict, open, depth)
+        # opened, not just copied: the name of an extra field may contain a surrogate and be tagged
+        were_set = set(_check_names(open_parts(tree.get("set", []), list, open, depth)))
         if self.versions is not FIRST or "n" in tree:
             before = frozenset(fields)
             fields = self.versions.upgrade(tree, fields, self.cls.__qualname__)
-            were_set = self._update_set(were_set, before, frozenset(fields))
+            # what the upcast added was set, what it removed is gone
+            were_set = (were_set - (before - fields.keys())) | (fields.keys() - before)
         fields = self.reconcile(fields)
         instance = object.__new__(self.cls)
         object.__setattr__(instance, "__dict__", {name: fields[name] for name in self.names})
@@ -298,14 +297,6 @@ class ModelKind(FieldsKind):
         object.__setattr__(instance, "__pydantic_extra__", self._open_extra(tree.get("extra"), open, depth))
         object.__setattr__(instance, "__pydantic_private__", self._open_private(tree.get("private"), open, depth))
         return instance
-
-    def _open_set(self, tree: Any, open: Open, depth: int) -> set[str]:
-        # opened, not just copied: the name of an extra field may contain a surrogate and be tagged
-        return set(_check_names(open_items(tree, open, depth)))
-
-    def _update_set(self, were_set: set[str], before: frozenset[str], after: frozenset[str]) -> set[str]:
-        """Return the fields that count as set after an upcast: what it added was set, what it removed is gone."""
-        return were_set if before == after else (were_set - (before - after)) | (after - before)
 
     def _open_extra(self, tree: Any, open: Open, depth: int) -> dict[str, Any] | None:
         if tree is not None and not self._takes_extra:

@@ -21,26 +21,29 @@ import msgspec
 
 from stepwell.codec.annotations import reachable_types
 from stepwell.codec.class_kinds import is_storable, kind_of
-from stepwell.codec.classes import tag_of
-from stepwell.codec.cycles import find_cycle
+from stepwell.codec.classes import Upcast, tag_of
 from stepwell.codec.encoded import Encoded, is_atom, is_large, pack_part
 from stepwell.codec.numpy_arrays import NUMPY_BY_TAG, is_special_array, numpy_kind
 from stepwell.codec.pickles import PickleKind
-from stepwell.codec.plain_json import ATOMS, INT_MAX, INT_MIN, VERBATIM, is_object
 from stepwell.codec.registry import REGISTRY, find_loaded, make_registration
 from stepwell.codec.standard_values import VALUES, VALUES_BY_TAG, dump, dump_canonical
 from stepwell.codec.stored_names import is_ours, stored_name
 from stepwell.codec.traversal import (
+    ATOMS,
     DEPTH,
+    INT_MAX,
+    INT_MIN,
     STACK_EXHAUSTED,
     TOO_DEEP,
+    VERBATIM,
     Refused,
     ValueKind,
     describe_json,
+    find_cycle,
+    is_object,
     key_step,
     shorten,
 )
-from stepwell.codec.versions import Upcast
 from stepwell.errors import CodecError
 from stepwell.model.payload import Payload
 
@@ -309,7 +312,7 @@ class Codec:
 
     def _find_kind_by_tag(self, tag: str, pickled: bool) -> ValueKind:
         own = self._find_class(tag)
-        cls = own or REGISTRY.find_codec_type(tag)
+        cls = own or REGISTRY.codec_types.get(tag)
         if cls is None:
             raise Refused(
                 f"unknown type `{shorten(tag)}`: import the module that defines it before reading, "

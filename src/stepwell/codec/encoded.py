@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from stepwell.codec.plain_json import ATOMS, INT_MAX, INT_MIN, is_object
-from stepwell.codec.traversal import shorten
+from stepwell.codec.traversal import ATOMS, INT_MAX, INT_MIN, is_object, shorten
 from stepwell.model.payload import ChunkedList, Payload, PayloadDict, Template, template_of
 
 # Bytes. Encoding less than this again costs less than a superstep. The size of a chunk, too.

@@ -12,18 +12,16 @@ import operator
 from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
-from stepwell.codec.classes import computed_names, hides_nothing, slots_of, tag_of
+from stepwell.codec.classes import Versions, computed_names, hides_nothing, slots_of, tag_of
 from stepwell.codec.traversal import (
     Close,
     Open,
     Refused,
     close_items,
     describe_json,
-    open_fields,
-    open_items,
+    open_parts,
     shorten,
 )
-from stepwell.codec.versions import Versions
 
 _NOTES = "__notes__"
 # The descriptors of Python itself: a user's class may define properties under the same names
@@ -83,10 +81,19 @@ class ExceptionKind:
 
     def close(self, value: BaseException, close: Close, depth: int) -> dict[str, Any]:
         tree = self.versions.head(self.tag)
-        tree["v"] = self._close_fields(self._fields(value), close, depth)
+        tree["v"] = fields = self._fields(value)
+        name = ""
+        try:
+            for name, item in fields.items():
+                fields[name] = close(item, depth + 1)
+        except Refused as refused:
+            refused.at(f".{name}")
+            raise
         notes, cause = _ATTRIBUTES.__get__(value).get(_NOTES), _CAUSE.__get__(value)
         if notes is not None:
-            tree["notes"] = self._close_notes(notes, close, depth)
+            if type(notes) is not list or any(type(note) is not str for note in notes):
+                raise Refused(f"the `__notes__` of this `{self.cls.__qualname__}` are not a list of strings")
+            tree["notes"] = close_items(notes, close, depth)
         if cause is not None:
             try:
                 tree["cause"] = close(cause, depth + 1)
@@ -129,25 +136,10 @@ class ExceptionKind:
             attributes[name] = item
         return attributes
 
-    def _close_fields(self, fields: dict[str, Any], close: Close, depth: int) -> dict[str, Any]:
-        name = ""
-        try:
-            for name, item in fields.items():
-                fields[name] = close(item, depth + 1)
-        except Refused as refused:
-            refused.at(f".{name}")
-            raise
-        return fields
-
-    def _close_notes(self, notes: Any, close: Close, depth: int) -> list[Any]:
-        if type(notes) is not list or any(type(note) is not str for note in notes):
-            raise Refused(f"the `__notes__` of this `{self.cls.__qualname__}` are not a list of strings")
-        return close_items(notes, close, depth)
-
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def open(self, tree: dict[str, Any], open: Open, depth: int) -> BaseException:
-        stored = open_fields(tree["v"], open, depth)
+        stored = open_parts(tree["v"], dict, open, depth)
         fields = self.versions.upgrade(tree, stored, self.cls.__qualname__)
         arguments = fields.pop("args", None)
         if type(arguments) is not list:
@@ -156,9 +148,19 @@ class ExceptionKind:
         for name, item in fields.items():
             self._set(instance, name, item)
         if "notes" in tree:
-            _ATTRIBUTES.__get__(instance)[_NOTES] = self._open_notes(tree["notes"], open, depth)
+            notes = open_parts(tree["notes"], list, open, depth)
+            if any(type(note) is not str for note in notes):
+                raise Refused(f"expected a list of strings as the notes of a `{self.cls.__qualname__}`")
+            _ATTRIBUTES.__get__(instance)[_NOTES] = notes
         if "cause" in tree:
-            _CAUSE.__set__(instance, self._open_cause(tree["cause"], open, depth))
+            try:
+                cause = open(tree["cause"], depth + 1)
+            except Refused as refused:
+                refused.at(".__cause__")
+                raise
+            if not isinstance(cause, BaseException):
+                raise Refused(f"expected an exception as the cause, found {describe_json(cause)}")
+            _CAUSE.__set__(instance, cause)
         return instance
 
     def _make(self, arguments: tuple[Any, ...]) -> BaseException:
@@ -181,22 +183,6 @@ class ExceptionKind:
             _ATTRIBUTES.__get__(instance)[name] = item
         else:
             raise Refused(f"`{shorten(name)}` is not a valid attribute name for a `{self.cls.__qualname__}`")
-
-    def _open_notes(self, tree: Any, open: Open, depth: int) -> list[str]:
-        notes = open_items(tree, open, depth)
-        if any(type(note) is not str for note in notes):
-            raise Refused(f"expected a list of strings as the notes of a `{self.cls.__qualname__}`")
-        return notes
-
-    def _open_cause(self, tree: Any, open: Open, depth: int) -> BaseException:
-        try:
-            cause = open(tree, depth + 1)
-        except Refused as refused:
-            refused.at(".__cause__")
-            raise
-        if not isinstance(cause, BaseException):
-            raise Refused(f"expected an exception as the cause, found {describe_json(cause)}")
-        return cause
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import pickle
 from base64 import b64decode, b64encode
-from collections.abc import Callable
 from typing import Any
 
 from stepwell.codec.classes import import_path, tag_of
@@ -52,7 +51,7 @@ class PickleKind:
 
     def _find_allowed(self, tag: str) -> dict[str, Any]:
         """Return everything that a pickle of this class may name, classes by their former names too."""
-        needs: list[Callable[..., Any]] = [*REGISTRY.registration_of(self.cls).pickle_needs]
+        needs = REGISTRY.registration_of(self.cls).pickle_needs
         allowed = _BUILT_IN | {import_path(need): need for need in needs}
         for cls in (*REGISTRY.by_tag.values(), self.cls):
             registration = REGISTRY.registration_of(cls)

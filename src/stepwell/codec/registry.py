@@ -12,13 +12,12 @@ from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 import msgspec
 
 from stepwell.codec.class_kinds import is_storable
-from stepwell.codec.classes import tag_of
+from stepwell.codec.classes import FIRST, Upcast, Versions, tag_of
 from stepwell.codec.modules import ROOT
 from stepwell.codec.numpy_arrays import numpy_kind
 from stepwell.codec.standard_values import VALUES
 from stepwell.codec.stored_names import find_class, is_ours
 from stepwell.codec.traversal import shorten
-from stepwell.codec.versions import FIRST, Upcast, Versions
 
 _TAG = re.compile(r"[^:\s]+:[^:]+")
 _NEVER_PICKLED = frozenset({str, bool, type(None), int, float, list, *VALUES})
@@ -60,16 +59,13 @@ class TypeRegistry:
         # Weak, because a class defined in a function, or a codec, must not live on for the registry's sake.
         self._registrations: WeakKeyDictionary[type, Registration] = WeakKeyDictionary()
         self._caches: WeakSet[KindCache] = WeakSet()
-        self._codec_types: WeakValueDictionary[str, type] = WeakValueDictionary()
+        self.codec_types: WeakValueDictionary[str, type] = WeakValueDictionary()
+        """The classes that codecs still alive were given, by their tags."""
 
     def add_codec(self, codec: KindCache, types: Mapping[str, type]) -> None:
         """Clear the codec's cache whenever a class is registered, and let other codecs find its types."""
         self._caches.add(codec)
-        self._codec_types.update(types)
-
-    def find_codec_type(self, tag: str) -> type | None:
-        """Return the class that some codec still alive was given under this tag."""
-        return self._codec_types.get(tag)
+        self.codec_types.update(types)
 
     def registration_of(self, cls: type) -> Registration:
         """Return how a class is stored; the defaults if it was never registered."""

@@ -28,8 +28,8 @@ from stepwell.codec.traversal import (
     close_pairs,
     describe_json,
     describe_type,
-    open_items,
     open_pairs,
+    open_parts,
     shorten,
 )
 
@@ -129,7 +129,7 @@ def _list_value(tag: str, kind: Callable[[list[Any]], Any], parts: Callable[[Any
     return Value(
         tag,
         lambda value, close, depth: {"$": tag, "v": close_items(parts(value), close, depth)},
-        lambda tree, open, depth: kind(open_items(tree["v"], open, depth)),
+        lambda tree, open, depth: kind(open_parts(tree["v"], list, open, depth)),
     )
 
 
@@ -138,7 +138,7 @@ def _set_value(tag: str, kind: Callable[[list[Any]], Any]) -> Value:
     return Value(
         tag,
         lambda value, close, depth: {"$": tag, "v": sorted(close_members(value, close, depth), key=dump)},
-        lambda tree, open, depth: kind(open_items(tree["v"], open, depth)),
+        lambda tree, open, depth: kind(open_parts(tree["v"], list, open, depth)),
     )
 
 
@@ -253,7 +253,7 @@ def _close_deque(value: deque[Any], close: Close, depth: int) -> dict[str, Any]:
 
 
 def _open_deque(tree: dict[str, Any], open: Open, depth: int) -> deque[Any]:
-    return deque(open_items(tree["v"], open, depth), require(int, tree["maxlen"]) if "maxlen" in tree else None)
+    return deque(open_parts(tree["v"], list, open, depth), require(int, tree["maxlen"]) if "maxlen" in tree else None)
 
 
 def _close_defaultdict(value: defaultdict[Any, Any], close: Close, depth: int) -> dict[str, Any]:

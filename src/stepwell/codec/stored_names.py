@@ -11,26 +11,21 @@ Reading never imports a module because data asks for it; it loads only modules o
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 
 from stepwell.codec.modules import ROOT, load
-
-_Place = tuple[str, str]  # a module and the name of a class in it
 
 _TABLE = {
     "agents.adapters.pydantic_ai": "PydanticAIReturn=RichReturn PydanticAIToolFailure=ToolFailure",
     "agents.requests": """
         AgentInputRequest AgentInputResponse BudgetRequest BudgetResponse
         ToolApprovalRequest ToolApprovalResponse ToolOutcomeRequest ToolOutcomeResponse""",
-    "agents.budget": "Budget",
-    "agents.tool_call_context": "CurrentToolCall",
+    "agents.turn_input": "Budget",
     "agents.executor": "OpenTurn AgentProgress",
-    "agents.replies": "Answer ModelReply ToolCall",
     "agents.scripted": "Asks Calls Fails Says",
     "agents.turn": "Interrupted ToolDone",
     "agents.messages": """
-        AgentExecutorRequest AgentExecutorResponse AgentResponse AgentResponseUpdate
-        Message Usage UserInputRequest""",
+        AgentExecutorRequest AgentExecutorResponse AgentResponse AgentResponseUpdate Answer
+        CurrentToolCall Message ModelReply ToolCall Usage UserInputRequest""",
     "errors": """
         CannotUnseal CheckpointCorrupt CheckpointMissing CodecError CommitConflict DefinitionError DurabilityError
         GraphChanged HandlerFailed HandlerTimeout InputMismatch MigrationFailed NewerFormat PrivateMissing
@@ -69,7 +64,7 @@ _TABLE = {
     "admin.state_edits": "EditRefused",
     "admin.transfer.exporter": "Exported",
     "admin.doctor.findings": "Examined Finding",
-    "admin.transfer.import_errors": "ImportRefused",
+    "admin.transfer.container": "ImportRefused",
     "admin.transfer.importer": "Imported",
     "admin.retention.policy": "Keep",
     "admin.lookup": "Ambiguous NotFound",
@@ -98,17 +93,10 @@ _TABLE = {
 _OPTIONAL = f"{ROOT}.agents.adapters."
 
 
-def _parse_table(table: Mapping[str, str]) -> dict[str, _Place]:
-    places = {}
-    for module, entries in table.items():
-        for entry in entries.split():
-            name, _, cls = entry.partition("=")
-            places[f"{ROOT}:{name}"] = (f"{ROOT}.{module}", cls or name)
-    return places
-
-
-# Constants: both directions of the table, computed once because every value written or read asks.
-_PLACES = _parse_table(_TABLE)
+# Both directions of the table, each class as its module and its name there. Computed once, because
+# every value written or read asks.
+_ENTRIES = [(module, entry.partition("=")) for module, entries in _TABLE.items() for entry in entries.split()]
+_PLACES = {f"{ROOT}:{name}": (f"{ROOT}.{module}", cls or name) for module, (name, _, cls) in _ENTRIES}
 _NAMES = {place: name for name, place in _PLACES.items()}
 
 

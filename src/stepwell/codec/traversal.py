@@ -1,5 +1,5 @@
-"""What every part of the codec shares: errors that collect their path, and walks over items, pairs
-and fields.
+"""What every part of the codec shares: which values are plain JSON, errors that collect their path, and
+walks over items, pairs and fields.
 
 To *close* a value is to turn it into a JSON tree; to *open* a tree is to make the value again.
 """
@@ -14,6 +14,15 @@ from typing import Any, Protocol
 DEPTH = 200
 TOO_DEEP = f"the value is nested deeper than {DEPTH} levels: flatten it, or send a reference to it"
 STACK_EXHAUSTED = "the value is nested deeper than Python's stack allows here: flatten it, or send a reference to it"
+
+VERBATIM = frozenset({str, bool, type(None)})
+"""Types of which every instance is written unchanged."""
+
+ATOMS = VERBATIM | {int, float}
+"""Immutable types that are plain JSON but for a few values: integers beyond 64 bits, nan, infinity."""
+
+# Many JSON parsers, and msgspec's own integers, stop at 64 bits; larger ones are stored as text.
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
 _SHOWN_STEPS = 12
 _SHOWN_TEXT = 60
@@ -40,11 +49,6 @@ class Refused(Exception):
     def at(self, step: str) -> None:
         """Add the step that leads from the enclosing value to the refused part."""
         self._steps.append(step)
-
-    @property
-    def steps(self) -> int:
-        """The number of levels that the error has passed on its way out."""
-        return len(self._steps)
 
     def path(self, root: str, above: int = 0) -> str:
         """Return the path from the root to the refused part, or to its ancestor `above` levels up."""
@@ -76,6 +80,16 @@ class ValueKind(Protocol):
     def open(self) -> Callable[[dict[str, Any], Open, int], Any]: ...
 
 
+def is_object(value: dict[Any, Any]) -> bool:
+    """Return whether a dict is a plain JSON object that cannot be mistaken for a tagged value."""
+    if "$" in value:
+        return False
+    for key in value:  # noqa: SIM110  `all` would take twice as long
+        if type(key) is not str:
+            return False
+    return True
+
+
 def key_step(key: object) -> str:
     """Return the path step that leads to the value under `key`."""
     if type(key) is str:
@@ -103,17 +117,19 @@ def close_items(items: Iterable[Any], close: Close, depth: int) -> list[Any]:
     return closed
 
 
-def open_items(tree: Any, open: Open, depth: int) -> list[Any]:
-    """Open the items of a list in place: the tree comes fresh from the parser, and nobody shares it."""
-    if type(tree) is not list:
-        raise Refused(f"expected a list, found {describe_json(tree)}")
-    index = 0
+def open_parts(tree: Any, kind: Any, open: Open, depth: int) -> Any:
+    """Open the items of a list, or the fields of a dict, in place: the tree comes fresh from the parser."""
+    if type(tree) is not kind:
+        expected = "a list" if kind is list else "an object with named fields"
+        raise Refused(f"expected {expected}, found {describe_json(tree)}")
+    step: Any = 0
+    parts: Any = tree
     try:
-        for index, item in enumerate(tree):
+        for step, item in enumerate(parts) if kind is list else parts.items():
             if type(item) is dict or type(item) is list:
-                tree[index] = open(item, depth + 1)
+                parts[step] = open(item, depth + 1)
     except Refused as refused:
-        refused.at(f"[{index}]")
+        refused.at(key_step(step))
         raise
     return tree
 
@@ -166,21 +182,6 @@ def open_pairs(tree: Any, open: Open, depth: int) -> list[tuple[Any, Any]]:
     return opened
 
 
-def open_fields(tree: Any, open: Open, depth: int) -> dict[str, Any]:
-    """Open the fields of an object in place."""
-    if type(tree) is not dict:
-        raise Refused(f"expected an object with named fields, found {describe_json(tree)}")
-    name = ""
-    try:
-        for name, item in tree.items():
-            if type(item) is dict or type(item) is list:
-                tree[name] = open(item, depth + 1)
-    except Refused as refused:
-        refused.at(key_step(name))
-        raise
-    return tree
-
-
 _JSON_NAMES = {
     dict: "an object",
     list: "a list",
@@ -200,3 +201,63 @@ def describe_json(tree: object) -> str:
 def describe_type(kind: type) -> str:
     """Return the name of a type in the words of JSON where it has any, with an article."""
     return _JSON_NAMES.get(kind) or f"a `{kind.__name__}`"
+
+
+# --- values that contain themselves -----------------------------------------------------------------------------------
+
+# A cycle shows first as a value that is too deep. Only then is it looked for, so that ordinary values
+# pay nothing.
+
+
+class Cycle(Refused):
+    """A part of the value is inside itself; `length` steps lead from it back to it."""
+
+    def __init__(self, repeated: object) -> None:
+        super().__init__("the value contains itself")
+        self.repeated, self.length = repeated, 0
+
+    def describe(self, root: str) -> str:
+        """Return the message for people: what repeats, and where it is first."""
+        first = self.path(root, above=self.length)
+        return f"{self.message}: this is `{first}` again. Remove the reference back to it"
+
+
+def find_cycle(value: object, kind_of: Callable[[type], ValueKind]) -> Cycle | None:
+    """Return the first place where a value contains itself; None if it does not, or is too deep to tell."""
+    try:
+        _CycleWalk(kind_of).close(value, 0)
+    except (Refused, RecursionError) as error:
+        return error if isinstance(error, Cycle) else None
+    return None
+
+
+class _CycleWalk:
+    """A walk over a value in the order of the codec that knows which objects it is inside of."""
+
+    def __init__(self, kind_of: Callable[[type], ValueKind]) -> None:
+        self._kind_of = kind_of
+        self._inside: set[int] = set()
+
+    def close(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind in ATOMS:
+            return value
+        if depth >= DEPTH:
+            raise Refused(TOO_DEEP)
+        if id(value) in self._inside:
+            raise Cycle(value)
+        self._inside.add(id(value))
+        try:
+            if kind is list:
+                return close_items(value, self.close, depth)
+            if kind is dict:
+                return close_pairs(value.items(), self.close, depth)
+            return self._kind_of(kind).close(value, self.close, depth)
+        except Cycle as cycle:
+            # the unwinding error passes the first occurrence: the steps collected so far are the cycle
+            if cycle.repeated is value:
+                cycle.length = len(cycle._steps)
+            raise
+        finally:
+            # the same object may occur twice in one container; only an object inside itself is a cycle
+            self._inside.discard(id(value))

@@ -71,22 +71,20 @@ def bind(definition: Definition, bindings: Bindings, storage: CheckpointStorage 
 
 
 def _find_agent(node: Node, bindings: Bindings) -> Any:
-    if node.config is not None:
-        if bindings.factory is None:
-            raise DefinitionError(
-                f"{node.id!r} has a configuration, but there is no agent factory: call with_agent_factory(...)"
-            )
-        return _as_agent(node, bindings.factory(node.config))
-    if node.agent_name not in bindings.agents:
+    """Return the agent of a node: one of another library is adapted, a workflow agent is checked."""
+    if node.config is None and node.agent_name not in bindings.agents:
         names = ", ".join(map(repr, bindings.agents)) or "none"
         raise DefinitionError(
             f"the agent {node.agent_name!r} is not bound: pass it to with_agents({{...}}); bound are {names}"
         )
-    return _as_agent(node, bindings.agents[node.agent_name])
-
-
-def _as_agent(node: Node, agent: Any) -> Any:
-    """Adapt an agent of another library; a workflow agent is checked and returned as it is."""
+    if node.config is None:
+        agent = bindings.agents[node.agent_name]
+    elif bindings.factory is not None:
+        agent = bindings.factory(node.config)
+    else:
+        raise DefinitionError(
+            f"{node.id!r} has a configuration, but there is no agent factory: call with_agent_factory(...)"
+        )
     if not isinstance(agent, WorkflowAgent):
         return agent_of(agent)
     # A workflow runs in an executor beside the node, in supersteps that the node does not see. What
@@ -133,9 +131,9 @@ def _wire(
 def _make_node(graph: NodeGraph, node: Node, agent: Any, bindings: Bindings, threads: Threads | None) -> NodeExecutor:
     if isinstance(agent, WorkflowAgent):
         return WorkflowNode(graph, node, bindings.types, threads)
-    handoffs: dict[str, str] = {}
-    if node.output_mode == "handoff":
-        for tool, target in handoff_tools(graph, node.id).items():
-            description = getattr(bindings.agents.get(graph.definition.node(target).agent_name), "description", None)
-            handoffs[tool] = description or f"Hand over to {target}."
+    tools = handoff_tools(graph, node.id) if node.output_mode == "handoff" else {}
+    agents = {tool: bindings.agents.get(graph.definition.node(target).agent_name) for tool, target in tools.items()}
+    handoffs = {
+        tool: getattr(agents[tool], "description", None) or f"Hand over to {target}." for tool, target in tools.items()
+    }
     return NodeExecutor(graph, node, agent, bindings.types, threads, handoffs)

@@ -64,10 +64,8 @@ class AgentWorkflow:
 
     def __init__(self) -> None:
         self._definition = Definition("agents", ())
-        self._agents: dict[str, Any] = {}
-        self._types: dict[str, type] = {}
-        self._factory: AgentFactory | None = None
-        self._stores = Stores()
+        self._agents, self._types = dict[str, Any](), dict[str, type]()
+        self._bindings, self._stores = Bindings(), Stores()
         self._problems: list[str] = []
 
     @classmethod
@@ -159,7 +157,7 @@ class AgentWorkflow:
     def with_transcript_store(self, transcripts: TranscriptStore | str | Path) -> Self:
         """Store conversations here, separately from runs; a path is a directory of JSON files."""
         store = JsonTranscriptStore(Path(transcripts)) if isinstance(transcripts, (str, Path)) else transcripts
-        self._stores = replace(self._stores, transcripts=store)
+        self._bindings = replace(self._bindings, transcripts=store)
         return self
 
     def with_conversation(self, policy: Conversation) -> Self:
@@ -180,7 +178,7 @@ class AgentWorkflow:
 
     def with_agent_factory(self, factory: AgentFactory) -> Self:
         """Set the function that makes agents from the configurations of nodes."""
-        self._factory = factory
+        self._bindings = replace(self._bindings, factory=factory)
         return self
 
     def with_types(self, *types: type) -> Self:
@@ -216,18 +214,12 @@ class AgentWorkflow:
         types (union). A `fallback` sets `on_error` to "fallback".
         """
         mode, types = self._output_of(output)
-        name, config = None, None
-        if isinstance(agent, str):
-            name = agent
-        elif isinstance(agent, Mapping):
-            config = dict(agent)
-        elif agent is not None:
+        if agent is not None and not isinstance(agent, str | Mapping):
             self._agents[id] = agent
-        node_approval = Approval() if approval is True else approval or None
         node = Node(
             id,
-            name,
-            config=config,
+            agent if isinstance(agent, str) else None,
+            config=dict(agent) if isinstance(agent, Mapping) else None,
             input_key=input_key,
             input_template=input_template,
             context_keys=tuple(context_keys),
@@ -241,7 +233,7 @@ class AgentWorkflow:
             on_error="fallback" if fallback is not None else on_error,
             fallback=fallback,
             concurrency=concurrency,
-            approval=node_approval,
+            approval=Approval() if approval is True else approval or None,
         )
         return self._with(nodes=(*self._definition.nodes, node))
 
@@ -260,7 +252,7 @@ class AgentWorkflow:
         """Build the workflow. Raises DefinitionError with every problem at once."""
         if self._problems:
             raise DefinitionError(self._problems)
-        bindings = Bindings(dict(self._agents), dict(self._types), self._factory, self._stores.transcripts)
+        bindings = replace(self._bindings, agents=dict(self._agents), types=dict(self._types))
         return AgentWorkflowInstance(self._definition, bindings, self._stores)
 
     def _edge(self, edge: Edge) -> Self:

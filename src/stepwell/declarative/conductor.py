@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from stepwell.declarative.conditions.evaluation import evaluate
+from stepwell.declarative.conditions.condition import evaluate
 from stepwell.declarative.definition import Definition
 from stepwell.declarative.errors import LoopLimit, WorkflowTimeout
 from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow, NodeDone, NodesDecided, RunNode
@@ -66,6 +66,11 @@ class RunValues(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
+def read_states(graph: NodeGraph, ctx: WorkflowContext[Any, Any]) -> dict[str, NodeState]:
+    """Read the states of all nodes of a run by id."""
+    return {id: ctx.get_state(_NODES + id, NodeState()) for id in graph.ids}
+
+
 def check_routes(routes: Sequence[str], graph: NodeGraph, run_id: str) -> None:
     """Raise GraphChanged if a run started with other edges.
 
@@ -94,13 +99,6 @@ class Conductor(Executor):
         super().__init__(CONDUCTOR)
         self.graph = graph
 
-    def clone(self) -> Conductor:
-        clone = super().clone()
-        assert isinstance(clone, Conductor)
-        # Shared, not copied: the graph is immutable and the same for every run.
-        clone.graph = self.graph
-        return clone
-
     def objections(self, state: Mapping[str, Payload]) -> list[str]:
         """List why this graph cannot continue a run with that state: its edges differ."""
         return _find_route_differences(state["begun"].open().ways, self.graph) if "begun" in state else []
@@ -123,9 +121,6 @@ class Conductor(Executor):
         if left is not None and left < 0:
             raise make_timeout_error(self.graph, ctx)
         scheduler = self._make_scheduler(ctx)
-        # A fallback's result counts as that of the node it replaces. Read before the scheduler
-        # changes the states.
-        owner = scheduler.states[message.node].instead_of or message.node
         try:
             match message.outcome:
                 case "succeeded":
@@ -140,7 +135,7 @@ class Conductor(Executor):
         except TooManyLoops as error:
             name = self.graph.definition.name
             raise LoopLimit(f"run {ctx.run_id!r} of {name!r}: {error}", run_id=ctx.run_id) from error
-        for key, value in scheduler.new_values.get(owner, {}).items():
+        for key, value in scheduler.new_values.items():
             ctx.set_state(_VALUES + key, value)
         await self._apply(decision, scheduler, ctx)
 
@@ -149,8 +144,7 @@ class Conductor(Executor):
         """Do nothing: the message only carries a decision from which events were computed."""
 
     def _make_scheduler(self, ctx: WorkflowContext[Any, Any]) -> Scheduler:
-        states = {id: ctx.get_state(_NODES + id, NodeState()) for id in self.graph.ids}
-        return Scheduler(self.graph, states, dict(RunValues(ctx)))
+        return Scheduler(self.graph, read_states(self.graph, ctx), dict(RunValues(ctx)))
 
     async def _apply(self, decision: Decision, scheduler: Scheduler, ctx: ConductorContext) -> None:
         """Write the changed states, start nodes, and yield the outcome if the run is complete."""
@@ -224,7 +218,7 @@ def remaining_time(definition: Definition, ctx: WorkflowContext[Any, Any]) -> fl
 
 def make_timeout_error(graph: NodeGraph, ctx: WorkflowContext[Any, Any]) -> WorkflowTimeout:
     """Make the error of a run whose time is up. It names the nodes that were running."""
-    running = [id for id in graph.ids if ctx.get_state(_NODES + id, NodeState()).status == "running"]
+    running = [id for id, state in read_states(graph, ctx).items() if state.status == "running"]
     return WorkflowTimeout(
         f"run {ctx.run_id!r} of {graph.definition.name!r} took longer than {graph.definition.timeout:g} s; running: "
         f"{', '.join(running)}. To continue, raise with_timeout(...) and resume the run",

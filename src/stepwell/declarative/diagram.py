@@ -46,7 +46,12 @@ def _rows(definition: Definition) -> Iterator[str]:
     for id in graph.ids:
         if id not in with_successors and id not in graph.fallbacks:
             yield f"{names[id]} --> finish;"
-    yield from _styles(definition, names)
+    routers = [names[node.id] for node in definition.nodes if node.output_mode == "handoff"]
+    with_approval = [names[node.id] for node in definition.nodes if node.approval is not None]
+    for style, nodes in zip(STYLES, (routers, with_approval), strict=True):
+        if nodes:
+            yield style
+            yield f"class {','.join(nodes)} {style.split()[1]};"
 
 
 def _shape(node: Node) -> str:
@@ -66,12 +71,3 @@ def _arrow(label: str, dotted: bool) -> str:
 
 def _label(text: str) -> str:
     return escape_mermaid(text if len(text) <= MAX_LABEL_LENGTH else f"{text[: MAX_LABEL_LENGTH - 3]}...")
-
-
-def _styles(definition: Definition, names: dict[str, str]) -> Iterator[str]:
-    routers = [names[node.id] for node in definition.nodes if node.output_mode == "handoff"]
-    with_approval = [names[node.id] for node in definition.nodes if node.approval is not None]
-    for style, nodes in zip(STYLES, (routers, with_approval), strict=True):
-        if nodes:
-            yield style
-            yield f"class {','.join(nodes)} {style.split()[1]};"

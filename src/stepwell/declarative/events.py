@@ -223,7 +223,7 @@ class EventTranslator:
             case NodesDecided(decision=decision):
                 yield from self._read_decision(decision)
             case NodeDone():
-                yield self._make_agent_completed_event(message)
+                yield self._complete_agent(message)
             case AgentWorkflowOutcome():
                 self._final = message
                 yield from self._read_decision(message.decided)
@@ -253,7 +253,7 @@ class EventTranslator:
         counts = len(outcome.succeeded), len(outcome.failed), len(outcome.skipped)
         return WorkflowCompletedEvent(self._workflow, self._id, True, outcome.seconds, *counts, output=outcome.output)
 
-    def _make_agent_completed_event(self, done: NodeDone) -> WorkflowAgentCompletedEvent:
+    def _complete_agent(self, done: NodeDone) -> WorkflowAgentCompletedEvent:
         success = done.outcome == "succeeded"
         # Each node computed its progress from the last commit, without its siblings in this
         # superstep.

@@ -22,13 +22,13 @@ from stepwell.declarative.files.reader import from_json
 from stepwell.declarative.files.writer import to_json, to_yaml
 from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow
 from stepwell.declarative.node_graph import NodeGraph
-from stepwell.declarative.transcripts import TranscriptStore
 from stepwell.engine.run_stream import RunStream
 from stepwell.errors import CheckpointMissing, DefinitionError
 from stepwell.model.checkpoint import Checkpoint, FullHistory, Retention
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.storage.archive import Archive
-from stepwell.storage.built_in_storage import BuiltInStorage, open_archive
+from stepwell.storage.archive_choice import open_archive
+from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.storage.ids import new_run_id
 from stepwell.workflows.result import WorkflowRunResult
@@ -38,14 +38,13 @@ from stepwell.workflows.workflow import Workflow
 
 @dataclass(frozen=True)
 class Stores:
-    """Where runs, definitions and conversations are stored.
+    """Where runs and definitions are stored.
 
     At most one of `storage` and `root` is set.
     """
 
     storage: CheckpointStorage | None = None  # of runs alone
     root: Path | None = None  # the directory of a JSON workflow store: definitions and runs
-    transcripts: TranscriptStore | None = None
 
 
 @dataclass(frozen=True)
@@ -182,9 +181,8 @@ class AgentWorkflowInstance:
         translator = EventTranslator(self.definition, run_id, checkpoints=checkpoint_events)
 
         async def events() -> AsyncGenerator[WorkflowEvent, None]:
-            stored = None
-            if may_be_stored and self.storage is not None:
-                stored = await self._archive_on(self.storage).head(run_id)
+            storage = self.storage if may_be_stored else None
+            stored = None if storage is None else await self._archive_on(storage).head(run_id)
             if stored is not None:
                 translator.restore(self._node_states(stored))
             async with open_stream(stored) as stream:
@@ -254,11 +252,9 @@ def choose_storage(definition: Definition, stores: Stores) -> CheckpointStorage 
 
     Raises DefinitionError if a store is set although checkpointing is off.
     """
-    if not definition.checkpointing:
-        if stores.storage is not None or stores.root is not None:
-            raise DefinitionError("a workflow store is set, but checkpointing is off: call with_checkpointing()")
-        return None
-    if stores.storage is not None:
+    if not definition.checkpointing and (stores.storage is not None or stores.root is not None):
+        raise DefinitionError("a workflow store is set, but checkpointing is off: call with_checkpointing()")
+    if not definition.checkpointing or stores.storage is not None:
         return stores.storage
     if stores.root is not None:
         return run_storage(stores.root, definition.retention)

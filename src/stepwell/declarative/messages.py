@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from stepwell.declarative.schedule import Decision
 
+ReportedOutcome = Literal["succeeded", "failed", "denied"]
+
 
 @dataclass(frozen=True, slots=True)
 class BeginWorkflow:
@@ -52,7 +54,7 @@ class NodeDone:
 
     node: str
     run: int
-    outcome: Literal["succeeded", "failed", "denied"]
+    outcome: ReportedOutcome
     outputs: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""  # the error, or why it was denied
     progress: float = 0.0  # the share of nodes that are settled, this one included

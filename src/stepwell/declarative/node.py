@@ -9,28 +9,27 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from hashlib import sha256
 from time import perf_counter
-from typing import Any
+from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 from stepwell.agents.conversation import AgentContext, conversation_of
 from stepwell.agents.executor import AgentExecutor, OpenTurn
-from stepwell.agents.messages import AgentExecutorResponse, AgentResponse, Message
-from stepwell.agents.replies import Answer
+from stepwell.agents.messages import AgentExecutorResponse, AgentResponse, Answer, Message
 from stepwell.agents.turn import Turn
-from stepwell.declarative.concurrency_limit import ConcurrencyLimit
-from stepwell.declarative.conditions.evaluation import evaluate
-from stepwell.declarative.conductor import CONDUCTOR, RunValues, WorkflowBegun, make_timeout_error, remaining_time
+from stepwell.declarative.conditions.condition import evaluate
+from stepwell.declarative.conductor import CONDUCTOR, RunValues, make_timeout_error, read_states, remaining_time
 from stepwell.declarative.definition import Node, Retries
 from stepwell.declarative.errors import OutputRejected, WorkflowTimeout
-from stepwell.declarative.messages import NodeApprovalRequest, NodeApprovalResponse, NodeDone, RunNode
+from stepwell.declarative.messages import NodeApprovalRequest, NodeApprovalResponse, NodeDone, ReportedOutcome, RunNode
 from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.node_input import build_prompt
 from stepwell.declarative.node_output import parse_outputs
-from stepwell.declarative.schedule import NodeState, compute_progress, find_sources
+from stepwell.declarative.schedule import compute_progress, find_sources
 from stepwell.declarative.transcripts import Threads
 from stepwell.engine.internal_context import internal
 from stepwell.errors import DurabilityError, HandlerTimeout
@@ -50,6 +49,22 @@ class NodeWork:
     instead_of: str | None = None  # the failed node that it replaces
     outputs: Mapping[str, Any] | None = None
     seconds: float = field(default=0.0, compare=False)
+
+
+class ConcurrencyLimit:
+    """Limits the concurrent calls of a node, for each event loop; None means no limit."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        # A semaphore belongs to one event loop, and a workflow object may be used in several, one
+        # after the other. Weak keys let closed loops go.
+        self._semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+    def slot(self) -> AbstractAsyncContextManager[None]:
+        """Return a context that waits for a free slot and holds it."""
+        if self._limit is None:
+            return nullcontext()
+        return self._semaphores.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._limit))
 
 
 class NodeExecutor(AgentExecutor):
@@ -72,45 +87,34 @@ class NodeExecutor(AgentExecutor):
         self.graph, self.node, self.types, self.threads = graph, node, types, threads
         self._concurrency = ConcurrencyLimit(node.concurrency)
 
-    def clone(self) -> NodeExecutor:
+    def clone(self) -> Self:
         clone = super().clone()
-        assert isinstance(clone, NodeExecutor)
-        # Shared with the clones of other runs. The concurrency limit must be: it counts all of
-        # them.
-        for name in ("graph", "node", "types", "threads", "_concurrency"):
-            setattr(clone, name, getattr(self, name))
+        # Shared with the clones of other runs, like the graph and the concurrency limit.
+        clone.node, clone.types, clone.threads = self.node, self.types, self.threads
         return clone
 
     @handler
     async def run_node(self, message: RunNode, ctx: NodeContext) -> None:
         """Start the node: build its prompt from the values of the run and take a turn."""
-        node = self.node if message.instead_of is None else self._in_place_of(message.instead_of)
-        prompt = build_prompt(node, RunValues(ctx), self._upstream(ctx), run_id=ctx.run_id)
+        node = self.node
+        if message.instead_of is not None and node.input_key is None and node.input_template is None:
+            # A fallback that declares no input has that of the failed node.
+            failed = self.graph.definition.node(message.instead_of)
+            node = replace(node, input_key=failed.input_key, input_template=failed.input_template)
+        states = read_states(self.graph, ctx)
+        # The outputs of the nodes that led here.
+        sources = map(self.graph.definition.node, find_sources(self.graph, states, self.id))
+        upstream = {source.id: states[source.id].outputs.get(source.value_key) for source in sources}
+        prompt = build_prompt(node, RunValues(ctx), upstream, run_id=ctx.run_id)
         # In a loop the node starts afresh. What it should remember comes from the transcript, read
         # as a step: a retry must see the same conversation, even if another run has added to it.
         self.forget(ctx)
         if self.threads is not None:
-            self.hear(await ctx.step("transcript", self.threads.read, _session(ctx), self.id), ctx)
+            self.hear(await ctx.step("transcript", self.threads.read, ctx.get_state("begun").session, self.id), ctx)
         before = len(conversation_of(self.id, ctx))
         self.hear([Message("user", prompt)], ctx)
         ctx.set_state(self._key("working"), NodeWork(message.run, before, message.instead_of))
         await self.respond(ctx)
-
-    def _upstream(self, ctx: NodeContext) -> dict[str, Any]:
-        """Return the outputs of the nodes that led here, by node id."""
-        states = self._states(ctx)
-        sources = find_sources(self.graph, states, self.id)
-        return {id: states[id].outputs.get(self.graph.definition.node(id).value_key) for id in sources}
-
-    def _states(self, ctx: WorkflowContext[Any, Any]) -> dict[str, NodeState]:
-        return {id: ctx.get_state(f"nodes/{id}", NodeState()) for id in self.graph.ids}
-
-    def _in_place_of(self, failed: str) -> Node:
-        """Return this node with the input of the failed one, unless it declares its own."""
-        if self.node.input_key is not None or self.node.input_template is not None:
-            return self.node
-        other = self.graph.definition.node(failed)
-        return replace(self.node, input_key=other.input_key, input_template=other.input_template)
 
     async def _take(self, open_turn: OpenTurn, ctx: AgentContext) -> None:
         """Take a turn, retrying as often as the node allows.
@@ -119,12 +123,14 @@ class NodeExecutor(AgentExecutor):
         """
         # `number` counts all attempts and names their records; `spent` counts those that use up the
         # retries.
-        started, number, spent = perf_counter(), 0, 0
+        started, number, spent, steps = perf_counter(), 0, 0, internal(ctx)
         while True:
             number += 1
-            failure = await self._recall_failure(number, ctx)
+            record = f"failed {number}"
             # The attempt failed before a restart: do not make it again, but continue counting.
-            if failure is not None:
+            if steps.steps.has_result(record):
+                # A step that has a result returns it without calling the function.
+                failure = await steps.named_step(record, _never_called)
                 if failure["answer"] is not None:
                     open_turn = self._ask_again(open_turn, failure["answer"], failure["why"], ctx)
                 # Resuming a run that had failed for good grants all attempts again.
@@ -161,12 +167,6 @@ class NodeExecutor(AgentExecutor):
                 if answer is not None:
                     await self._review(answer, ctx)
                 return
-
-    async def _recall_failure(self, number: int, ctx: AgentContext) -> dict[str, Any] | None:
-        """Return the record of that attempt if it failed before a restart."""
-        name, steps = f"failed {number}", internal(ctx)
-        # A step that has a result returns it without calling the function.
-        return await steps.named_step(name, _never_called) if steps.steps.has_result(name) else None
 
     async def _record_failure(self, number: int, error: Exception, ctx: AgentContext, *, final: bool = False) -> None:
         """Record a failed attempt as a step, for a process that resumes the run."""
@@ -210,9 +210,8 @@ class NodeExecutor(AgentExecutor):
             raise error
         work: NodeWork = ctx.get_state(self._key("working"))
         self.forget(ctx)
-        reason, seconds = _describe_error(error), work.seconds + perf_counter() - started
-        done = NodeDone(self.id, work.run, "failed", reason=reason, seconds=seconds)
-        await self._report(done, work, ctx, over=self.node.fallback is None)
+        work = replace(work, seconds=work.seconds + perf_counter() - started)
+        await self._report("failed", work, ctx, reason=_describe_error(error), over=self.node.fallback is None)
 
     async def take_turn(self, turn: Turn, ctx: AgentContext) -> Answer:
         """Take the turn, and check that the answer is what the node declares.
@@ -289,8 +288,7 @@ class NodeExecutor(AgentExecutor):
         work: NodeWork = ctx.get_state(self._key("working"))
         if response.decision == "deny":
             reason = f"denied: {response.reason}" if response.reason else "denied"
-            done = NodeDone(self.id, work.run, "denied", reason=reason, seconds=work.seconds)
-            await self._report(done, work, ctx)
+            await self._report("denied", replace(work, outputs=None), ctx, reason=reason)
         elif response.output is None:
             await self._publish(work, ctx)
         else:
@@ -306,21 +304,36 @@ class NodeExecutor(AgentExecutor):
             await self._publish(replace(work, outputs=edited), ctx)
 
     async def _publish(self, work: NodeWork, ctx: WorkflowContext[Any, Any]) -> None:
-        assert work.outputs is not None
         if self.threads is not None:
             # The key makes the append idempotent: after a crash the same messages are added once.
             messages = conversation_of(self.id, ctx)[work.before :]
-            key = f"{ctx.run_id}/{self.id}/{work.run}"
-            await ctx.step("keep transcript", self.threads.append, _session(ctx), self.id, key, messages)
-        done = NodeDone(self.id, work.run, "succeeded", work.outputs, seconds=work.seconds)
-        await self._report(done, work, ctx)
+            session, key = ctx.get_state("begun").session, f"{ctx.run_id}/{self.id}/{work.run}"
+            await ctx.step("keep transcript", self.threads.append, session, self.id, key, messages)
+        await self._report("succeeded", work, ctx)
 
     async def _report(
-        self, done: NodeDone, work: NodeWork, ctx: WorkflowContext[Any, Any], *, over: bool = True
+        self,
+        outcome: ReportedOutcome,
+        work: NodeWork,
+        ctx: WorkflowContext[Any, Any],
+        *,
+        reason: str = "",
+        over: bool = True,
     ) -> None:
+        """Send the result of the node to the conductor."""
         ctx.delete_state(self._key("working"))
-        part = compute_progress(self.graph, self._states(ctx), work.instead_of or self.id, over=over)
-        await ctx.send_message(replace(done, progress=part), target_id=CONDUCTOR)
+        states, owner = read_states(self.graph, ctx), work.instead_of or self.id
+        progress = compute_progress(self.graph, states, owner, over=over)
+        done = NodeDone(
+            self.id,
+            work.run,
+            outcome,
+            outputs=work.outputs or {},
+            reason=reason,
+            progress=progress,
+            seconds=work.seconds,
+        )
+        await ctx.send_message(done, target_id=CONDUCTOR)
 
 
 def handoff_tools(graph: NodeGraph, id: str) -> dict[str, str]:
@@ -335,11 +348,6 @@ def handoff_tools(graph: NodeGraph, id: str) -> dict[str, str]:
             tool = f"handoff_to_{plain[:41]}_{sha256(target.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
         tools[tool] = target
     return tools
-
-
-def _session(ctx: WorkflowContext[Any, Any]) -> str:
-    begun: WorkflowBegun = ctx.get_state("begun")
-    return begun.session
 
 
 async def _never_called() -> dict[str, Any]:

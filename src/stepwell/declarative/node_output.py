@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,8 @@ import msgspec
 from stepwell.agents.messages import AgentResponse
 from stepwell.declarative.definition import Node
 from stepwell.declarative.errors import OutputRejected
-from stepwell.declarative.value_paths import as_fields
+from stepwell.declarative.value_paths import as_fields, field_names
+from stepwell.orchestrations.model_json import find_objects
 from stepwell.storage.response_types import NotOfType, answer_as
 
 # Models often wrap JSON in a Markdown code block.
@@ -31,7 +31,9 @@ def parse_outputs(node: Node, response: AgentResponse, types: Mapping[str, type]
     for candidate in _candidates(response):
         for name, data in _match_types(candidate, node.output_types, types):
             try:
-                parsed = _as_type(data, name, types)
+                if name is None and not isinstance(data, Mapping) and not as_fields(data):
+                    raise NotOfType(f"a {type(data).__name__} is not a JSON object")
+                parsed = data if name is None else answer_as(data, [types[name]])
             except NotOfType as error:
                 problems.append(f"as {name}: {error}" if name else str(error))
                 continue
@@ -70,24 +72,13 @@ def _match_types(value: Any, names: tuple[str, ...], types: Mapping[str, type]) 
 
 def _keys_of(cls: type) -> set[str] | None:
     """Return the keys that a class accepts; None if that is not known."""
-    if dataclasses.is_dataclass(cls):
-        return {field.name for field in dataclasses.fields(cls)}
     if issubclass(cls, msgspec.Struct):
         return {field.encode_name for field in msgspec.structs.fields(cls)}
     # A pydantic model, recognised without importing pydantic. With aliases, its keys are not known.
-    fields = getattr(cls, "model_fields", None)
-    if not isinstance(fields, Mapping):
-        return None
-    plain = all(field.alias is None and field.validation_alias is None for field in fields.values())
-    return {*fields} if plain else None
-
-
-def _as_type(value: Any, name: str | None, types: Mapping[str, type]) -> Any:
-    if name is None:
-        if not isinstance(value, Mapping) and not as_fields(value):
-            raise NotOfType(f"a {type(value).__name__} is not a JSON object")
-        return value
-    return answer_as(value, [types[name]])
+    described = getattr(cls, "model_fields", None) or {}
+    aliased = any(field.alias is not None or field.validation_alias is not None for field in described.values())
+    names = field_names(cls)
+    return None if aliased or names is None else set(names)
 
 
 def _candidates(response: AgentResponse) -> Iterator[Any]:
@@ -99,22 +90,9 @@ def _candidates(response: AgentResponse) -> Iterator[Any]:
     if response.value is not None:
         yield response.value
     text = response.text.strip()
-    for part in (text, *reversed(_FENCED.findall(text)), *_find_json_objects(text)):
+    for part in (text, *reversed(_FENCED.findall(text))):
         try:
             yield json.loads(part)
         except ValueError:
             continue
-
-
-def _find_json_objects(text: str) -> Iterator[str]:
-    """Find the JSON objects in a string, the last one first."""
-    objects, at, decoder = list[str](), 0, json.JSONDecoder()
-    while (at := text.find("{", at)) >= 0:
-        try:
-            _, end = decoder.raw_decode(text, at)
-        except ValueError:
-            at += 1
-            continue
-        objects.append(text[at:end])
-        at = end
-    return reversed(objects)
+    yield from reversed(list(find_objects(text)))

@@ -9,7 +9,7 @@ old round is running.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -95,7 +95,7 @@ class Scheduler:
 
     def __init__(self, graph: NodeGraph, states: Mapping[str, NodeState], values: Mapping[str, Any]) -> None:
         self.graph, self._values = graph, values
-        self.new_values: dict[str, Mapping[str, Any]] = {}  # values to store, by the node they count for
+        self.new_values: Mapping[str, Any] = {}  # values to store
         self.states = {id: states.get(id, NodeState()) for id in graph.ids}
         self._start: list[str] = []
         self._skipped: list[NodeSkipped] = []
@@ -120,8 +120,11 @@ class Scheduler:
             return {}, {}
         edges = {route.edge: self.graph.definition.edges[route.edge] for route in self.graph.out_of(owner)}
         # The condition of a typed edge or a default edge decides nothing.
-        deciding = {number: edge.condition for number, edge in edges.items() if edge.type is None and not edge.default}
-        conditions = {number: condition for number, condition in deciding.items() if condition is not None}
+        conditions = {
+            number: edge.condition
+            for number, edge in edges.items()
+            if edge.condition is not None and edge.type is None and not edge.default
+        }
         values = outputs if owner == id else self._outputs_for(owner, id, outputs)
         return conditions, {**self._values, **values}
 
@@ -138,8 +141,13 @@ class Scheduler:
         if owner != id:
             owner_outputs = self._outputs_for(owner, id, outputs)
             self.states[owner] = replace(self.states[owner], status="succeeded", outputs=owner_outputs, reason="")
-        self.new_values[owner] = self.states[owner].outputs
-        self._take_routes(owner, holding)
+        self.new_values = self.states[owner].outputs
+        # A route that leads back wins over forward ones: the nodes those lead to have their turn
+        # when the loop has ended.
+        chosen = self._choose_routes(owner, holding)
+        taken = [(route, text) for route, text in chosen if route.key in self.graph.loop_keys] or chosen
+        self.states[owner] = replace(self.states[owner], taken=tuple(route.key for route, _ in taken))
+        self._traversed += [EdgeTraversed(owner, route.target, text) for route, text in taken]
         return self._settle()
 
     def _outputs_for(self, owner: str, id: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,8 +170,10 @@ class Scheduler:
             self.states[node.fallback] = replace(self.states[node.fallback], instead_of=owner)
             return self._decide()
         self.states[owner] = replace(self.states[owner], status="failed", reason=reason)
-        if node.on_error == "skip":
-            self._skip_downstream(owner, f"{owner!r}, which it depends on, failed: {reason}")
+        downstream = self.graph.downstream(owner) - {owner} if node.on_error == "skip" else ()
+        for other in self.graph.ids:
+            if other in downstream and self.states[other].status == "waiting":
+                self._skip(other, f"{owner!r}, which it depends on, failed: {reason}")
         return self._settle()
 
     def _owner(self, id: str) -> str:
@@ -179,52 +189,33 @@ class Scheduler:
             self._skipped.append(NodeSkipped(node_id, reason))
         return self._settle()
 
-    def _take_routes(self, id: str, holding: Mapping[int, bool]) -> None:
-        """Decide which routes out of a node are taken.
-
-        A route that leads back wins over forward ones: the nodes those lead to have their turn when
-        the loop has ended.
-        """
-        chosen = list(self._choose_routes(id, holding))
-        taken = [(route, text) for route, text in chosen if route.key in self.graph.loop_keys] or chosen
-        self.states[id] = replace(self.states[id], taken=tuple(route.key for route, _ in taken))
-        self._traversed += [EdgeTraversed(id, route.target, text) for route, text in taken]
-
-    def _choose_routes(self, id: str, holding: Mapping[int, bool]) -> Iterator[tuple[Route, str]]:
-        """Yield the routes whose conditions hold, or else the default ones, with a description."""
-        node, outputs = self.graph.definition.node(id), self.states[id].outputs
-        values, edges = {**self._values, **outputs}, self.graph.definition.edges
+    def _choose_routes(self, id: str, holding: Mapping[int, bool]) -> list[tuple[Route, str]]:
+        """Return the routes whose conditions hold, or else the default ones, with a description."""
+        node, outputs, edges = self.graph.definition.node(id), self.states[id].outputs, self.graph.definition.edges
         routes = self.graph.out_of(id)
         if node.output_mode == "handoff":
-            for route in routes:
-                if route.target == outputs.get("handoff"):
-                    yield route, f"handed over to {route.target!r}"
-            return
+            target = outputs.get("handoff")
+            return [(route, f"handed over to {target!r}") for route in routes if route.target == target]
         regular = [route for route in routes if not edges[route.edge].default]
-        type_name = values.get(f"{node.value_key}_type")
+        type_name = {**self._values, **outputs}.get(f"{node.value_key}_type")
         chosen = [r for r in regular if holding.get(r.edge, True) and edges[r.edge].type in (None, type_name)]
-        for route in chosen or [route for route in routes if edges[route.edge].default]:
-            yield route, edges[route.edge].describe()
+        defaults = [route for route in routes if edges[route.edge].default]
+        return [(route, edges[route.edge].describe()) for route in chosen or defaults]
 
     def _start_loop_again(self) -> bool:
         """Restart the first loop that is due and in which no node is running any more."""
-        for route in self.graph.routes:
-            if not self._leads_back(route):
-                continue
-            # Wait for nodes of the old round, so that none of its results ends up in the new one.
+        for route in filter(self._leads_back, self.graph.routes):
             affected = self.graph.downstream(route.target)
-            if not any(self.states[node_id].status == "running" for node_id in affected):
-                self._restart(route.target, affected)
-                return True
+            # Wait for nodes of the old round, so that none of its results ends up in the new one.
+            if any(self.states[id].status == "running" for id in affected):
+                continue
+            # Read before the reset below clears `taken`.
+            sources = [back.source for back in self.graph.into(route.target) if self._leads_back(back)]
+            for id in affected:
+                self.states[id] = replace(self.states[id], status="waiting", taken=(), reason="")
+            self._run(route.target, tuple(dict.fromkeys(sources)))
+            return True
         return False
-
-    def _restart(self, id: str, affected: set[str]) -> None:
-        """Start a node again, and reset everything downstream of it."""
-        # Read before the reset below clears `taken`.
-        sources = [route.source for route in self.graph.into(id) if self._leads_back(route)]
-        for node_id in affected:
-            self.states[node_id] = replace(self.states[node_id], status="waiting", taken=(), reason="")
-        self._run(id, tuple(dict.fromkeys(sources)))
 
     def _leads_back(self, route: Route) -> bool:
         """Whether this route closes a loop and was taken."""
@@ -267,12 +258,6 @@ class Scheduler:
             return f"{route.source!r} was skipped"
         condition = self.graph.definition.edges[route.edge].describe()
         return f"{route.source!r} did not lead to it" + (f" ({condition})" if condition else "")
-
-    def _skip_downstream(self, id: str, reason: str) -> None:
-        downstream = self.graph.downstream(id)
-        for other in self.graph.ids:
-            if other != id and other in downstream and self.states[other].status == "waiting":
-                self._skip(other, reason)
 
     def _skip(self, id: str, reason: str) -> None:
         self.states[id] = replace(self.states[id], status="skipped", reason=reason, taken=())

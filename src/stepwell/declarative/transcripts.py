@@ -70,25 +70,23 @@ class JsonTranscriptStore:
         require_posix(f"the transcript store {str(self._root)!r}", "file locks", instead="InMemoryTranscriptStore")
 
     async def read(self, thread: str) -> list[Message]:
-        lines: list[_TranscriptLine] = await run_in_thread(self._lines, thread)
-        return [message for line in lines for message in line.messages]
+        return list(await run_in_thread(self._read, thread))
 
     async def append(self, thread: str, key: str, messages: Sequence[Message]) -> None:
         await run_in_thread(self._append, thread, key, list(messages))
 
     async def threads(self) -> list[str]:
-        names: list[str] = await run_in_thread(self._names)
-        return names
+        return list(await run_in_thread(self._names))
 
     def _path(self, thread: str) -> Path:
         return self._root / f"{safe_name(thread)}.jsonl"
 
-    def _lines(self, thread: str) -> list[_TranscriptLine]:
+    def _read(self, thread: str) -> list[Message]:
         try:
             data = self._path(thread).read_bytes()
         except FileNotFoundError:
             return []
-        return _parse(data, self._path(thread))[0]
+        return [message for line in _parse(data, self._path(thread))[0] for message in line.messages]
 
     def _append(self, thread: str, key: str, messages: list[Message]) -> None:
         # Read under the lock: the check of the key and the append must be one step.
@@ -107,7 +105,7 @@ class JsonTranscriptStore:
             if end < len(data):
                 os.ftruncate(handle, end)
             line = _TranscriptLine(FORMAT, thread, key, messages)
-            write_at(handle, _ENCODER.encode(line) + b"\n", end)
+            write_at(handle, msgspec.json.encode(line) + b"\n", end)
             os.fsync(handle)
 
     def _names(self) -> list[str]:
@@ -131,10 +129,6 @@ class _TranscriptHeader(msgspec.Struct):
     format: int
 
 
-_ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(_TranscriptLine)
-_HEADER = msgspec.json.Decoder(_TranscriptHeader)
-
-
 def _parse(data: bytes, path: Path) -> tuple[list[_TranscriptLine], int]:
     """Return the complete lines of a thread and their length in bytes.
 
@@ -145,11 +139,11 @@ def _parse(data: bytes, path: Path) -> tuple[list[_TranscriptLine], int]:
     for number, line in enumerate(data[:end].splitlines(), 1):
         try:
             # The format comes first: a newer line may not have the fields of this one.
-            if _HEADER.decode(line).format > FORMAT:
+            if msgspec.json.decode(line, type=_TranscriptHeader).format > FORMAT:
                 raise CheckpointCorrupt(
                     f"line {number} of {path} has a newer format than {FORMAT}: use the version that wrote it"
                 )
-            lines.append(_DECODER.decode(line))
+            lines.append(msgspec.json.decode(line, type=_TranscriptLine))
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise CheckpointCorrupt(f"line {number} of {path} is damaged: {error}") from error
     return lines, end

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 
 from stepwell.agents.conversation import AgentContext, conversation_of, length_of, say
 from stepwell.agents.messages import AgentExecutorRequest, AgentExecutorResponse, AgentResponse
-from stepwell.agents.replies import Answer
-from stepwell.agents.turn import Turn
 from stepwell.declarative.definition import Node
 from stepwell.declarative.node import NodeExecutor
 from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.transcripts import Threads
 from stepwell.graph.handler import handler
+from stepwell.orchestrations.participants import AbsentAgent
 
 # Prefix of the second executor's id. Stored in runs; `validation` keeps it free of node ids.
 _INSIDE = "inside "
@@ -32,21 +31,11 @@ def node_of(executor_id: str) -> str:
     return executor_id.removeprefix(_INSIDE)
 
 
-class _NoAgent:
-    """A placeholder for the agent that `AgentExecutor` requires. It never takes a turn."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    async def take_turn(self, turn: Turn) -> Answer:
-        raise AssertionError(f"{self.name!r} is a workflow and takes no turn itself")
-
-
 class WorkflowNode(NodeExecutor):
     """Passes its prompt to the workflow beside it, and publishes the answer as its own."""
 
     def __init__(self, graph: NodeGraph, node: Node, types: Mapping[str, type], threads: Threads | None) -> None:
-        super().__init__(graph, node, _NoAgent(node.id), types, threads, {})
+        super().__init__(graph, node, AbsentAgent(node.id), types, threads, {})
 
     async def respond(self, ctx: AgentContext) -> None:
         """Send the conversation to the workflow. It starts afresh: the node has the transcript."""

@@ -1,4 +1,7 @@
-"""The moving parts of a run: tasks, threads and clocks live here and nowhere below."""
+"""The moving parts of a run: what opens it, calls its handlers, commits and emits.
+
+What a superstep means is decided by `kernel`, which has neither tasks nor threads nor a clock.
+"""
 
 import logging
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from stepwell import kernel
 from stepwell.engine.failures import details_of
-from stepwell.engine.open_run import FoundRun
+from stepwell.engine.open_run import StartingPoint
 from stepwell.engine.watchers import WATCHERS, EmittedEvents, Key, key_of, publish
 from stepwell.errors import DurabilityError
 from stepwell.graph.graph import Graph
@@ -59,7 +59,7 @@ class Broadcast:
         """Return the events of a commit, and publish them to watchers."""
         stored = self._archive.is_durable
         seen = _CheckpointView(at, commit) if stored and self._streaming else None
-        events = list(kernel.events(at.header.run_id, commit, stored=stored, seen=seen))
+        events = kernel.events(at.header.run_id, commit, stored=stored, seen=seen)
         if self._key in WATCHERS:
             publish(self._key, EmittedEvents(commit.number - 1, events, commit.number))
         self._number = commit.number
@@ -83,7 +83,7 @@ class Broadcast:
     async def emit_opening(
         self,
         graph: Graph,
-        run: FoundRun,
+        run: StartingPoint,
         at: Checkpoint,
         first: Commit | None,
         plan: Plan,
@@ -118,7 +118,7 @@ class Broadcast:
             events += [self.emit("withdrawn", at, executor_id=d.executor, delivery=d.id) for d in again]
         return events
 
-    async def _replay_outputs(self, run: FoundRun, at: Checkpoint) -> list[WorkflowEvent]:
+    async def _replay_outputs(self, run: StartingPoint, at: Checkpoint) -> list[WorkflowEvent]:
         if run.first is CommitKind.INPUT:
             return []
         commits = await self._archive.output_commits(at)

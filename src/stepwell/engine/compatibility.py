@@ -14,7 +14,7 @@ from stepwell.engine.signals import select_epoch
 from stepwell.errors import CheckpointCorrupt, GraphChanged
 from stepwell.graph.edges import fan_in_of
 from stepwell.graph.graph import describe_differences
-from stepwell.graph.migration import ChangeFanIn, Migration, describe_step, follow_renames
+from stepwell.graph.migration import Migration, follow_renames
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.log_keys import RecalledLog
 from stepwell.model.signal import ReceivedInput, ReceivedResponse, Signal
@@ -61,7 +61,7 @@ def make_compatible(
     after = migrator.run(at, migrations) if migrations else at
     if migrations and not afresh:
         # A repetition must find the log entries of the superstep under the same names.
-        _check_places(at, after, migrations, strictly=bool(log.outcomes or log.entries))
+        _check_delivery_ids(at, after, migrations, strictly=bool(log.outcomes or log.entries))
     log = _migrate_log(definition, after, log, migrator)
     missing = [
         *kernel.find_incompatibilities(definition.graph, after, log),
@@ -127,31 +127,32 @@ def _check_consistent(at: Checkpoint) -> None:
             )
 
 
-def _check_places(before: Checkpoint, after: Checkpoint, migrations: Sequence[Migration], *, strictly: bool) -> None:
-    """Raise GraphChanged if migrations would give a delivery of the superstep under way another place.
+def _check_delivery_ids(
+    before: Checkpoint, after: Checkpoint, migrations: Sequence[Migration], *, strictly: bool
+) -> None:
+    """Raise GraphChanged if migrations would give a delivery of the superstep under way another id.
 
-    Outcomes, steps and idempotency keys are named after the place of a delivery. With `strictly`, the
+    Outcomes, steps and idempotency keys are named after the id of a delivery. With `strictly`, the
     superstep log has entries, and nothing may change. Otherwise the superstep may still have started, so
-    deliveries that remain must keep their places.
+    deliveries that remain must keep their ids.
     """
     slots = [(message.id, follow_renames(taker, migrations)) for message in before.messages for taker in message.takers]
     now = [(message.id, taker) for message in after.messages for taker in message.takers]
     if not strictly:
-        if not _shifts_places(before, slots, now):
+        if not _shifts_delivery_ids(before, slots, now):
             return
         why = "its superstep may already have started, and would run again under other idempotency keys"
         raise _incompatible_error(before, [f"{why}: {_FINISH_FIRST}"])
-    changed = [step for migration in migrations for step in migration.steps if isinstance(step, ChangeFanIn)]
+    steps = [step for migration in migrations for step in migration.steps]
+    changed = {step.arguments[0].key for step in steps if step.method == "change_fan_in"}
     joins = {key for message in before.messages for key in message.joins}
-    if [taker for _, taker in slots] != [taker for _, taker in now] or any(
-        step.before.key in joins for step in changed
-    ):
+    if [taker for _, taker in slots] != [taker for _, taker in now] or changed & joins:
         why = "it is in the middle of a superstep, and the migration changes who receives its messages"
         raise _incompatible_error(before, [f"{why}: {_FINISH_FIRST}"])
 
 
-def _shifts_places(before: Checkpoint, slots: Sequence[tuple[str, str]], now: Sequence[tuple[str, str]]) -> bool:
-    """Return whether a remaining delivery would get the place of another. Fan-ins come after all other deliveries."""
+def _shifts_delivery_ids(before: Checkpoint, slots: Sequence[tuple[str, str]], now: Sequence[tuple[str, str]]) -> bool:
+    """Return whether a remaining delivery would get the id of another. Fan-ins come after all other deliveries."""
     if [id for id, _ in slots] == [id for id, _ in now]:
         return False
     common = min(len(slots), len(now))
@@ -201,7 +202,7 @@ def _find_unordered_fan_ins(definition: WorkflowDefinition, at: Checkpoint) -> I
 def _describe_changes(definition: WorkflowDefinition, at: Checkpoint, migrations: Sequence[Migration]) -> Iterator[str]:
     for migration in migrations:
         yield f"version {migration.version - 1} became version {migration.version}"
-        yield from map(describe_step, migration.steps)
+        yield from (step.description for step in migration.steps)
     yield from describe_differences(at.header.signature, definition.signature)
 
 

@@ -24,7 +24,7 @@ from stepwell.engine.drive_lease import DriveLease
 from stepwell.engine.drive_options import DriveOptions, ExecutorSource
 from stepwell.engine.drive_scope import DriveScope, PrivateValues
 from stepwell.engine.executor_state import RunExecutors
-from stepwell.engine.open_run import FoundRun, make_first_commit, open_run, plan_first
+from stepwell.engine.open_run import StartingPoint, make_first_commit, open_run, plan_first
 from stepwell.engine.responses import check_no_caller, check_responses, send_responses
 from stepwell.engine.signals import Intake
 from stepwell.engine.superstep import Superstep
@@ -53,7 +53,7 @@ _IN_PROGRESS = WorkflowRunState.IN_PROGRESS
 
 
 class Drive:
-    """Moves one run forward until it is idle, parked, failed, cancelled or left. `events` does all of it."""
+    """Moves one run forward until it is idle, parked, failed, cancelled or left. `batches` does all of it."""
 
     def __init__(self, definition: WorkflowDefinition, options: DriveOptions, executor_source: ExecutorSource) -> None:
         self._definition, self._options, self._executor_source = definition, options, executor_source
@@ -109,12 +109,18 @@ class Drive:
 
     async def events(self) -> Events:
         """Yield the events of this drive as they happen. Closing the generator stops the run at its last commit."""
+        async with aclosing(self.batches()) as batches:
+            async for batch in batches:
+                for event in batch:
+                    yield event
+
+    async def batches(self) -> EventBatches:
+        """Yield the events of this drive as `events` does, those that happen together in one batch."""
         try:
             run, scope, at, first = await self._open()
             plan = plan_first(self._definition, at, run.log)
             answered = self._intake.find_answered(at) if at.requests else set[str]()
-            for event in await self._broadcast.emit_opening(self._definition.graph, run, at, first, plan, answered):
-                yield event
+            yield await self._broadcast.emit_opening(self._definition.graph, run, at, first, plan, answered)
             if run.replay_only:
                 return
             # A run that was just created, forked or moved back has no cancel signal that is meant for it.
@@ -122,18 +128,16 @@ class Drive:
                 cancel = await self._intake.decide_cancel(at, asked=self._cancelled)
                 if cancel is not None:
                     at = await self._commit(cancel, at)
-                    for event in self._broadcast.emit_commit(cancel.commit, at):
-                        yield event
+                    yield self._broadcast.emit_commit(cancel.commit, at)
                     return
                 if self._cancelled:
                     # It was over already: there is nothing to cancel, and the stream says where it is.
-                    yield self._broadcast.emit("status", at, commit=at.number, replayed=True)
+                    yield (self._broadcast.emit("status", at, commit=at.number, replayed=True),)
                     return
             branches.install(self._loop)
             async with aclosing(self._advance(scope, at, plan, run.log)) as batches:
                 async for batch in batches:
-                    for event in batch:
-                        yield event
+                    yield batch
         except BaseException as error:
             self._error = error
             raise
@@ -199,9 +203,9 @@ class Drive:
 
     # ---------------------------------------------------------------- opening
 
-    async def _open(self) -> tuple[FoundRun, DriveScope, Checkpoint, Commit | None]:
+    async def _open(self) -> tuple[StartingPoint, DriveScope, Checkpoint, Commit | None]:
         options = self._options
-        run = await open_run(self._definition, options.position, self._archive, self._lease.open_run)
+        run = await open_run(self._definition, options.position, self._archive, self._lease.acquire_and_read)
         if options.responses and options.caller is None and run.is_continued and run.at is not None:
             check_no_caller(run.at)
         self._observe(run)
@@ -234,10 +238,10 @@ class Drive:
         self.at, self._intake.signals = at, signals
         return run, self._create_scope(at, executors), at, first
 
-    def _observe(self, run: FoundRun) -> None:
+    def _observe(self, run: StartingPoint) -> None:
         name, before = self._definition.name, run.at
-        began = None if before is None else before.header.trace
-        self._observer = create_observer(name, run.run_id, began, resumed=before is not None)
+        first_trace = None if before is None else before.header.trace
+        self._observer = create_observer(name, run.run_id, first_trace, resumed=before is not None)
         _LOG.info("run %r of %r %s", run.run_id, name, "starts" if before is None else "resumes")
 
     def _create_scope(self, at: Checkpoint, executors: RunExecutors) -> DriveScope:
@@ -251,7 +255,7 @@ class Drive:
             private=PrivateValues(at.run_id, self._options.private),
             options=self._options,
             emit=self._broadcast.emit_live,
-            holds_lease=partial(lease_renewal.is_still_held, self._lease.held),
+            holds_lease=partial(lease_renewal.renew_and_check, self._lease.held),
             pack=self._archive.pack,
             streaming=self._options.streaming,
             may_wait=self.is_stored and (self._options.streaming or self._definition.graph.has_conditions),
@@ -266,7 +270,7 @@ class Drive:
         if self._lease.is_over and self._cancelled:
             return None
         decision = await self._intake.decide(at, plan)
-        if decision is not None and self._lease.is_over and not await self._lease.is_acquired_again(at):
+        if decision is not None and self._lease.is_over and not await self._lease.reacquire(at):
             return None
         return decision
 
@@ -285,8 +289,6 @@ class Drive:
         with suppress(DurabilityError):
             if self.at is not None and await self._intake.find_cancels(self.at):
                 self.cancel()
-
-    # ---------------------------------------------------------------- a superstep
 
     # ---------------------------------------------------------------- a superstep
 
@@ -397,4 +399,4 @@ class Drive:
 
 async def run_to_end(begin: Callable[[], Drive], finish: Callable[[list[WorkflowEvent]], R]) -> R:
     """Drive a run until it stops, and return what `finish` makes of its events."""
-    return finish([event async for event in begin().events()])
+    return finish([event async for batch in begin().batches() for event in batch])

@@ -32,7 +32,7 @@ class DriveLease:
         self._key: watchers.Key | None = None  # under which those who watch the run find the drive
         self._announced: lease_renewal.PendingRelease | None = None
 
-    async def open_run(self, run_id: str) -> StoredRun:
+    async def acquire_and_read(self, run_id: str) -> StoredRun:
         """Acquire a run and read it. The lease of a run that was acquired before is released."""
         if self._key is not None and self._key != watchers.key_of(self._archive, run_id):
             await self.leave_run()
@@ -41,7 +41,7 @@ class DriveLease:
         if not self._archive.is_durable:
             return await self._archive.open(run_id, owner)
         await lease_renewal.wait_for_releases(run_id)
-        self.held, stored = await lease_renewal.open_run(
+        self.held, stored = await lease_renewal.acquire_and_read(
             self._archive, run_id, owner, on_signal=self._on_signal, may_take_over=self._may_take_over
         )
         self.is_over = False
@@ -49,10 +49,10 @@ class DriveLease:
         watchers.register_drive(self._key, self._drive)
         return stored
 
-    async def is_acquired_again(self, at: Checkpoint) -> bool:
+    async def reacquire(self, at: Checkpoint) -> bool:
         """Acquire a run that was released when it came to rest; False if another process was first and moves it."""
         try:
-            stored = await self.open_run(at.run_id)
+            stored = await self.acquire_and_read(at.run_id)
         except RunBusy:
             return False
         return stored.head is not None and stored.head.number == at.number

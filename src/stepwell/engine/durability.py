@@ -157,8 +157,8 @@ class DeferredArchive:
     async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
         return await self._archive.commits(run_id, after=after)
 
-    async def inside_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
-        return await self._archive.inside_fork(source, run_id)
+    async def copy_children_for_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
+        return await self._archive.copy_children_for_fork(source, run_id)
 
     async def log_entry(self, run_id: str, place: int, key: str, entry: LogEntry) -> None:
         await self._archive.log_entry(run_id, place, key, entry)

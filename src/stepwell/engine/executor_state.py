@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stepwell.errors import RunError
-from stepwell.graph.executor import Executor, keeps_state
-from stepwell.graph.persistent import persistent_names
+from stepwell.graph.executor import Executor, keeps_state, persistent_names
 from stepwell.model.payload import Pack, Payload
 
 

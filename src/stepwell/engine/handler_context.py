@@ -9,6 +9,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from time import perf_counter
 from typing import Any
 
 from stepwell.engine.branches import handler_branch
@@ -16,11 +17,11 @@ from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.handler_steps import HandlerSteps
 from stepwell.engine.internal_context import InternalContext
 from stepwell.engine.responses import check_request_id, make_request
-from stepwell.engine.steps import Step, check_step, check_transaction
+from stepwell.engine.steps import Step, check_transaction
 from stepwell.engine.superstep_log import NOT_WORTH_LOGGING, Parked, SuperstepLog
 from stepwell.engine.time_limits import TimeLimit
 from stepwell.graph.context import NO_DEFAULT
-from stepwell.graph.retry import RetryPolicy, limits
+from stepwell.graph.step_options import StepOptions
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
 from stepwell.model.event import (
@@ -35,6 +36,7 @@ from stepwell.model.message import Delivery, Outcome, Output, Sent
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.state import StateView
+from stepwell.model.timing import CallTime
 from stepwell.storage import clock, ids
 
 
@@ -64,6 +66,7 @@ class HandlerContext(InternalContext):
 
     __slots__ = (
         "_at",
+        "_began",
         "_children",
         "_limit",
         "_log",
@@ -72,6 +75,7 @@ class HandlerContext(InternalContext):
         "_requests",
         "_returned",
         "_sent",
+        "_started",
         "_state",
         "_steps",
         "_thread_waits",
@@ -98,6 +102,7 @@ class HandlerContext(InternalContext):
         self.has_updates = False
         self._state, self._at, self._log, self._limit = state, at, log, limit
         self.branch = handler_branch()
+        self._began, self._started = clock.stamp(), perf_counter()
         self._steps: HandlerSteps | None = None
         self._children: dict[str, Child | None] = {}
         self._sent: list[Sent] = []
@@ -250,40 +255,34 @@ class HandlerContext(InternalContext):
         with self._limit.pause() if self._limit is not None else nullcontext():
             await self._await_or_park(self._log.wait(entry.due))
 
-    def step(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        /,
-        *args: Any,
-        retry: RetryPolicy | None = None,
-        timeout: float | timedelta | None = None,
-        remember: type[Exception] | tuple[type[Exception], ...] = (),
-        transaction: bool = False,
-        key: str | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        self._check_open("step")
-        check_step(name, function, key)
-        log_key, branch = self.steps.assign_key(name, key)
-        limited = limits(retry, timeout, None)
-        step = Step(
-            name,
-            log_key,
-            function=function,
-            args=args,
-            kwargs=kwargs,
-            limits=limited,
-            remember=remember,
-            branch=branch,
-            transaction=transaction,
-        )
-        if transaction:
-            check_transaction(step, self.executor_id, self._log)
+    def step(self, name: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != self.scope.thread:
+            raise RuntimeError(
+                f"ctx.step was called in a thread, by a plain function of {self.executor_id!r}: use ctx.step_sync there"
+            )
+        step = self._make_step(name, function, args, kwargs)
+        return self._await_or_park(self.steps.do(step))
+
+    def step_sync(self, name: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() == self.scope.thread:
-            return self._await_or_park(self.steps.do(step, key))
-        with branch.block() if key is None else nullcontext():
-            return self._block(self._await_or_park(self.steps.do(step, key)))
+            raise RuntimeError(
+                f"ctx.step_sync was called on the event loop, which it would block, by {self.executor_id!r}: "
+                f"write `await ctx.step(...)`"
+            )
+        step = self._make_step(name, function, args, kwargs)
+        with step.branch.block() if step.options.key is None else nullcontext():
+            return self._block(self._await_or_park(self.steps.do(step)))
+
+    def _make_step(self, name: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Step:
+        self._check_open("step")
+        options = name if isinstance(name, StepOptions) else StepOptions(name)
+        if not callable(function):
+            raise TypeError(f"the step {options.name!r} calls a function, not {function!r}")
+        log_key, branch = self.steps.assign_key(options)
+        step = Step(options, log_key, function=function, args=args, kwargs=kwargs, branch=branch)
+        if options.transaction:
+            check_transaction(step, self.executor_id, self._log)
+        return step
 
     async def named_step(self, name: str, function: Callable[[], Awaitable[Any]], call: str | None = None) -> Any:
         self._check_open("named_step")
@@ -381,6 +380,8 @@ class HandlerContext(InternalContext):
             children=self._children,
             attempts=self.attempt,
             version=self._at.header.version,
+            time=CallTime(self._began, round((perf_counter() - self._started) * 1_000_000)),
+            steps=() if self._steps is None else tuple(self._steps.made),
         )
 
     def _check_open(self, what: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from hashlib import blake2b
 from typing import Any
 
@@ -15,13 +15,12 @@ from stepwell.engine.branches import Branch, UnidentifiedBranch
 from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.steps import Step, StepContext, do_once
 from stepwell.engine.superstep_log import SuperstepLog
-from stepwell.graph.retry import limits
+from stepwell.graph.step_options import StepOptions
 from stepwell.model.log_keys import explicit_step_key, step_key
 from stepwell.model.message import Delivery
+from stepwell.model.timing import StepRecord
 from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.step_calls import describe_call, name_of
-
-_UNLIMITED = limits(None, None, None)
 
 
 class HandlerSteps:
@@ -34,15 +33,17 @@ class HandlerSteps:
         self._handler = handler
         # For steps with a key: two branches may ask for the same one at once.
         self._locks: dict[str, asyncio.Lock] = {}
+        self.made: list[StepRecord] = []
 
     def branch(self) -> Branch:
         """Return the branch that calls; the handler itself if it cannot be identified."""
         return branches.find_current(self._handler) or self._handler
 
-    def assign_key(self, name: str, key: str | None) -> tuple[str, Branch]:
+    def assign_key(self, options: StepOptions[bool]) -> tuple[str, Branch]:
         """Return the key and the branch of a step that is called now. Raises UnidentifiedBranch if there is none."""
-        if key is not None:
-            digest = blake2b(key.encode(), digest_size=8).hexdigest()
+        name = options.name
+        if options.key is not None:
+            digest = blake2b(options.key.encode(), digest_size=8).hexdigest()
             # No branch in the key: the caller guarantees that it identifies the step wherever it is called.
             return explicit_step_key(self._delivery.id, name, digest), self._handler
         branch = branches.find_current(self._handler)
@@ -50,31 +51,27 @@ class HandlerSteps:
             raise UnidentifiedBranch(
                 f"step {name!r} of {self._delivery.executor!r} in run {self._scope.run_id!r} is called in a thread or "
                 f"task that cannot be identified when the handler runs again: start it with asyncio.to_thread, "
-                f"asyncio.gather, asyncio.create_task or a task group, or identify the step: step(..., key=...)"
+                f"asyncio.gather, asyncio.create_task or a task group, or identify it: StepOptions({name!r}, key=...)"
             )
         return step_key(self._delivery.id, name, branch.count(f"step {name}"), branch.id), branch
 
-    def do(self, step: Step, key: str | None) -> Coroutine[Any, Any, Any]:
-        """Return a coroutine for the result of a step, identified by its key if there is one."""
-        return self._do(step) if key is None else self._do_with_key(step, key)
-
-    async def _do(self, step: Step) -> Any:
-        call = describe_call(step.function, step.args, step.kwargs, self._scope.codec)
-        return await self._do_once(replace(step, call=call))
-
-    async def _do_with_key(self, step: Step, key: str) -> Any:
-        """Execute a step once, even if two branches call it with the same key. Its arguments are not compared."""
+    async def do(self, step: Step) -> Any:
+        """Return the result of a step, executed once, even if two branches call it with the same explicit key."""
+        key = step.options.key
+        if key is None:
+            call = describe_call(step.function, step.args, step.kwargs, self._scope.codec)
+            return await self._do_once(replace(step, call=call))
+        # The arguments of a step that is identified by an explicit key are not compared.
         async with self._locks.setdefault(step.key, asyncio.Lock()):
             return await self._do_once(replace(step, call=f"{name_of(step.function)}(key={key!r})"))
 
     async def do_by_name(self, name: str, function: Callable[[], Awaitable[Any]], call: str | None) -> Any:
         """Execute a step identified by its name alone: every call of that name is the same step."""
         log_key = step_key(self._delivery.id, name, 0)
-        branch = self.branch()
-        step = Step(
-            name, log_key, function, args=(), kwargs={}, limits=_UNLIMITED, remember=(), branch=branch, call=call
+        options = StepOptions(name)
+        return await self._do_once(
+            Step(options, log_key, function, args=(), kwargs={}, branch=self.branch(), call=call)
         )
-        return await self._do_once(step)
 
     async def _do_once(self, step: Step) -> Any:
         scope = self._scope
@@ -87,10 +84,16 @@ class HandlerSteps:
             on_retry=self._on_retry,
             recall_changed=scope.options.recall_changed,
         )
-        if step.transaction:
+        if step.options.transaction:
             # What the step writes must not be durable before the commits that led to it.
             await finish(scope.archive.flush())
-        return await do_once(step, context)
+        recalled = step.key in self._log.entries
+        try:
+            return await do_once(step, context)
+        finally:
+            # An error that was stored counts too; one that was not is part of the handler's failure.
+            if (entry := self._log[step.key]) is not None:
+                self.made.append(StepRecord(step.name, entry.time, entry.attempts, recalled))
 
     def has_result(self, name: str) -> bool:
         """Return whether a `do_by_name` of that name has a stored result."""

@@ -87,8 +87,8 @@ class _Renewer:
 
     def _due(self) -> list[HeldLease]:
         """Return the leases that are due for renewal."""
-        places, now = {id(lease.archive.where) for lease in self._renewing}, time.monotonic()
-        self._renewed = {place: self._renewed.get(place, now) for place in places}
+        stores, now = {id(lease.archive.where) for lease in self._renewing}, time.monotonic()
+        self._renewed = {store: self._renewed.get(store, now) for store in stores}
         due = [
             c
             for c in self._renewing
@@ -104,7 +104,7 @@ class _Renewer:
 
 def _renew(leases: Iterable[HeldLease], due: Sequence[HeldLease]) -> None:
     """Renew the leases that are due, and look for the signals of all runs."""
-    for group in _by_place(leases):
+    for group in _by_store(leases):
         archive = group[0].archive
         # A failed renewal is tried again before the lease ends, and we look for signals again soon. If
         # another process acquires the run meanwhile, its fence refuses our next write.
@@ -116,12 +116,12 @@ def _renew(leases: Iterable[HeldLease], due: Sequence[HeldLease]) -> None:
                     lease.on_signal()
 
 
-def _by_place(leases: Iterable[HeldLease]) -> Iterable[list[HeldLease]]:
+def _by_store(leases: Iterable[HeldLease]) -> Iterable[list[HeldLease]]:
     """Group leases by store, so that one query serves all runs on it."""
-    by_place: dict[int, list[HeldLease]] = {}
+    by_store: dict[int, list[HeldLease]] = {}
     for lease in leases:
-        by_place.setdefault(id(lease.archive.where), []).append(lease)
-    return by_place.values()
+        by_store.setdefault(id(lease.archive.where), []).append(lease)
+    return by_store.values()
 
 
 # One thread renews the leases of all runs of this process.
@@ -132,11 +132,11 @@ call_in_forked_child(_RENEWER.forget)
 MayTakeOver = Callable[[], Awaitable[bool]]
 
 
-async def open_run(
+async def acquire_and_read(
     archive: Archive, run_id: str, owner: Owner, on_signal: Callable[[], None], may_take_over: MayTakeOver | None = None
 ) -> tuple[HeldLease, StoredRun]:
     """Acquire the lease of a run, and read the run. Raises RunBusy, naming the owner, unless `may_take_over`
-    allows to replace it.
+    allows replacing it.
 
     While it is held, `on_signal` is called from a thread as long as there are signals to apply.
     """
@@ -169,7 +169,7 @@ async def _open(lease: HeldLease, may_take_over: MayTakeOver | None) -> StoredRu
         return await lease.archive.open(lease.run_id, lease.owner)
 
 
-async def is_still_held(lease: HeldLease | None) -> bool:
+async def renew_and_check(lease: HeldLease | None) -> bool:
     """Return whether no other process has acquired the run since: then its sub-workflow runs may be taken over too."""
     if lease is None:
         return False

@@ -77,7 +77,7 @@ class Stopped(Exception):
     """The run failed or was cancelled, and must not be resumed automatically. Never reaches users."""
 
 
-class FoundRun(msgspec.Struct, frozen=True):
+class StartingPoint(msgspec.Struct, frozen=True):
     """A run that was found: where it continues, and what its first commit is to be."""
 
     header: RunHeader
@@ -106,7 +106,7 @@ class FoundRun(msgspec.Struct, frozen=True):
 
 async def open_run(
     definition: WorkflowDefinition, position: Position, archive: Archive, acquire: AcquireRun
-) -> FoundRun:
+) -> StartingPoint:
     """Find out what a position means. The run is read after its lease is acquired, so that it cannot move."""
     match position:
         case StartRun(run_id=run_id):
@@ -142,7 +142,7 @@ def _missing_error(archive: Archive, run_id: str) -> CheckpointMissing:
     )
 
 
-def _start(definition: WorkflowDefinition, position: StartRun, archive: Archive) -> FoundRun:
+def _start(definition: WorkflowDefinition, position: StartRun, archive: Archive) -> StartingPoint:
     message, run_id = position.message, position.run_id
     start = definition.graph.executors[definition.graph.start]
     # A run that is not stored is never compared with another call of it.
@@ -155,10 +155,10 @@ def _start(definition: WorkflowDefinition, position: StartRun, archive: Archive)
         )
     tags, version = position.tags or {}, definition.version
     header = RunHeader(run_id, definition.name, definition.signature, digest, tags=tags, version=version)
-    return FoundRun(header, first=CommitKind.INPUT, message=message)
+    return StartingPoint(header, first=CommitKind.INPUT, message=message)
 
 
-def _continue(definition: WorkflowDefinition, head: Checkpoint, stored: StoredRun) -> FoundRun:
+def _continue(definition: WorkflowDefinition, head: Checkpoint, stored: StoredRun) -> StartingPoint:
     """Return a stored run as this code resumes it. Raises GraphChanged if it cannot.
 
     A completed run needs no executor, so as long as it has no signals its outputs can be replayed
@@ -167,9 +167,9 @@ def _continue(definition: WorkflowDefinition, head: Checkpoint, stored: StoredRu
     changed = is_changed(definition, head)
     if changed and head.status is WorkflowRunState.IDLE and not stored.signals:
         check_same_workflow(definition, head)
-        return FoundRun(head.header, head, replay_only=True)
+        return StartingPoint(head.header, head, replay_only=True)
     compatible = make_compatible(definition, head, stored.log, stored.signals if changed else {})
-    return FoundRun(
+    return StartingPoint(
         compatible.at.header,
         compatible.at,
         CommitKind.MIGRATED if changed else None,
@@ -182,7 +182,7 @@ def _continue(definition: WorkflowDefinition, head: Checkpoint, stored: StoredRu
 
 def _move_back(
     definition: WorkflowDefinition, stored: StoredRun, run_id: str, id: str, source: Checkpoint | None
-) -> FoundRun:
+) -> StartingPoint:
     if stored.head is None:
         raise CheckpointMissing(f"no run {run_id!r} is stored, so it cannot be moved back")
     if source is None or source.run_id != run_id:
@@ -190,14 +190,14 @@ def _move_back(
     compatible = make_compatible(definition, source, EMPTY_LOG, afresh=True)
     at, header = compatible.at, stored.head.header
     moved = replace(header, epoch=header.epoch + 1, signature=at.header.signature, version=at.header.version)
-    return FoundRun(
+    return StartingPoint(
         moved, at, CommitKind.RESTORED, head=stored.head, signals=stored.signals, changes=compatible.changes
     )
 
 
 async def _open_checkpoint(
     definition: WorkflowDefinition, position: FromCheckpoint, archive: Archive, acquire: AcquireRun
-) -> FoundRun:
+) -> StartingPoint:
     id, new_id = position.checkpoint_id, position.run_id
     source = await archive.find(id)
     if source is None:
@@ -228,7 +228,7 @@ async def _open_checkpoint(
     compatible = make_compatible(definition, source, EMPTY_LOG, afresh=True)
     tags = compatible.at.header.tags if position.tags is None else position.tags
     header = replace(create_fork_header(compatible.at, run_id), workflow=definition.name, tags=tags)
-    return FoundRun(header, compatible.at, CommitKind.FORKED, changes=compatible.changes)
+    return StartingPoint(header, compatible.at, CommitKind.FORKED, changes=compatible.changes)
 
 
 def _no_checkpoint_error(archive: Archive, id: str) -> CheckpointMissing:
@@ -246,7 +246,7 @@ def _is_unmoved(source: Checkpoint, head: Checkpoint | None) -> bool:
 
 
 async def make_first_commit(
-    definition: WorkflowDefinition, run: FoundRun, archive: Archive, executors: RunExecutors
+    definition: WorkflowDefinition, run: StartingPoint, archive: Archive, executors: RunExecutors
 ) -> tuple[Checkpoint, Commit | None]:
     """Return where the drive starts, and the first commit of a new, forked, restored or migrated run, stored."""
     at, header = run.at, run.header
@@ -284,7 +284,7 @@ async def make_first_commit(
 
 async def create_fork_commit(source: Checkpoint, header: RunHeader, archive: Archive) -> Commit:
     """Return the first commit of a fork, with copies of the sub-workflow runs that its source waits for."""
-    source = replace(source, children=await archive.inside_fork(source, header.run_id))
+    source = replace(source, children=await archive.copy_children_for_fork(source, header.run_id))
     return kernel.fork(source, new_stamp(header.run_id, header.epoch, 0))
 
 

@@ -1,4 +1,4 @@
-"""The signals of a run: judged once, when they are about to be applied in a commit."""
+"""The signals of a run: which of them apply. Each is applied once, by the commit that consumes it."""
 
 from __future__ import annotations
 

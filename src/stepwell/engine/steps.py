@@ -9,6 +9,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -19,33 +20,44 @@ from stepwell.engine.failures import details_of
 from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.engine.threads import run_in_own_thread, run_in_thread
 from stepwell.errors import CodecError, CommitConflict, HandlerTimeout, StepChanged, StepFailed
-from stepwell.graph.retry import Limits
+from stepwell.graph.step_options import StepOptions
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.log_keys import LogEntry
 from stepwell.model.payload import Pack
-from stepwell.model.valid_text import is_text
+from stepwell.model.timing import CallTime
+from stepwell.storage import clock
 from stepwell.storage.ids import idempotency_key
 
 # The result cannot be stored; another process drives the run.
 _NOT_RETRIED = (CodecError, CommitConflict)
-Errors = type[Exception] | tuple[type[Exception], ...]
 
 
 class Step(msgspec.Struct, frozen=True):
     """A call whose stored result is reused."""
 
-    name: str
+    options: StepOptions[bool]
     key: str  # its key in the superstep log
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    limits: Limits
-    remember: Errors  # errors that count as results
     branch: Branch  # that called it
     # A description of the call, compared when its result is recalled.
     call: str | None = None
-    # Executed in the store's database, in one transaction with its log entry.
-    transaction: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.options.name
+
+
+class CallTimer:
+    """Measures one attempt at a step."""
+
+    def __init__(self, attempt: int) -> None:
+        self.attempt = attempt
+        self._began, self._started = clock.stamp(), perf_counter()
+
+    def read(self) -> CallTime:
+        return CallTime(self._began, round((perf_counter() - self._started) * 1_000_000))
 
 
 class StepContext(msgspec.Struct, frozen=True):
@@ -71,21 +83,25 @@ async def do_once(step: Step, context: StepContext) -> Any:
     attempts = Attempts(context.log, step.key)
     await attempts.wait_until_due()
     while True:
+        timer = CallTimer(attempts.number)
         try:
             # The branch inside a step is named without the delivery, which is part of the key already.
             with step.branch.inside(step.key.partition("/")[2]):
-                result = await (_call_in_transaction(step, context) if step.transaction else _call(step, context))
+                if step.options.transaction:
+                    result = await _call_in_transaction(step, context, timer)
+                else:
+                    result = await _call(step, context)
         except Exception as error:
-            if step.transaction and isinstance(error, _NOT_RETRIED):
+            if step.options.transaction and isinstance(error, _NOT_RETRIED):
                 raise
             details = details_of(context.executor, error)
-            if await attempts.record_failure(step.limits.retry, error, details, context.on_retry):
+            if await attempts.record_failure(step.options.limits.retry, error, details, context.on_retry):
                 continue
-            if isinstance(error, step.remember):
-                await context.log.add(step.key, _error_entry(step, context, error, details))
+            if isinstance(error, step.options.remember):
+                await context.log.add(step.key, _error_entry(step, context, error, details, timer))
             raise
-        if not step.transaction:
-            result = _result_entry(step, context, result)
+        if not step.options.transaction:
+            result = _result_entry(step, context, result, timer)
             await context.log.add(step.key, result)
             # That of a concurrent attempt, if it was faster.
             result = context.log[step.key] or result
@@ -97,12 +113,12 @@ async def _call(step: Step, context: StepContext) -> Any:
     call = partial(step.function, *step.args, **_with_key(step, context))
     if inspect.iscoroutinefunction(step.function):
         return await _await_with_timeout(call(), step, context)
-    if step.limits.timeout is not None:
+    if step.options.limits.timeout is not None:
         return await _await_with_timeout(run_in_own_thread(call, name=f"{context.executor}/{step.name}"), step, context)
     return await _await_with_timeout(run_in_thread(call), step, context)
 
 
-async def _call_in_transaction(step: Step, context: StepContext) -> LogEntry:
+async def _call_in_transaction(step: Step, context: StepContext, timer: CallTimer) -> LogEntry:
     """Execute a step in a transaction, unless it was executed before; return its log entry."""
     transaction = context.log.transaction(step.key)
     # `check_transaction` was called before.
@@ -113,7 +129,7 @@ async def _call_in_transaction(step: Step, context: StepContext) -> LogEntry:
         result = step.function(connection, *step.args, **_with_key(step, context))
         if inspect.isawaitable(result):
             raise _not_async(step)
-        entries.append(_result_entry(step, context, result))
+        entries.append(_result_entry(step, context, result, timer))
         return entries[-1]
 
     doing = run_in_own_thread(
@@ -125,7 +141,7 @@ async def _call_in_transaction(step: Step, context: StepContext) -> LogEntry:
 
 
 async def _await_with_timeout(running: Awaitable[Any], step: Step, context: StepContext) -> Any:
-    limit = step.limits.timeout
+    limit = step.options.limits.timeout
     try:
         async with asyncio.timeout(limit) as limit_scope:
             result = await running
@@ -138,16 +154,6 @@ async def _await_with_timeout(running: Awaitable[Any], step: Step, context: Step
             run_id=context.run_id,
             executor_id=context.executor,
         ) from error
-
-
-def check_step(name: str, function: Callable[..., Any], key: str | None) -> None:
-    """Raise ValueError or TypeError if these cannot be the name, function and key of a step."""
-    if not isinstance(name, str) or not name or not is_text(name):
-        raise ValueError(f"a step has a name, a non-empty string of whole characters, not {name!r}")
-    if not callable(function):
-        raise TypeError(f"the step {name!r} calls a function, not {function!r}")
-    if key is not None and (not isinstance(key, str) or not key or not is_text(key)):
-        raise ValueError(f"the key of the step {name!r} is a non-empty string of whole characters, not {key!r}")
 
 
 def check_transaction(step: Step, executor: str, log: SuperstepLog) -> None:
@@ -180,13 +186,16 @@ def _with_key(step: Step, context: StepContext) -> dict[str, Any]:
     return {**step.kwargs, "idempotency_key": idempotency_key(context.run_id, context.epoch, step.key)}
 
 
-def _result_entry(step: Step, context: StepContext, result: Any) -> LogEntry:
-    return LogEntry("", value=context.pack(result, f"$.step[{step.name!r}]"), call=step.call)
+def _result_entry(step: Step, context: StepContext, result: Any, timer: CallTimer) -> LogEntry:
+    value = context.pack(result, f"$.step[{step.name!r}]")
+    return LogEntry("", value=value, call=step.call, time=timer.read(), attempts=timer.attempt)
 
 
-def _error_entry(step: Step, context: StepContext, error: Exception, details: WorkflowErrorDetails) -> LogEntry:
+def _error_entry(
+    step: Step, context: StepContext, error: Exception, details: WorkflowErrorDetails, timer: CallTimer
+) -> LogEntry:
     value = context.pack(list(error.args), f"$.step[{step.name!r}].error")
-    return LogEntry("", failure=details, value=value, call=step.call)
+    return LogEntry("", failure=details, value=value, call=step.call, time=timer.read(), attempts=timer.attempt)
 
 
 def _check_same_call(step: Step, context: StepContext, entry: LogEntry) -> None:
@@ -196,8 +205,8 @@ def _check_same_call(step: Step, context: StepContext, entry: LogEntry) -> None:
     raise StepChanged(
         f"step {step.name!r} of {context.executor!r} in run {context.run_id!r} has a stored result of {entry.call}, "
         f"and is now called as {step.call} (# marks a digest of an argument). Pass it the same arguments each time; "
-        f"or, if they may differ, identify the step with a key: step(..., key=...); or use the stored result: "
-        f"run(run_id={context.run_id!r}, on_changed_step='recall')",
+        f"or, if they may differ, identify the step with a key: StepOptions({step.name!r}, key=...); or use the stored "
+        f"result: run(run_id={context.run_id!r}, on_changed_step='recall')",
         run_id=context.run_id,
         executor_id=context.executor,
         stored=entry.call,
@@ -209,7 +218,7 @@ def _recall(step: Step, context: StepContext, entry: LogEntry) -> Any:
     value = None if entry.value is None else entry.value.open()
     if entry.failure is None:
         return value
-    kinds = step.remember if isinstance(step.remember, tuple) else (step.remember,)
+    kinds = step.options.remember if isinstance(step.options.remember, tuple) else (step.options.remember,)
     error_class = next((kind for kind in _with_subclasses(kinds) if kind.__name__ == entry.failure.error_type), None)
     if error_class is None:
         raise StepFailed(

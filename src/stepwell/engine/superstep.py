@@ -34,7 +34,7 @@ from stepwell.graph.type_matching import describe
 from stepwell.kernel import CommitDecision
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
-from stepwell.model.message import Delivery, Outcome, Plan, Routed
+from stepwell.model.message import Delivery, Outcome, OutcomeSummary, Plan, Routed
 from stepwell.model.payload import Payload
 from stepwell.model.state import StateView, add_writes
 from stepwell.model.state_writes import Write
@@ -136,7 +136,7 @@ class Superstep(msgspec.Struct, eq=False):
         if cancelled:
             await self.persist()
             return CommitDecision(kernel.cancel(at, stamp), None)
-        errors = [self.failures[d.id] for d in plan.deliveries if d.id in self.failures]
+        errors = [self.failures[d.id] for d in plan.deliveries if d.id in self.failures] if self.failures else []
         if at.since_input >= max_iterations:
             errors = [make_failure(run_id, None, self._limit_error(), stored=self.is_stored)]
         if not errors and self.parked:
@@ -187,11 +187,15 @@ class Superstep(msgspec.Struct, eq=False):
             if outcome.writes and len(lane) > 1:
                 add_writes(earlier, outcome.writes)
 
+    @property
+    def _is_complete(self) -> bool:
+        return len(self.outcomes) + len(self.failures) + len(self.parked) >= len(self._plan.deliveries)
+
     def _keep(self, outcome: Outcome) -> None:
         self.outcomes[outcome.delivery] = outcome
         if outcome.saved is not None:
             self._saved[outcome.executor] = outcome.saved
-        if len(self.outcomes) + len(self.failures) + len(self.parked) < len(self._plan.deliveries):
+        if not self._is_complete:
             self._store_outcome(outcome)
         # The last outcome is left to the commit, unless that is held up by an async condition or a slow
         # reader: see COMMIT_GRACE.
@@ -219,8 +223,23 @@ class Superstep(msgspec.Struct, eq=False):
         if self._scope.archive.has_superstep_log and not is_stored:
             write = self._scope.archive.log_outcome(self._scope.run_id, self._at.place, outcome)
             task = self.writes[outcome.delivery] = asyncio.create_task(write)
-            # If the commit fails too, its error is raised; this one must not show up as "never retrieved".
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            task.add_done_callback(partial(self._announce, outcome))
+
+    def _announce(self, outcome: Outcome, write: asyncio.Task[None]) -> None:
+        """Emit that a handler has returned, once its outcome is durable, if others still work.
+
+        Otherwise the commit follows at once, and announces it.
+        """
+        # If the commit fails too, its error is raised; that of the write must not show up as "never retrieved".
+        if not write.cancelled() and write.exception() is None and not self._is_complete:
+            self._emit(
+                "executor_returned",
+                outcome.executor,
+                payload=OutcomeSummary(outcome),
+                attempt=outcome.attempts,
+                delivery=outcome.delivery,
+                time=outcome.time,
+            )
 
     async def _handle(self, delivery: Delivery, earlier: Mapping[str, Write]) -> Outcome | None:
         """Call the handler until it returns; None if it sleeps, or fails and is not to be retried."""

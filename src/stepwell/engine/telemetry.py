@@ -48,9 +48,10 @@ DURATIONS = {
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
 
 
-def create_observer(workflow: str, run_id: str, began: str | None, resumed: bool) -> Observer | None:
-    """Return an observer for a drive; None without OpenTelemetry. `began` is the `traceparent` of its first drive.
+def create_observer(workflow: str, run_id: str, first_trace: str | None, resumed: bool) -> Observer | None:
+    """Return an observer for a drive; None without OpenTelemetry.
 
+    `first_trace` is the `traceparent` of the first drive of the run.
     The span of the drive is a child of the current span.
     """
     tracing = _find_module("opentelemetry.trace", "use_span")
@@ -58,20 +59,20 @@ def create_observer(workflow: str, run_id: str, began: str | None, resumed: bool
         return None
     metering = _find_module("opentelemetry.metrics", "get_meter_provider")
     measures = _Measures(None) if metering is None else _measures_of(metering.get_meter_provider())
-    return Observer(_Spans(tracing), measures, workflow, run_id, began, resumed)
+    return Observer(_Spans(tracing), measures, workflow, run_id, first_trace, resumed)
 
 
 class Observer:
     """Observes one drive, and its supersteps one after the other."""
 
     def __init__(
-        self, spans: _Spans, measures: _Measures, workflow: str, run_id: str, began: str | None, resumed: bool
+        self, spans: _Spans, measures: _Measures, workflow: str, run_id: str, first_trace: str | None, resumed: bool
     ) -> None:
         self._spans, self._measures = spans, measures
         self._workflow: Attributes = {"workflow.name": workflow}
         self._run: Attributes = {**self._workflow, "workflow.run_id": run_id}
         self._resumed: Attributes = {"workflow.resumed": resumed}
-        self._span = spans.start("workflow.run", {**self._run, **self._resumed}, links=spans.links(began))
+        self._span = spans.start("workflow.run", {**self._run, **self._resumed}, links=spans.links(first_trace))
         self._superstep: SuperstepObserver | None = None
         self._started = perf_counter()
 

@@ -7,12 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Generic, Never
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Never, ParamSpec, TypeAlias, overload
+from typing import TypeVar as PlainTypeVar
 
-from stepwell.graph.retry import RetryPolicy
+from stepwell.graph.step_options import StepOptions
 from stepwell.model.event import WorkflowEvent
 
 if TYPE_CHECKING:
+    from psycopg import Connection
     from typing_extensions import TypeVar
 
     OutT = TypeVar("OutT", contravariant=True, default=Never)
@@ -24,6 +26,12 @@ else:
 
     OutT = TypeVar("OutT")
     WorkflowOutT = TypeVar("WorkflowOutT")
+
+
+P = ParamSpec("P")
+R = PlainTypeVar("R")
+StepName: TypeAlias = str | StepOptions[Literal[False]]
+TransactionName: TypeAlias = StepOptions[Literal[True]]
 
 
 class _NoDefault:
@@ -128,40 +136,56 @@ class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
     def sleep_until(self, moment: datetime) -> Awaitable[None]:
         """Wait like `sleep` until a moment, which must have a time zone."""
 
-    @abstractmethod
+    @overload
+    def step(
+        self, name: StepName, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[R]: ...
+    @overload
+    def step(self, name: StepName, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]: ...
+    @overload
     def step(
         self,
-        name: str,
-        function: Callable[..., Any],
+        name: TransactionName,
+        function: Callable[Concatenate[Connection[Any], P], R],
         /,
-        *args: Any,
-        retry: RetryPolicy | None = None,
-        timeout: float | timedelta | None = None,
-        remember: type[Exception] | tuple[type[Exception], ...] = (),
-        transaction: bool = False,
-        key: str | None = None,
-        **kwargs: Any,
-    ) -> Any:
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Awaitable[R]: ...
+    @abstractmethod
+    def step(self, name: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call a function once: `result = await ctx.step("charge card", charge, order)`.
 
         The result is stored before this returns. If the handler is called again, after a crash, a
         failure or a sleep, the function is not: the stored result is returned. It is found by the branch
         that calls the step (the tasks of a handler are branches, in the order of their creation), the
         name, and the number of steps of that name the branch made before. If the stored result belongs
-        to another function or other arguments, StepChanged is raised. With `key`, name and key alone
-        identify the step within this handler call, and arguments are not compared.
+        to another function or other arguments, StepChanged is raised.
 
         An async function runs on the event loop, a plain one in a thread. A function with a parameter
-        `idempotency_key` gets one that is the same for every attempt. In a plain handler this waits
-        and returns the result itself.
-
-        An error is raised, and the function is called again when the handler is; an error of a class in
-        `remember` is stored instead, and raised again.
-
-        With `transaction=True`, on PostgreSQL storage, a plain function is called with a
-        `psycopg.Connection` to that database as its first argument: what it writes is committed together
-        with its result, or not at all.
+        `idempotency_key` gets one that is the same for every attempt. An error is raised, and the
+        function is called again when the handler is. `StepOptions` instead of the name sets retries, a
+        time limit, a key, errors to store, or a transaction; all keywords are those of the function.
+        A plain function that is a handler calls `step_sync`.
         """
+
+    @overload
+    def step_sync(
+        self, name: StepName, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    def step_sync(self, name: StepName, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def step_sync(
+        self,
+        name: TransactionName,
+        function: Callable[Concatenate[Connection[Any], P], R],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R: ...
+    @abstractmethod
+    def step_sync(self, name: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a function once, like `step`, from a handler that is a plain function: blocks its thread."""
 
     @abstractmethod
     def add_event(self, event: WorkflowEvent) -> Awaitable[None]:

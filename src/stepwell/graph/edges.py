@@ -30,16 +30,19 @@ class Default:
     target: Any
 
 
-class Direct(msgspec.Struct, frozen=True):
-    """An edge from one executor to another, perhaps with a condition."""
-
+class _FromOne(msgspec.Struct, frozen=True):
     source: str
-    target: str
-    condition: Condition | None = None
 
     @property
     def sources(self) -> tuple[str, ...]:
         return (self.source,)
+
+
+class Direct(_FromOne, frozen=True):
+    """An edge from one executor to another, perhaps with a condition."""
+
+    target: str
+    condition: Condition | None = None
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -50,30 +53,20 @@ class Direct(msgspec.Struct, frozen=True):
         return f"{format_ids(self.source)} -> {format_ids(self.target)}{condition}"
 
 
-class FanOut(msgspec.Struct, frozen=True):
+class FanOut(_FromOne, frozen=True):
     """An edge that sends each message to all of its targets."""
 
-    source: str
     targets: tuple[str, ...]
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        return (self.source,)
 
     def describe(self) -> str:
         return f"{format_ids(self.source)} -> each of {format_ids(*self.targets)}"
 
 
-class Switch(msgspec.Struct, frozen=True):
+class Switch(_FromOne, frozen=True):
     """An edge that sends each message to exactly one target: the first case that applies, or the default."""
 
-    source: str
     cases: tuple[tuple[Condition, str], ...]
     default: str
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        return (self.source,)
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -84,16 +77,11 @@ class Switch(msgspec.Struct, frozen=True):
         return f"{format_ids(self.source)} -> first of {', '.join([*cases, f'{format_ids(self.default)} otherwise'])}"
 
 
-class Select(msgspec.Struct, frozen=True):
+class Select(_FromOne, frozen=True):
     """An edge that sends each message to those targets that a function chooses."""
 
-    source: str
     targets: tuple[str, ...]
     choose: Selection
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        return (self.source,)
 
     def describe(self) -> str:
         return f"{format_ids(self.source)} -> those of {format_ids(*self.targets)} chosen by {name_of(self.choose)}"
@@ -130,12 +118,10 @@ def fan_in_of(key: str) -> FanIn | None:
     match = _FAN_IN.fullmatch(key)
     if match is None:
         return None
-    sources = [_unquote(id) for id in re.findall(_ID, match[1])]
-    return FanIn(tuple(sources), _unquote(match[2]))
-
-
-def _unquote(id: str) -> str:
-    return str(ast.literal_eval(id)) if id[0] in "'\"" else id
+    *sources, target = [
+        str(ast.literal_eval(id)) if id[0] in "'\"" else id for id in (*re.findall(_ID, match[1]), match[2])
+    ]
+    return FanIn(tuple(sources), target)
 
 
 Edge = Direct | FanOut | Switch | Select | FanIn

@@ -1,21 +1,24 @@
-"""Executors, the nodes of a workflow: an id, one handler per message type, and perhaps state."""
+"""Executors, the nodes of a workflow: an id, one handler per message type, and perhaps persistent attributes."""
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from functools import cache, cached_property
-from typing import Any, ClassVar, Self
+from functools import cache, cached_property, partial
+from itertools import product
+from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
 from stepwell.errors import DefinitionError
-from stepwell.graph.handler import HandlerSpec, is_marked, read_method
-from stepwell.graph.persistent import persistent_names
+from stepwell.graph.edges import name_of
+from stepwell.graph.handler import Declared, HandlerSpec, is_marked, local_names, read_function, read_method
 from stepwell.graph.retry import NO_LIMITS, Limits, RetryPolicy, limits
 from stepwell.graph.type_matching import describe, is_instance_of, most_specific
 from stepwell.model.payload import Payload, plain_copy
+
+T = TypeVar("T")
 
 
 class HandlerTable:
@@ -25,16 +28,16 @@ class HandlerTable:
         all_specs = tuple(specs)
         self.specs = tuple(spec for spec in all_specs if spec.response is None)
         self.response_specs = tuple(spec for spec in all_specs if spec.response is not None)
-        self.problems = [
-            *problems,
-            *_find_duplicates(self.specs),
-            *_find_duplicate_responses(self.response_specs),
-        ]
+        self.problems = [*problems, *_find_duplicates((*self.specs, *self.response_specs))]
         self._entries = [(input_type, spec) for spec in self.specs for input_type in spec.input]
+        self.input_types = tuple(input_type for input_type, _ in self._entries)
+        both = (*self.specs, *self.response_specs)
+        self.output_types = tuple(dict.fromkeys(sent for spec in both for sent in spec.output))
+        self.workflow_output_types = tuple(dict.fromkeys(output for spec in both for output in spec.workflow_output))
         # Choices are cached by the class of the value, unless a type such as `list[int]` or a Protocol
         # looks at more than the class.
         self._by_class: dict[type, HandlerSpec | None] | None = (
-            {} if all(type(input_type) is type for input_type, _ in self._entries) else None
+            {} if all(type(input_type) is type for input_type in self.input_types) else None
         )
 
     def choose(self, value: object) -> HandlerSpec | None:
@@ -51,8 +54,7 @@ class HandlerTable:
         candidates = [
             (request_type, response_type, spec)
             for spec in self.response_specs
-            for request_type in spec.input
-            for response_type in spec.response or ()
+            for request_type, response_type in product(spec.input, spec.response or ())
             if is_instance_of(request, request_type) and is_instance_of(response, response_type)
         ]
         # the request decides first, the response among those that are left
@@ -70,18 +72,6 @@ class HandlerTable:
         ]
         return tuple(dict.fromkeys(response_type for spec in specs for response_type in spec.response or ()))
 
-    @property
-    def input_types(self) -> tuple[object, ...]:
-        return tuple(input_type for input_type, _ in self._entries)
-
-    @property
-    def output_types(self) -> tuple[object, ...]:
-        return tuple(dict.fromkeys(t for spec in (*self.specs, *self.response_specs) for t in spec.output))
-
-    @property
-    def workflow_output_types(self) -> tuple[object, ...]:
-        return tuple(dict.fromkeys(t for spec in (*self.specs, *self.response_specs) for t in spec.workflow_output))
-
     def every_type(self) -> Iterable[object]:
         """Yield all types that the handlers name, so that a codec can know them before it reads anything."""
         for spec in (*self.specs, *self.response_specs):
@@ -94,25 +84,59 @@ class HandlerTable:
         return candidates[most_specific([input_type for input_type, _ in candidates])][1]
 
 
-def _find_duplicates(specs: tuple[HandlerSpec, ...]) -> Iterable[str]:
-    seen: dict[object, str] = {}
-    for spec in specs:
-        for input_type in spec.input:
-            first = seen.setdefault(input_type, spec.name)
-            if first != spec.name:
-                yield f"handlers {first!r} and {spec.name!r} both accept {describe(input_type)}"
-
-
-def _find_duplicate_responses(specs: tuple[HandlerSpec, ...]) -> Iterable[str]:
+def _find_duplicates(specs: Iterable[HandlerSpec]) -> Iterable[str]:
     seen: dict[tuple[object, object], str] = {}
     for spec in specs:
-        for pair in [
-            (request_type, response_type) for request_type in spec.input for response_type in spec.response or ()
-        ]:
+        for pair in product(spec.input, (None,) if spec.response is None else spec.response):
             first = seen.setdefault(pair, spec.name)
             if first != spec.name:
-                types = f"{describe(pair[1])} as the response to {describe(pair[0])}"
-                yield f"response handlers {first!r} and {spec.name!r} both accept {types}"
+                kind, types = "handlers", describe(pair[0])
+                if spec.response is not None:
+                    kind, types = "response handlers", f"{describe(pair[1])} as the response to {types}"
+                yield f"{kind} {first!r} and {spec.name!r} both accept {types}"
+
+
+class persistent(Generic[T]):  # noqa: N801 - reads as a word in a class body
+    """An attribute that is saved in every checkpoint and restored with it. Each run has its own value.
+
+    The default is copied, so with `persistent([])` each run has its own list.
+    """
+
+    def __init__(self, default: T) -> None:
+        self._default, self._name = default, ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        values = vars(instance)
+        # Kept on the instance at the first access: `self.items.append(...)` must change the same list
+        # that the next access returns.
+        if self._name not in values:
+            values[self._name] = plain_copy(self._default)
+        return values[self._name]
+
+    def __set__(self, instance: object, value: T) -> None:
+        vars(instance)[self._name] = value
+
+
+def persistent_names(cls: type) -> tuple[str, ...]:
+    """Return the names of the persistent attributes of a class, those of its bases first."""
+    # Any: `cache` requires a Hashable, and mypy does not accept a class as one.
+    hashable: Any = cls
+    return _names(hashable)
+
+
+@cache
+def _names(cls: type) -> tuple[str, ...]:
+    attributes = {name: attribute for base in reversed(cls.__mro__) for name, attribute in vars(base).items()}
+    return tuple(name for name, attribute in attributes.items() if isinstance(attribute, persistent))
 
 
 class Executor:
@@ -243,3 +267,77 @@ def table_of(cls: type) -> HandlerTable:
         except DefinitionError as error:
             problems += error.problems
     return HandlerTable(specs, problems)
+
+
+class FunctionExecutor(Executor):
+    """A function `(message)` or `(message, ctx)` as an executor, named after the function.
+
+    An async function runs on the event loop, a plain one in a thread. A result other than None is
+    sent as a message.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        id: str | None = None,
+        *,
+        input: Any = None,
+        output: Any = None,
+        workflow_output: Any = None,
+        retry: RetryPolicy | None = None,
+        timeout: float | timedelta | None = None,
+        idle_timeout: float | timedelta | None = None,
+    ) -> None:
+        if isinstance(func, (staticmethod, classmethod, type)) or not callable(func):
+            raise DefinitionError(f"FunctionExecutor takes a function, not {func!r}")
+        name = name_of(func) if id is None else id
+        super().__init__(name, retry=retry, timeout=timeout, idle_timeout=idle_timeout)
+        self.func = func
+        declared = Declared(input, output, workflow_output, local_names(func, (input, output, workflow_output)))
+        try:
+            # Called like a method, by the name of the attribute that holds it
+            self._handler_table = HandlerTable([replace(read_function(func, declared), name="func")])
+        except DefinitionError as error:
+            # kept for `build()`, which reports all problems of a graph at once
+            self._handler_table = HandlerTable([], error.problems)
+
+
+@overload
+def executor(func: Callable[..., Any]) -> FunctionExecutor: ...
+@overload
+def executor(
+    func: None = None,
+    *,
+    id: str | None = ...,
+    input: Any = ...,
+    output: Any = ...,
+    workflow_output: Any = ...,
+    retry: RetryPolicy | None = ...,
+    timeout: float | timedelta | None = ...,
+    idle_timeout: float | timedelta | None = ...,
+) -> Callable[[Callable[..., Any]], FunctionExecutor]: ...
+def executor(
+    func: Callable[..., Any] | None = None,
+    *,
+    id: str | None = None,
+    input: Any = None,
+    output: Any = None,
+    workflow_output: Any = None,
+    retry: RetryPolicy | None = None,
+    timeout: float | timedelta | None = None,
+    idle_timeout: float | timedelta | None = None,
+) -> Any:
+    """Make a function an executor: `@executor` or `@executor(id="upper", ...)`."""
+    # checked now, so that the error is raised at the line with the mistake and not where the function is
+    limits(retry, timeout, idle_timeout)
+    make = partial(
+        FunctionExecutor,
+        id=id,
+        input=input,
+        output=output,
+        workflow_output=workflow_output,
+        retry=retry,
+        timeout=timeout,
+        idle_timeout=idle_timeout,
+    )
+    return make if func is None else make(func)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -47,7 +47,7 @@ class Graph:
             if not any(map(_calls_user_code, edges))
         }
         object.__setattr__(self, "fixed_targets", fixed)
-        object.__setattr__(self, "has_conditions", any(_calls_user_code(edge) for edge in self.edges))
+        object.__setattr__(self, "has_conditions", any(map(_calls_user_code, self.edges)))
 
     def output_kind(self, executor_id: str) -> OutputKind | None:
         """Return how values that an executor yields are emitted; None if they are not."""
@@ -85,17 +85,12 @@ def is_default_name(name: str) -> bool:
 
 
 def describe_differences(stored: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
-    """Return what changed between two signatures, one sentence each."""
+    """Return what changed between two signatures, one sentence each; a migrated run stores them in its history."""
     sentences = []
     if stored.get("start") != present.get("start"):
         sentences.append(f"the start was {stored.get('start')!r} and is now {present.get('start')!r}")
     for part, word in (("executors", "executor"), ("edges", "edge")):
-        sentences += _describe_changes(word, stored.get(part, ()), present.get(part, ()))
+        before, after = stored.get(part, ()), present.get(part, ())
+        sentences += [f"{word} {name!r} is gone" for name in before if name not in after]
+        sentences += [f"{word} {name!r} is new" for name in after if name not in before]
     return sentences
-
-
-def _describe_changes(word: str, before: Sequence[str], after: Sequence[str]) -> list[str]:
-    # these sentences are stored in the history of runs that were migrated
-    removed = [f"{word} {name!r} is gone" for name in before if name not in after]
-    added = [f"{word} {name!r} is new" for name in after if name not in before]
-    return removed + added

@@ -8,7 +8,7 @@ import re
 import sys
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from types import CodeType, FrameType, FunctionType, SimpleNamespace
@@ -84,15 +84,7 @@ def handler(
     `retry` says when a failed attempt is repeated, `timeout` how long one attempt may take,
     `idle_timeout` how long it may be without a sign of life. The executor's values are the defaults.
     """
-    allowed = limits(retry, timeout, idle_timeout)
-
-    def mark(method: F) -> F:
-        if not isinstance(method, _MARKABLE):
-            raise DefinitionError(f"@handler marks a method, not {method!r}; pass a type as @handler(input=...)")
-        names = local_names(method, (input, output, workflow_output))
-        setattr(method, SPEC, Declared(input, output, workflow_output, names, limits=allowed))
-        return method
-
+    mark = partial(_mark, Declared(input, output, workflow_output, limits=limits(retry, timeout, idle_timeout)))
     return mark if func is None else mark(func)
 
 
@@ -126,20 +118,23 @@ def response_handler(
     and `idle_timeout` are those of `@handler`.
     """
     allowed = limits(retry, timeout, idle_timeout)
-
-    def mark(method: F) -> F:
-        if not isinstance(method, _MARKABLE):
-            raise DefinitionError(f"@response_handler marks a method, not {method!r}")
-        names = local_names(method, (request, response, output, workflow_output))
-        declared = Declared(request, output, workflow_output, names, response, is_response_handler=True, limits=allowed)
-        setattr(method, SPEC, declared)
-        return method
-
+    declared = Declared(request, output, workflow_output, response=response, is_response_handler=True, limits=allowed)
+    mark = partial(_mark, declared)
     return mark if func is None else mark(func)
 
 
 # Static and class methods are accepted here and refused by `build()`, which reports all problems at once
 _MARKABLE = (FunctionType, staticmethod, classmethod)
+
+
+def _mark(declared: Declared, method: F) -> F:
+    if not isinstance(method, _MARKABLE):
+        if declared.is_response_handler:
+            raise DefinitionError(f"@response_handler marks a method, not {method!r}")
+        raise DefinitionError(f"@handler marks a method, not {method!r}; pass a type as @handler(input=...)")
+    types = (declared.input, declared.response, declared.output, declared.workflow_output)
+    setattr(method, SPEC, replace(declared, names=local_names(method, types)))
+    return method
 
 
 def local_names(func: Callable[..., Any], declared: tuple[object, ...]) -> dict[str, Any]:
@@ -185,44 +180,43 @@ def read_method(method: Callable[..., Any]) -> HandlerSpec:
         )
     declared: Declared = getattr(method, SPEC)
     if declared.is_response_handler:
-        return _read_spec(
-            method, declared, _ExpectedSignature("(self, original_request, response, ctx)", skipped=1, allowed=(3,))
-        )
-    return _read_spec(method, declared, _ExpectedSignature("(self, message, ctx)", skipped=1, allowed=(2,)))
+        return _read_spec(method, declared, "(self, original_request, response, ctx)", counts=(3,), skipped=1)
+    return _read_spec(method, declared, "(self, message, ctx)", counts=(2,), skipped=1)
 
 
 def read_function(func: Callable[..., Any], declared: Declared) -> HandlerSpec:
     """Return the spec of a function `(message)` or `(message, ctx)`. Raises DefinitionError."""
-    return _read_spec(func, declared, _ExpectedSignature("(message) or (message, ctx)", skipped=0, allowed=(1, 2)))
+    return _read_spec(func, declared, "(message) or (message, ctx)", counts=(1, 2))
 
 
-@dataclass(frozen=True, slots=True)
-class _ExpectedSignature:
-    text: str
-    # leading parameters that are not filled by a message: `self`
-    skipped: int
-    # numbers of parameters after those
-    allowed: tuple[int, ...]
-
-
-def _read_spec(func: Callable[..., Any], declared: Declared, expected: _ExpectedSignature) -> HandlerSpec:
-    name, params = _name(func), _parameters(func, expected)
+def _read_spec(
+    func: Callable[..., Any], declared: Declared, expected: str, counts: tuple[int, ...], skipped: int = 0
+) -> HandlerSpec:
+    """Read a signature that must have one of these numbers of parameters, after those (`self`) to be skipped."""
+    name, params = _name(func), _parameters(func, expected, counts, skipped)
     # calling a generator function runs none of its code, so it would look like a handler that does nothing
     if inspect.isgeneratorfunction(_code_of(func)) or inspect.isasyncgenfunction(_code_of(func)):
         raise DefinitionError(f"handler {name!r} is a generator; send with ctx.send_message(...) instead of `yield`")
     reader = _AnnotationReader(func, name, declared.names)
-    input_types = reader.explicit(declared.input) if declared.input is not None else reader.annotation(params[0].name)
-    if input_types is None:
+    taken = reader.explicit(declared.input) if declared.input is not None else reader.annotation(params[0].name)
+    if taken is None:
         raise DefinitionError(
             f"handler {name!r} does not declare what it takes: annotate {params[0].name!r}, or pass input=... "
             f"to its decorator"
         )
-    response = _response_types(reader, declared, params[1], name) if declared.is_response_handler else None
-    others = params[2:] if declared.is_response_handler else params[1:]
-    context = others[0].name if others else None
+    response = None
+    if declared.is_response_handler:
+        answer = params.pop(1).name
+        response = reader.explicit(declared.response) if declared.response is not None else reader.annotation(answer)
+        if response is None:
+            raise DefinitionError(
+                f"response handler {name!r} does not declare what response it takes: annotate {answer!r}, or "
+                f"pass response=... to its decorator"
+            )
+    context = params[1].name if len(params) > 1 else None
     return HandlerSpec(
         name=name,
-        input=input_types,
+        input=taken,
         output=reader.explicit(declared.output) if declared.output is not None else reader.output_types(context),
         workflow_output=(
             reader.explicit(declared.workflow_output)
@@ -236,30 +230,18 @@ def _read_spec(func: Callable[..., Any], declared: Declared, expected: _Expected
     )
 
 
-def _response_types(
-    reader: _AnnotationReader, declared: Declared, parameter: inspect.Parameter, name: str
-) -> tuple[object, ...]:
-    response_types = (
-        reader.explicit(declared.response) if declared.response is not None else reader.annotation(parameter.name)
-    )
-    if response_types is None:
-        raise DefinitionError(
-            f"response handler {name!r} does not declare what response it takes: annotate {parameter.name!r}, or "
-            f"pass response=... to its decorator"
-        )
-    return response_types
-
-
-def _parameters(func: Callable[..., Any], expected: _ExpectedSignature) -> list[inspect.Parameter]:
+def _parameters(
+    func: Callable[..., Any], expected: str, counts: tuple[int, ...], skipped: int
+) -> list[inspect.Parameter]:
     """Return the parameters that a call fills, without optional keywords such as those a `partial` filled."""
     try:
         params = list(inspect.signature(func).parameters.values())
     except (TypeError, ValueError):  # some functions written in C have no signature
         raise DefinitionError(f"handler {_name(func)!r} has no readable signature; wrap it in a function") from None
-    filled = [p for p in params if p.kind is not p.KEYWORD_ONLY or p.default is p.empty][expected.skipped :]
-    if len(filled) not in expected.allowed or any(p.kind not in _POSITIONAL for p in filled):
+    filled = [p for p in params if p.kind is not p.KEYWORD_ONLY or p.default is p.empty][skipped:]
+    if len(filled) not in counts or any(p.kind not in _POSITIONAL for p in filled):
         actual = inspect.Signature([p.replace(annotation=p.empty, default=p.empty) for p in params])
-        raise DefinitionError(f"handler {_name(func)!r} must take {expected.text}, not {actual}")
+        raise DefinitionError(f"handler {_name(func)!r} must take {expected}, not {actual}")
     return filled
 
 

@@ -18,93 +18,15 @@ Change = Callable[[Any], Any]
 """Returns the new value for an old one, of which it gets a copy."""
 
 
-# The steps as data, one class for each method of `Migration`, where their meaning is documented.
+class MigrationStep(msgspec.Struct, frozen=True):
+    """One change: the method of `Migration` that declared it, and its arguments.
 
+    `kernel.Migrator` has a method of the same name, which applies it.
+    """
 
-class RenameExecutor(msgspec.Struct, frozen=True):
-    executor: str
-    to: str
-
-
-class RemoveExecutor(msgspec.Struct, frozen=True):
-    executor: str
-
-
-class HandOver(msgspec.Struct, frozen=True):
-    executor: str
-    to: str
-    join: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
-
-
-class RedirectMessages(msgspec.Struct, frozen=True):
-    executor: str
-    to: str
-
-
-class DropMessages(msgspec.Struct, frozen=True):
-    executor: str
-
-
-class ChangeMessages(msgspec.Struct, frozen=True):
-    executor: str
-    change: Change
-
-
-class RedirectRequests(msgspec.Struct, frozen=True):
-    executor: str
-    to: str
-
-
-class WithdrawRequests(msgspec.Struct, frozen=True):
-    executor: str
-
-
-class ChangeRequests(msgspec.Struct, frozen=True):
-    executor: str
-    change: Change | None
-    response_type: object  # None: as it was
-
-
-class ChangeState(msgspec.Struct, frozen=True):
-    key: str
-    change: Change
-
-
-class RenameState(msgspec.Struct, frozen=True):
-    key: str
-    to: str
-
-
-class RemoveState(msgspec.Struct, frozen=True):
-    key: str
-
-
-class ChangeExecutorState(msgspec.Struct, frozen=True):
-    executor: str
-    change: Change
-
-
-class ChangeFanIn(msgspec.Struct, frozen=True):
-    before: FanIn
-    after: FanIn
-
-
-Step = (
-    RenameExecutor
-    | RemoveExecutor
-    | HandOver
-    | RedirectMessages
-    | DropMessages
-    | ChangeMessages
-    | RedirectRequests
-    | WithdrawRequests
-    | ChangeRequests
-    | ChangeState
-    | RenameState
-    | RemoveState
-    | ChangeExecutorState
-    | ChangeFanIn
-)
+    method: str
+    arguments: tuple[Any, ...]
+    description: str  # a sentence for the history of a run, in which it is stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,63 +41,63 @@ class Migration:
     """
 
     version: int
-    steps: tuple[Step, ...] = field(default=(), kw_only=True)
+    steps: tuple[MigrationStep, ...] = field(default=(), kw_only=True)
 
     def rename_executor(self, executor: str, to: str) -> Migration:
         """Rename an executor everywhere in a run: state, messages, fan-ins, open requests, sub-workflow runs."""
-        return self._and(RenameExecutor(executor, to))
+        return self._and(f"executor {executor!r} renamed to {to!r}", "rename_executor", executor, to)
 
     def remove_executor(self, executor: str) -> Migration:
         """Drop the state of an executor. Its messages and open requests, if any, need steps of their own."""
-        return self._and(RemoveExecutor(executor))
+        return self._and(f"executor {executor!r} removed", "remove_executor", executor)
 
     def hand_over_state(
         self, executor: str, to: str, join: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
     ) -> Migration:
         """Replace the state of `to` by `join(state of executor, state of to)`, and drop that of `executor`."""
-        return self._and(HandOver(executor, to, join))
+        return self._and(f"state of {executor!r} handed over to {to!r}", "hand_over_state", executor, to, join)
 
     def redirect_messages(self, executor: str, to: str) -> Migration:
         """Redirect messages and responses in flight from one executor to another."""
-        return self._and(RedirectMessages(executor, to))
+        return self._and(f"messages to {executor!r} redirected to {to!r}", "redirect_messages", executor, to)
 
     def drop_messages(self, executor: str) -> Migration:
         """Drop the messages in flight to an executor."""
-        return self._and(DropMessages(executor))
+        return self._and(f"messages to {executor!r} dropped", "drop_messages", executor)
 
     def change_messages(self, executor: str, change: Change) -> Migration:
         """Change each message that is in flight to an executor, or held for it by a fan-in."""
-        return self._and(ChangeMessages(executor, change))
+        return self._and(f"messages to {executor!r} changed", "change_messages", executor, change)
 
     def redirect_requests(self, executor: str, to: str) -> Migration:
         """Give the open requests of an executor, and its sub-workflow runs, to another."""
-        return self._and(RedirectRequests(executor, to))
+        return self._and(f"requests of {executor!r} redirected to {to!r}", "redirect_requests", executor, to)
 
     def withdraw_requests(self, executor: str) -> Migration:
         """Close the open requests of an executor without a response, and abandon its waiting sub-workflow runs."""
-        return self._and(WithdrawRequests(executor))
+        return self._and(f"requests of {executor!r} withdrawn", "withdraw_requests", executor)
 
     def change_requests(
         self, executor: str, change: Change | None = None, *, response_type: object = None
     ) -> Migration:
         """Change the open requests of an executor, or the type of response that they expect."""
-        return self._and(ChangeRequests(executor, change, response_type))
+        return self._and(f"requests of {executor!r} changed", "change_requests", executor, change, response_type)
 
     def change_state(self, key: str, change: Change) -> Migration:
         """Change a value in the state of the run, if it exists."""
-        return self._and(ChangeState(key, change))
+        return self._and(f"state[{key!r}] changed", "change_state", key, change)
 
     def rename_state(self, key: str, to: str) -> Migration:
         """Move a value in the state of the run to another key."""
-        return self._and(RenameState(key, to))
+        return self._and(f"state[{key!r}] renamed to {to!r}", "rename_state", key, to)
 
     def remove_state(self, key: str) -> Migration:
         """Drop a value from the state of the run."""
-        return self._and(RemoveState(key))
+        return self._and(f"state[{key!r}] removed", "remove_state", key)
 
     def change_executor_state(self, executor: str, change: Change) -> Migration:
         """Change the saved state of an executor, a dict, if it has any."""
-        return self._and(ChangeExecutorState(executor, change))
+        return self._and(f"state of executor {executor!r} changed", "change_executor_state", executor, change)
 
     def change_fan_in(
         self, sources: Iterable[str], target: str, *, to_sources: Iterable[str], to_target: str | None = None
@@ -184,52 +106,22 @@ class Migration:
 
         If that leaves a single source, there is nothing to wait for: its messages are delivered directly.
         """
-        after = FanIn(tuple(to_sources), target if to_target is None else to_target)
-        return self._and(ChangeFanIn(FanIn(tuple(sources), target), after))
+        before, after = (
+            FanIn(tuple(sources), target),
+            FanIn(tuple(to_sources), target if to_target is None else to_target),
+        )
+        return self._and(f"fan-in {before.key!r} changed to {after.key!r}", "change_fan_in", before, after)
 
-    def _and(self, step: Step) -> Migration:
-        return replace(self, steps=(*self.steps, step))
+    def _and(self, description: str, method: str, *arguments: Any) -> Migration:
+        return replace(self, steps=(*self.steps, MigrationStep(method, arguments, description)))
 
 
 def follow_renames(executor: str, migrations: Iterable[Migration]) -> str:
     """Return the id of an executor after these migrations."""
     for step in (step for migration in migrations for step in migration.steps):
-        if isinstance(step, RenameExecutor) and step.executor == executor:
-            executor = step.to
+        if step.method == "rename_executor" and step.arguments[0] == executor:
+            executor = step.arguments[1]
     return executor
-
-
-def describe_step(step: Step) -> str:
-    """Describe a step for the history of a run, in which the sentence is stored."""
-    match step:
-        case RenameExecutor(executor=id, to=to):
-            return f"executor {id!r} renamed to {to!r}"
-        case RemoveExecutor(executor=id):
-            return f"executor {id!r} removed"
-        case HandOver(executor=id, to=to):
-            return f"state of {id!r} handed over to {to!r}"
-        case RedirectMessages(executor=id, to=to):
-            return f"messages to {id!r} redirected to {to!r}"
-        case DropMessages(executor=id):
-            return f"messages to {id!r} dropped"
-        case ChangeMessages(executor=id):
-            return f"messages to {id!r} changed"
-        case RedirectRequests(executor=id, to=to):
-            return f"requests of {id!r} redirected to {to!r}"
-        case WithdrawRequests(executor=id):
-            return f"requests of {id!r} withdrawn"
-        case ChangeRequests(executor=id):
-            return f"requests of {id!r} changed"
-        case ChangeState(key=key):
-            return f"state[{key!r}] changed"
-        case RenameState(key=key, to=to):
-            return f"state[{key!r}] renamed to {to!r}"
-        case RemoveState(key=key):
-            return f"state[{key!r}] removed"
-        case ChangeExecutorState(executor=id):
-            return f"state of executor {id!r} changed"
-        case ChangeFanIn(before=before, after=after):
-            return f"fan-in {before.key!r} changed to {after.key!r}"
 
 
 def version_of(migrations: Sequence[Migration], version: int | None) -> int:
@@ -254,12 +146,12 @@ def find_migration_problems(migrations: Sequence[object], version: int | None) -
         for migration in valid
         if migration.version == 1
     ]
-    for before, after in pairwise(valid):
-        if after.version != before.version + 1:
-            problems.append(
-                f"migrations must lead from each version to the next, but version {before.version} is followed by "
-                f"version {after.version}"
-            )
+    problems += [
+        f"migrations must lead from each version to the next, but version {before.version} is followed by "
+        f"version {after.version}"
+        for before, after in pairwise(valid)
+        if after.version != before.version + 1
+    ]
     if valid and version is not None and version != valid[-1].version:
         problems.append(
             f"the last migration leads to version {valid[-1].version}, but the workflow has version {version}"

@@ -32,7 +32,7 @@ class RetryPolicy:
     retry_on: Errors | Callable[[Exception], bool] = Exception
 
     def __post_init__(self) -> None:
-        _check_attempts(self.max_attempts)
+        _number("max_attempts", self.max_attempts, "an integer of 1 or more", lambda n: n >= 1, int)
         _seconds("initial_interval", self.initial_interval, "0 or more seconds, or a timedelta", _not_negative)
         _number("backoff_factor", self.backoff_factor, "a finite number, 1 or more", lambda n: n >= 1)
         _seconds("max_interval", self.max_interval, "0 or more seconds, or a timedelta", _not_negative)
@@ -52,18 +52,14 @@ class RetryPolicy:
 
     def delay(self, failed: int, chance: float) -> float:
         """Return the seconds to wait after so many failed attempts. `chance` is random, from 0 to below 1."""
-        return self._interval(failed) * (1 - self.jitter * chance)
-
-    def _interval(self, failed: int) -> float:
-        """Return the longest wait after so many failed attempts."""
         first, longest = _in_seconds(self.initial_interval), _in_seconds(self.max_interval)
-        # it never grows; 0 times an infinite power would be nan
-        if first == 0 or self.backoff_factor == 1:
-            return min(longest, first)
+        # 0 never grows; 0 times an infinite power would be nan
+        grows = first > 0 and self.backoff_factor > 1
         try:
-            return min(longest, first * float(self.backoff_factor) ** (failed - 1))
+            interval = first * float(self.backoff_factor) ** (failed - 1) if grows else first
         except OverflowError:
-            return longest
+            interval = longest
+        return min(longest, interval) * (1 - self.jitter * chance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +100,17 @@ def _time_limit(name: str, limit: float | timedelta | None) -> float | None:
     return _seconds(name, limit, "more than 0 seconds, a timedelta, or None", lambda n: n > 0)
 
 
-def _check_attempts(attempts: object) -> None:
-    message = f"max_attempts must be an integer of 1 or more, not {attempts!r}"
-    if isinstance(attempts, bool) or not isinstance(attempts, int):
-        raise TypeError(message)
-    if attempts < 1:
-        raise ValueError(message)
-
-
 def _seconds(name: str, value: object, allowed: str, fits: Callable[[float], bool]) -> float:
     """Return a time in seconds if it is allowed."""
     return _number(name, value.total_seconds() if isinstance(value, timedelta) else value, allowed, fits)
 
 
-def _number(name: str, value: object, allowed: str, fits: Callable[[float], bool]) -> float:
-    """Return a number as a float if it is allowed."""
+def _number(
+    name: str, value: object, allowed: str, fits: Callable[[float], bool], kind: type[int] | type[float] = float
+) -> float:
+    """Return a number as a float if it is allowed. Where a float is, an integer is too."""
     message = f"{name} must be {allowed}, not {value!r}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, kind)):
         raise TypeError(message)
     try:
         number = float(value)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from stepwell.graph.edges import Edge, FanIn
-from stepwell.graph.executor import Executor
+from stepwell.graph.executor import Executor, HandlerTable
+from stepwell.graph.handler import HandlerSpec
 from stepwell.graph.type_matching import describe, is_type_compatible
 
 
@@ -76,6 +77,28 @@ class SubWorkflowRequestMessage:
                 f"not a {type(data).__name__} like {data!r:.80}"
             )
         return SubWorkflowResponseMessage(data, request)
+
+
+class InnerTable(HandlerTable):
+    """The handlers of a sub-workflow: those of its start executor, and the response handlers of all its executors."""
+
+    def __init__(self, specs: Iterable[HandlerSpec], inner: Mapping[str, Executor]) -> None:
+        super().__init__(specs)
+        self._inner = inner
+
+    def response_types(self, question: object) -> tuple[object, ...]:
+        types = (
+            response_type
+            for executor in self._inner.values()
+            for response_type in executor._handler_table.response_types(question)
+        )
+        return tuple(dict.fromkeys(types))
+
+    def every_type(self) -> Iterable[object]:
+        yield from super().every_type()
+        yield SubWorkflowRequestMessage
+        for executor in self._inner.values():
+            yield from executor._handler_table.every_type()
 
 
 # A stored request knows the type of its response by name and by schema only, so this check finds the

@@ -100,14 +100,10 @@ def describe(annotation: object) -> str:
         return annotation
     if isinstance(annotation, list):  # the parameters of a Callable
         return f"[{', '.join(map(describe, annotation))}]"
-    if get_origin(annotation) is not None and not isinstance(annotation, type):
-        return _describe_generic(annotation)
-    name = getattr(annotation, "__forward_arg__", None) or getattr(annotation, "__name__", None)
-    return str(name or repr(annotation).removeprefix("typing."))
-
-
-def _describe_generic(annotation: object) -> str:
     origin, args = _parts(annotation)
+    if origin is annotation or isinstance(annotation, type):
+        name = getattr(annotation, "__forward_arg__", None) or getattr(annotation, "__name__", None)
+        return str(name or repr(annotation).removeprefix("typing."))
     if origin is Union or origin is UnionType:
         return " | ".join(map(describe, args))
     if origin is Annotated:

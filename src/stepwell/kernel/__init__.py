@@ -66,8 +66,7 @@ The functions, in the order in which a run meets them:
 
 from stepwell.kernel.commit import apply, events, is_at_rest, output_events, request_events
 from stepwell.kernel.compatibility import find_incompatibilities, find_rejected_signals
-from stepwell.kernel.intake import intake
-from stepwell.kernel.lifecycle import begin, cancel, fail, fork, park, restore
+from stepwell.kernel.lifecycle import begin, cancel, fail, fork, intake, park, restore
 from stepwell.kernel.migrate import Migrator, migrate
 from stepwell.kernel.superstep import CommitDecision, inner_id, merge, plan, route, status_of, waiting_joins
 

@@ -86,8 +86,8 @@ _STATUS_KINDS = (CommitKind.SUPERSTEP, CommitKind.FAILED, CommitKind.CANCELLED, 
 
 def events(
     run_id: str, commit: Commit, *, stored: bool, seen: Payload | None = None, replayed: bool = False
-) -> Iterator[WorkflowEvent]:
-    """Yield the events of a commit, in a fixed order.
+) -> list[WorkflowEvent]:
+    """Return the events of a commit, in a fixed order.
 
     `seen` is the data of the `checkpoint` event. That event carries no commit number and is never
     replayed: an observer that missed it loads the checkpoint.
@@ -96,49 +96,63 @@ def events(
     create = partial(
         WorkflowEvent, run_id=run_id, commit=commit.number, state=commit.status, replayed=replayed, origin=origin
     )
+    events: list[WorkflowEvent] = []
     if commit.restored is not None:
-        yield create("restored", commit.restored)
+        events.append(create("restored", commit.restored))
     if commit.migrated:
-        yield create("migrated", list(commit.migrated))
+        events.append(create("migrated", list(commit.migrated)))
     if commit.done:
-        yield from _done_events(commit, create)
+        _add_done_events(events, commit, create)
     for warning in commit.warnings:
-        yield create("warning", warning)
+        events.append(create("warning", warning))
     if commit.kind is CommitKind.PARKED and commit.wake is not None:
-        yield create("sleeping", datetime.fromisoformat(commit.wake))
+        events.append(create("sleeping", datetime.fromisoformat(commit.wake)))
     for details in commit.failures:
         if details.executor_id is not None:
-            yield create("executor_failed", details, details=details, executor_id=details.executor_id)
+            events.append(create("executor_failed", details, details=details, executor_id=details.executor_id))
     # several handlers may fail in one superstep; the run fails once, with the first
     for details in commit.failures[:1]:
-        yield create("failed", details, details=details, executor_id=details.executor_id)
+        events.append(create("failed", details, details=details, executor_id=details.executor_id))
     info = CheckpointInfo(run_id, commit.stamp.checkpoint_id, commit.number) if stored else None
     if commit.kind is CommitKind.SUPERSTEP:
-        yield create("superstep_completed", iteration=commit.iteration, checkpoint=info)
+        events.append(create("superstep_completed", iteration=commit.iteration, checkpoint=info))
     if seen is not None:
-        yield create("checkpoint", payload=seen, commit=None, iteration=commit.iteration, checkpoint=info)
+        events.append(create("checkpoint", payload=seen, commit=None, iteration=commit.iteration, checkpoint=info))
     # A superstep that leaves the run in progress changes no status. An intake wakes a run that may have been
     # reported idle, and parking puts one to rest: both always report the status.
     changed = commit.kind in _STATUS_KINDS and commit.status is not WorkflowRunState.IN_PROGRESS
     if changed or commit.kind in (CommitKind.INTAKE, CommitKind.PARKED):
-        yield create("status")
+        events.append(create("status"))
+    return events
 
 
-def _done_events(commit: Commit, create: Callable[..., WorkflowEvent]) -> Iterator[WorkflowEvent]:
-    """Yield, by delivery in plan order, what an executor yielded and requested, and then its completion."""
+def _add_done_events(events: list[WorkflowEvent], commit: Commit, create: Callable[..., WorkflowEvent]) -> None:
+    """Add, by delivery in plan order, what an executor yielded and requested, and then its completion."""
     origin = WorkflowEventSource.EXECUTOR
     requests = {request.id: request for request in commit.asked}
     payloads = {message.id: message.payload for message in commit.messages or ()}
     for done in commit.done:
+        results = [payloads[id] for id in done.sent]
         for output in done.outputs:
-            yield create(output.kind, payload=output.payload, executor_id=done.executor, origin=origin)
-        for request in [requests[id] for id in done.asked]:
-            yield create(
-                "request_info", payload=request.payload, executor_id=request.executor, request=request, origin=origin
+            results.append(output.payload)
+            events.append(create(output.kind, payload=output.payload, executor_id=done.executor, origin=origin))
+        for request in [requests[id] for id in done.asked] if done.asked else ():
+            executor = request.executor
+            events.append(
+                create("request_info", payload=request.payload, executor_id=executor, request=request, origin=origin)
             )
-        results = (*[payloads[id] for id in done.sent], *[output.payload for output in done.outputs])
-        result = PayloadList(results) if results else None
-        yield create("executor_completed", payload=result, executor_id=done.executor, attempt=done.attempts)
+        result = PayloadList(tuple(results)) if results else None
+        events.append(
+            create(
+                "executor_completed",
+                payload=result,
+                executor_id=done.executor,
+                attempt=done.attempts,
+                delivery=done.delivery,
+                time=done.time,
+                steps=done.steps,
+            )
+        )
 
 
 def request_events(run_id: str, at: Checkpoint) -> Iterator[WorkflowEvent]:

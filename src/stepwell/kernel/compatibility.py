@@ -7,13 +7,13 @@ come, go and change as long as nothing in this run depends on them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from stepwell.errors import CodecError
 from stepwell.graph.edges import FanIn
-from stepwell.graph.executor import Executor, has_hooks
+from stepwell.graph.executor import Executor, has_hooks, persistent_names
 from stepwell.graph.graph import Graph
-from stepwell.graph.persistent import persistent_names
 from stepwell.graph.subworkflow import Nesting
 from stepwell.graph.type_matching import describe
 from stepwell.kernel.superstep import plan
@@ -79,9 +79,8 @@ def find_executor_keys(graph: Graph, state: Mapping[str, Any], executor: str, ne
 
 
 def _find_removed_executors(graph: Graph, at: Checkpoint) -> Iterator[str]:
-    for id in dict.fromkeys((*at.executors, *map(str, at.header.signature.get("executors", ())))):
-        if id in graph.executors:
-            continue
+    before = dict.fromkeys((*at.executors, *map(str, at.header.signature.get("executors", ()))))
+    for id in [id for id in before if id not in graph.executors]:
         saved = [*_list_saved_names(at.executors.get(id)), *find_executor_keys(graph, at.state, id)]
         if saved:
             yield f"executor {id!r} was removed, but this run has state of it: {', '.join(map(repr, saved))}"
@@ -95,16 +94,11 @@ def _find_dropped_state(graph: Graph, at: Checkpoint) -> Iterator[str]:
         if executor is None or has_hooks(executor):
             continue
         declared = persistent_names(type(executor))
-        dropped = [repr(name) for name in _read_names(payload) if name not in declared]
+        dropped = []
+        with suppress(CodecError):  # restoring the executor will fail with the details
+            dropped = [repr(name) for name in payload.open() if name not in declared]
         if dropped:
             yield f"executor {id!r} no longer declares state that this run has of it: {', '.join(dropped)}"
-
-
-def _read_names(payload: Payload) -> list[str]:
-    try:
-        return list(payload.open())
-    except CodecError:  # restoring the executor will fail with the details
-        return []
 
 
 def _list_saved_names(payload: Payload | None) -> list[str]:

@@ -13,26 +13,7 @@ from msgspec.structs import replace
 from stepwell.errors import MigrationFailed, StepwellError
 from stepwell.graph.edges import FanIn, fan_in_of
 from stepwell.graph.graph import Graph
-from stepwell.graph.migration import (
-    ChangeExecutorState,
-    ChangeFanIn,
-    ChangeMessages,
-    ChangeRequests,
-    ChangeState,
-    DropMessages,
-    HandOver,
-    Migration,
-    RedirectMessages,
-    RedirectRequests,
-    RemoveExecutor,
-    RemoveState,
-    RenameExecutor,
-    RenameState,
-    Step,
-    WithdrawRequests,
-    describe_step,
-    follow_renames,
-)
+from stepwell.graph.migration import Change, Migration, MigrationStep, follow_renames
 from stepwell.kernel.compatibility import find_executor_keys
 from stepwell.kernel.lifecycle import full_commit
 from stepwell.kernel.superstep import plan, status_of
@@ -106,76 +87,40 @@ class Migrator:
             version=migrations[-1].version,
         )
 
-    def _move_writes(self, writes: dict[str, Write], step: Step) -> dict[str, Write]:
-        match step:
-            case RenameState(key=key, to=to):
+    def _move_writes(self, writes: dict[str, Write], step: MigrationStep) -> dict[str, Write]:
+        match step.method, *step.arguments:
+            case "rename_state", key, to:
                 return {to if name == key else name: write for name, write in writes.items()}
-            case RemoveState(key=key):
-                return {name: write for name, write in writes.items() if name != key}
-            case RenameExecutor(executor=old, to=new):
+            case "remove_state", key:
+                return _without(writes, key)
+            case "rename_executor", old, new:
                 renamed = find_executor_keys(self._graph, writes, old, new)
                 return {renamed.get(key, key): write for key, write in writes.items()}
         return writes
 
-    def _run_step(self, at: Checkpoint, migration: Migration, step: Step) -> Checkpoint:
+    def _run_step(self, at: Checkpoint, migration: Migration, step: MigrationStep) -> Checkpoint:
         try:
-            return self._apply_step(at, step)
-        except StepwellError as error:
-            raise _migration_error(at, f"version {migration.version}, {describe_step(step)}: {error}") from error
+            migrated: Checkpoint = getattr(self, step.method)(at, *step.arguments)
         except Exception as error:  # a user's function may raise anything
-            cause = f"{type(error).__name__}: {error}"
-            raise _migration_error(at, f"version {migration.version}, {describe_step(step)}: {cause}") from error
+            cause = str(error) if isinstance(error, StepwellError) else f"{type(error).__name__}: {error}"
+            raise _migration_error(at, f"version {migration.version}, {step.description}: {cause}") from error
+        return migrated
 
-    def _apply_step(self, at: Checkpoint, step: Step) -> Checkpoint:
-        match step:
-            case RenameExecutor(executor=old, to=new):
-                return self._rename(at, old, new)
-            case RemoveExecutor(executor=id):
-                keys = find_executor_keys(self._graph, at.state, id)
-                return replace(at, executors=_without(at.executors, id), state=_without(at.state, *keys))
-            case HandOver(executor=id, to=to, join=join):
-                return self._hand_over(at, id, to, join)
-            case ChangeExecutorState(executor=id, change=change):
-                return self._change_executor_state(at, id, change)
-            case ChangeState(key=key, change=change) if key in at.state:
-                value = self._pack(change(at.state[key].open()), f"$.state.{key}")
-                return replace(at, state={**at.state, key: value})
-            case RenameState(key=key, to=to) if key in at.state:
-                if to in at.state:
-                    raise ValueError(f"state[{to!r}] already exists")
-                return replace(at, state={to if name == key else name: value for name, value in at.state.items()})
-            case RemoveState(key=key):
-                return replace(at, state=_without(at.state, key))
-            case ChangeFanIn(before=before, after=after):
-                return _change_fan_in(at, before, after)
-        return self._apply_message_step(at, step)
+    # What follows applies the steps of a migration: one method for each method of `Migration`, with its
+    # name and its arguments.
 
-    def _apply_message_step(self, at: Checkpoint, step: Step) -> Checkpoint:
-        """Apply a step that is about messages or requests."""
-        match step:
-            case RedirectMessages(executor=id, to=to):
-                moved = [_readdress(message, {id: to}) for message in at.messages]
-                return replace(at, messages=tuple(moved))
-            case DropMessages(executor=id):
-                kept = {key: held for key, held in at.held.items() if _target(key) != id}
-                return replace(at, messages=_drop_messages(at.messages, id), held=kept)
-            case ChangeMessages(executor=id, change=change):
-                return self._change_messages(at, id, change)
-            case RedirectRequests(executor=id, to=to):
-                return _reassign_requests(at, id, to)
-            case WithdrawRequests(executor=id):
-                requests = {key: request for key, request in at.requests.items() if request.executor != id}
-                children = {key: child for key, child in at.children.items() if child.executor != id}
-                return replace(at, requests=requests, children=children)
-            case ChangeRequests():
-                return self._change_requests(at, step)
-        return at
-
-    def _rename(self, at: Checkpoint, old: str, new: str) -> Checkpoint:
+    def rename_executor(self, at: Checkpoint, old: str, new: str) -> Checkpoint:
         if old in at.executors and new in at.executors:
             raise ValueError(f"the run already has an executor {new!r}")
         keys = find_executor_keys(self._graph, at.state, old, new)
-        messages = [_rename_in_message(message, old, new) for message in at.messages]
+        messages = [
+            replace(
+                _readdress(message, {old: new}),
+                source=new if message.source == old else message.source,
+                joins=tuple(_rename_key(key, old, new) for key in message.joins),
+            )
+            for message in at.messages
+        ]
         held = {
             _rename_key(key, old, new): {
                 new if source == old else source: payloads for source, payloads in by_source.items()
@@ -190,32 +135,58 @@ class Migrator:
             executors={new if id == old else id: saved for id, saved in at.executors.items()},
             state={keys.get(key, key): value for key, value in at.state.items()},
         )
-        return _reassign_requests(at, old, new)
+        return self.redirect_requests(at, old, new)
 
-    def _hand_over(self, at: Checkpoint, id: str, to: str, join: Callable[..., Any]) -> Checkpoint:
+    def remove_executor(self, at: Checkpoint, id: str) -> Checkpoint:
+        keys = find_executor_keys(self._graph, at.state, id)
+        return replace(at, executors=_without(at.executors, id), state=_without(at.state, *keys))
+
+    def hand_over_state(self, at: Checkpoint, id: str, to: str, join: Callable[..., Any]) -> Checkpoint:
         handed_over = at.executors[id].open() if id in at.executors else {}
         if not handed_over:
             return at
         before = at.executors[to].open() if to in at.executors else {}
-        return replace(
-            at, executors={**_without(at.executors, id), to: self._pack_executor_state(to, join(handed_over, before))}
-        )
+        state = self._pack_executor_state(to, join(handed_over, before))
+        return replace(at, executors={**_without(at.executors, id), to: state})
 
-    def _change_executor_state(self, at: Checkpoint, id: str, change: Callable[[Any], Any]) -> Checkpoint:
+    def change_executor_state(self, at: Checkpoint, id: str, change: Change) -> Checkpoint:
         state = at.executors[id].open() if id in at.executors else {}
-        return (
-            replace(at, executors={**at.executors, id: self._pack_executor_state(id, change(state))}) if state else at
-        )
+        changed = {id: self._pack_executor_state(id, change(state))} if state else {}
+        return replace(at, executors={**at.executors, **changed})
 
     def _pack_executor_state(self, id: str, state: Any) -> Payload:
         if not isinstance(state, dict):
             raise TypeError(f"the function must return a dict as the state of {id!r}, not a {type(state).__name__}")
         return self._pack(state, f"$.executors.{id}")
 
-    def _change_messages(self, at: Checkpoint, id: str, change: Callable[[Any], Any]) -> Checkpoint:
-        messages: list[RoutedMessage] = []
+    def change_state(self, at: Checkpoint, key: str, change: Change) -> Checkpoint:
+        changed = {key: self._pack(change(at.state[key].open()), f"$.state.{key}")} if key in at.state else {}
+        return replace(at, state={**at.state, **changed})
+
+    def rename_state(self, at: Checkpoint, key: str, to: str) -> Checkpoint:
+        if key in at.state and to in at.state:
+            raise ValueError(f"state[{to!r}] already exists")
+        return replace(at, state={to if name == key else name: value for name, value in at.state.items()})
+
+    def remove_state(self, at: Checkpoint, key: str) -> Checkpoint:
+        return replace(at, state=_without(at.state, key))
+
+    def redirect_messages(self, at: Checkpoint, id: str, to: str) -> Checkpoint:
+        return replace(at, messages=tuple([_readdress(message, {id: to}) for message in at.messages]))
+
+    def drop_messages(self, at: Checkpoint, id: str) -> Checkpoint:
+        kept = []
         for message in at.messages:
-            messages += self._change_message(message, id, change)
+            takers = tuple(taker for taker in message.takers if taker != id)
+            joins = tuple(key for key in message.joins if _target(key) != id)
+            # one that had no receiver to begin with, because every condition declined it, is left alone
+            if takers or joins or not (message.takers or message.joins):
+                kept.append(replace(message, takers=takers, joins=joins))
+        held = {key: by_source for key, by_source in at.held.items() if _target(key) != id}
+        return replace(at, messages=tuple(kept), held=held)
+
+    def change_messages(self, at: Checkpoint, id: str, change: Change) -> Checkpoint:
+        messages = [part for message in at.messages for part in self._change_message(message, id, change)]
         held = {
             key: {
                 s: tuple(self._change_payload(payload, change) for payload in payloads)
@@ -227,7 +198,7 @@ class Migrator:
         }
         return replace(at, messages=tuple(messages), held=held)
 
-    def _change_message(self, message: RoutedMessage, id: str, change: Callable[[Any], Any]) -> list[RoutedMessage]:
+    def _change_message(self, message: RoutedMessage, id: str, change: Change) -> list[RoutedMessage]:
         """Change a message for one receiver. If it has several, it is split, because the others keep the old payload.
 
         One part for each receiver, in their order, so that the deliveries keep theirs.
@@ -242,29 +213,60 @@ class Migrator:
             replace(message, takers=(taker,), joins=(), payload=payload if taker == id else message.payload)
             for taker in message.takers
         ]
-        if mine:
-            parts.append(replace(message, takers=(), joins=mine, payload=payload))
-        if others:
-            parts.append(replace(message, takers=(), joins=others))
-        return parts
+        joined = [(mine, payload), (others, message.payload)]
+        return parts + [replace(message, takers=(), joins=keys, payload=value) for keys, value in joined if keys]
 
-    def _change_payload(self, payload: Payload, change: Callable[[Any], Any]) -> Payload:
+    def _change_payload(self, payload: Payload, change: Change) -> Payload:
         return self._pack(change(payload.open()), "$.message")
 
-    def _change_requests(self, at: Checkpoint, step: ChangeRequests) -> Checkpoint:
+    def redirect_requests(self, at: Checkpoint, id: str, to: str) -> Checkpoint:
+        requests = {
+            key: replace(request, executor=to) if request.executor == id else request
+            for key, request in at.requests.items()
+        }
+        children = {
+            key: replace(child, executor=to) if child.executor == id else child for key, child in at.children.items()
+        }
+        return replace(at, requests=requests, children=children)
+
+    def withdraw_requests(self, at: Checkpoint, id: str) -> Checkpoint:
+        requests = {key: request for key, request in at.requests.items() if request.executor != id}
+        children = {key: child for key, child in at.children.items() if child.executor != id}
+        return replace(at, requests=requests, children=children)
+
+    def change_requests(
+        self, at: Checkpoint, executor: str, change: Change | None, response_type: object
+    ) -> Checkpoint:
         requests = dict(at.requests)
         for id, request in at.requests.items():
-            if request.executor != step.executor:
+            if request.executor != executor:
                 continue
-            if step.change is not None:
-                question = step.change(request.payload.open())
+            if change is not None:
+                question = change(request.payload.open())
                 type_name, _ = self._describe_type(type(question))
                 request = replace(request, payload=self._pack(question, f"$.requests.{id}"), request_type=type_name)
-            if step.response_type is not None:
-                type_name, schema = self._describe_type(step.response_type)
+            if response_type is not None:
+                type_name, schema = self._describe_type(response_type)
                 request = replace(request, response_type=type_name, schema=schema)
             requests[id] = request
         return replace(at, requests=requests)
+
+    def change_fan_in(self, at: Checkpoint, before: FanIn, after: FanIn) -> Checkpoint:
+        held = {key: by_source for key, by_source in at.held.items() if key != before.key}
+        kept = {source: payloads for source, payloads in at.held.get(before.key, {}).items() if source in after.sources}
+        messages = [_rejoin(message, before, after) for message in at.messages]
+        sent = [message for message in messages if message.takers or message.joins]
+        if len(after.sources) > 1:
+            # the new fan-in may exist already and hold messages, which come after those of the old one
+            waiting = held.get(after.key, {})
+            joined = {source: (*kept.get(source, ()), *waiting.get(source, ())) for source in {**kept, **waiting}}
+            return replace(at, messages=tuple(sent), held={**held, after.key: joined} if joined else held)
+        # With a single source there is nothing to wait for, and no fan-in in the graph: deliver directly
+        for source, payloads in kept.items():
+            for payload in payloads:
+                id = f"{at.number + 1}.{len(sent)}"
+                sent.append(RoutedMessage(id, source, payload, takers=(after.target,)))
+        return replace(at, messages=tuple(sent), held=held)
 
     def _update_status(self, before: Checkpoint, after: Checkpoint) -> Checkpoint:
         """Update the status, which may be completed if the migrations left nothing to deliver.
@@ -296,15 +298,15 @@ class Migrator:
         return at if len(messages) == len(at.messages) else replace(at, messages=tuple(messages), held=held)
 
 
-def _needs_commit(step: Step, outcome: Outcome) -> bool:
+def _needs_commit(step: MigrationStep, outcome: Outcome) -> bool:
     """Return whether a step depends on what this outcome becomes only when the superstep is committed."""
-    match step:
-        case ChangeMessages():
+    match step.method:
+        case "change_messages":
             return bool(outcome.sent)
-        case HandOver():
+        case "hand_over_state":
             return outcome.saved is not None
-        case ChangeState(key=key):
-            return isinstance(outcome.writes.get(key), Appended)
+        case "change_state":
+            return isinstance(outcome.writes.get(step.arguments[0]), Appended)
     return False
 
 
@@ -349,53 +351,6 @@ def _readdress(message: RoutedMessage, names: Mapping[str, str]) -> RoutedMessag
     takers = tuple(names.get(taker, taker) for taker in message.takers)
     target = None if message.target is None else names.get(message.target, message.target)
     return replace(message, takers=takers, target=target)
-
-
-def _rename_in_message(message: RoutedMessage, old: str, new: str) -> RoutedMessage:
-    joins = tuple(_rename_key(key, old, new) for key in message.joins)
-    source = new if message.source == old else message.source
-    return replace(_readdress(message, {old: new}), source=source, joins=joins)
-
-
-def _drop_messages(messages: Iterable[RoutedMessage], id: str) -> tuple[RoutedMessage, ...]:
-    kept = []
-    for message in messages:
-        takers = tuple(taker for taker in message.takers if taker != id)
-        joins = tuple(key for key in message.joins if _target(key) != id)
-        # one that had no receiver to begin with, because every condition declined it, is left alone
-        if takers or joins or not (message.takers or message.joins):
-            kept.append(replace(message, takers=takers, joins=joins))
-    return tuple(kept)
-
-
-def _reassign_requests(at: Checkpoint, id: str, to: str) -> Checkpoint:
-    """Move the open requests and sub-workflow runs of one executor to another."""
-    requests = {
-        key: replace(request, executor=to) if request.executor == id else request
-        for key, request in at.requests.items()
-    }
-    children = {
-        key: replace(child, executor=to) if child.executor == id else child for key, child in at.children.items()
-    }
-    return replace(at, requests=requests, children=children)
-
-
-def _change_fan_in(at: Checkpoint, before: FanIn, after: FanIn) -> Checkpoint:
-    held = {key: by_source for key, by_source in at.held.items() if key != before.key}
-    kept = {source: payloads for source, payloads in at.held.get(before.key, {}).items() if source in after.sources}
-    messages = [_rejoin(message, before, after) for message in at.messages]
-    sent = [message for message in messages if message.takers or message.joins]
-    if len(after.sources) > 1:
-        # the new fan-in may exist already and hold messages, which come after those of the old one
-        waiting = held.get(after.key, {})
-        joined = {source: (*kept.get(source, ()), *waiting.get(source, ())) for source in {**kept, **waiting}}
-        return replace(at, messages=tuple(sent), held={**held, after.key: joined} if joined else held)
-    # With a single source there is nothing to wait for, and no fan-in in the graph: deliver directly
-    for source, payloads in kept.items():
-        for payload in payloads:
-            id = f"{at.number + 1}.{len(sent)}"
-            sent.append(RoutedMessage(id, source, payload, takers=(after.target,)))
-    return replace(at, messages=tuple(sent), held=held)
 
 
 def _rejoin(message: RoutedMessage, before: FanIn, after: FanIn) -> RoutedMessage:

@@ -22,6 +22,7 @@ from stepwell.model.commit import Commit, CommitKind, Done, Stamp
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.message import Delivery, Held, Outcome, Plan, Reply, Routed, RoutedMessage
 from stepwell.model.payload import Pack, Payload, PayloadList
+from stepwell.model.request import Request
 from stepwell.model.state import fold_writes
 
 _Call = tuple[str, Payload, tuple[str, ...], Reply | None]  # a delivery that has no id yet
@@ -122,15 +123,11 @@ def _explain_unroutable(
     if not edges:
         return Routed(missing=f"{what}, but no edge leaves {source!r}")
     if target is not None and target not in targets:
-        return Routed(missing=f"{what} to {target!r}, but its edges lead only to {_join_names(targets)}")
+        return Routed(missing=f"{what} to {target!r}, but its edges lead only to {', '.join(map(repr, targets))}")
     if refused:
         accepted = [f"{id!r} accepts {' | '.join(map(describe, graph.executors[id].input_types))}" for id in refused]
         return Routed(missing=f"{what}, but no handler accepts it: {'; '.join(accepted)}")
     return Routed(declined=f"{what}, and every condition declined it: {'; '.join(e.describe() for e in edges)}")
-
-
-def _join_names(ids: Sequence[str]) -> str:
-    return ", ".join(repr(id) for id in ids)
 
 
 # -------------------------------------------------------------------- merging
@@ -163,10 +160,16 @@ def merge(
     """
     # `outcomes` is in the order in which handlers finished; from here on only plan order counts
     ordered = [outcomes[delivery.id] for delivery in current.deliveries]
-    if [outcome for outcome in ordered if outcome.requests]:
-        ordered = _check_requests(before, ordered)
-    asked = tuple([request for outcome in ordered for request in outcome.requests])
-    moved = [outcome.children for outcome in ordered if outcome.children]
+    asked: list[Request] = []
+    moved: list[Mapping[str, Child | None]] = []
+    saved: dict[str, Payload | None] = {}
+    for outcome in ordered:
+        asked += outcome.requests
+        saved[outcome.executor] = outcome.saved  # the last outcome of an executor counts
+        if outcome.children:
+            moved.append(outcome.children)
+    if asked:
+        ordered, asked = _check_requests(before, ordered)
     children = _collect_children(moved) if moved else {}
     messages, done, unreceived = _build_messages(ordered, routes)
     warnings = _explain_unreceived(graph, before, unreceived) if unreceived else []
@@ -175,10 +178,12 @@ def merge(
     # With nothing to deliver next, what still waits may wait permanently: a warning says so
     if not following.deliveries:
         warnings += waiting_joins(graph, following.held)
-        if not waiting:
-            warnings += _find_abandoned_children({**before.children, **children})
-    # the last outcome of an executor counts
-    saved = {outcome.executor: outcome.saved for outcome in ordered}
+        waiting_children = {} if waiting else {**before.children, **children}
+        warnings += [
+            f"the sub-workflow run {child.run_id!r} of {child.executor!r} still waits for a response"
+            for child in waiting_children.values()
+            if child is not None
+        ]
     commit = Commit(
         number=number,
         kind=CommitKind.SUPERSTEP,
@@ -191,7 +196,7 @@ def merge(
         held=current.held if current.held is not before.held else None,  # by identity: see `plan`
         state=fold_writes(before.header.run_id, before.state, ordered, graph.reducers, pack),
         executors={id: new for id, new in saved.items() if new is not None and new != before.executors.get(id)},
-        asked=asked,
+        asked=tuple(asked),
         children=children,
         done=done,
         warnings=tuple(warnings),
@@ -215,8 +220,19 @@ def _build_messages(
             messages.append(RoutedMessage(id, outcome.executor, sent.payload, sent.target, routed.takers, routed.joins))
             if not routed.takers and not routed.joins:
                 unreceived.append(routed)
-        asked = tuple([request.id for request in outcome.requests])
-        done.append(Done(outcome.delivery, outcome.executor, tuple(ids), outcome.outputs, asked, outcome.attempts))
+        asked = tuple([request.id for request in outcome.requests]) if outcome.requests else ()
+        done.append(
+            Done(
+                outcome.delivery,
+                outcome.executor,
+                sent=tuple(ids),
+                outputs=outcome.outputs,
+                asked=asked,
+                attempts=outcome.attempts,
+                time=outcome.time,
+                steps=outcome.steps,
+            )
+        )
     return tuple(messages), tuple(done), unreceived
 
 
@@ -233,16 +249,17 @@ def _explain_unreceived(graph: Graph, before: Checkpoint, unreceived: Sequence[R
     return [f"dropped: {reason}" for reason in missing] + declined
 
 
-def _check_requests(before: Checkpoint, ordered: Sequence[Outcome]) -> list[Outcome]:
+def _check_requests(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[list[Outcome], list[Request]]:
     """Make the ids of requests unique where a sub-workflow's run uses one that this run already has.
 
-    Such a request is known here as `id@child`; `inner_id` gives the id that the child knows. Raises RunError
-    if this run itself uses an id twice.
+    Such a request is known here as `id@child`; `inner_id` gives the id that the child knows. Returns the
+    outcomes, and all of their requests. Raises RunError if this run itself uses an id twice.
     """
     # The ids of this run's own requests are never changed: users chose them, or hold them already
     used = {*before.requests, *(r.id for outcome in ordered for r in outcome.requests if r.child is None)}
     open_requests = dict(before.requests)
-    distinct = []
+    distinct: list[Outcome] = []
+    asked: list[Request] = []
     for outcome in ordered:
         requests = []
         for request in outcome.requests:
@@ -258,20 +275,13 @@ def _check_requests(before: Checkpoint, ordered: Sequence[Outcome]) -> list[Outc
             open_requests[request.id] = request
             requests.append(request)
         distinct.append(replace(outcome, requests=tuple(requests)))
-    return distinct
+        asked += distinct[-1].requests
+    return distinct, asked
 
 
 def inner_id(request_id: str, child: str) -> str:
     """Return the id that a sub-workflow's run itself uses for a request of this run."""
     return request_id.removesuffix(f"@{child}")
-
-
-def _find_abandoned_children(children: Mapping[str, Child | None]) -> list[str]:
-    """Describe each sub-workflow run that still waits although this run has nothing left to do."""
-    waiting = [child for child in children.values() if child is not None]
-    return [
-        f"the sub-workflow run {child.run_id!r} of {child.executor!r} still waits for a response" for child in waiting
-    ]
 
 
 def _collect_children(moved: Sequence[Mapping[str, Child | None]]) -> dict[str, Child | None]:

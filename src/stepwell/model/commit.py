@@ -14,6 +14,7 @@ from stepwell.model.message import Held, Output, RoutedMessage
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.state_writes import Edited, Write
+from stepwell.model.timing import CallTime, StepRecord
 
 
 class CommitKind(StrEnum):
@@ -47,6 +48,8 @@ class Done(msgspec.Struct, frozen=True):
     outputs: tuple[Output, ...]
     asked: tuple[str, ...] = ()  # ids of requests
     attempts: int = 1
+    time: CallTime | None = None  # of the attempt that succeeded
+    steps: tuple[StepRecord, ...] = ()
 
 
 class Commit(msgspec.Struct, frozen=True):

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
+import msgspec
+
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
+from stepwell.model.timing import CallTime, StepRecord
 
 
 class WorkflowRunState(StrEnum):
@@ -39,6 +42,7 @@ WorkflowEventType = Literal[
     "superstep_started",
     "superstep_completed",  # it is committed
     "executor_invoked",  # a handler is about to be called
+    "executor_returned",  # a handler returned, and its outcome is stored, while others still work
     "executor_completed",  # a handler returned, and its outcome is committed
     "executor_failed",  # a handler raised, and there is no further attempt
     "executor_bypassed",  # a handler is not called: its outcome was stored before a crash or failure
@@ -82,8 +86,7 @@ class WorkflowErrorDetails:
     extra: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointInfo:
+class CheckpointInfo(msgspec.Struct, frozen=True, gc=False):
     """The address of a stored checkpoint."""
 
     run_id: str
@@ -110,6 +113,8 @@ class WorkflowEvent:
         "replayed",
         "run_id",
         "state",
+        "steps",
+        "time",
         "type",
     )
 
@@ -131,6 +136,8 @@ class WorkflowEvent:
         attempt: int | None = None,
         path: tuple[str, ...] = (),
         delivery: str | None = None,
+        time: CallTime | None = None,
+        steps: tuple[StepRecord, ...] = (),
         origin: WorkflowEventSource = WorkflowEventSource.EXECUTOR,
     ) -> None:
         self.type = type
@@ -149,6 +156,10 @@ class WorkflowEvent:
         self.attempt = attempt
         # the id of the handler call it is about
         self.delivery = delivery
+        # when the handler was called that succeeded, and for how long it ran
+        self.time = time
+        # the steps it made, in the order in which they ended
+        self.steps = steps
         # the executors that lead to the sub-workflow it comes from, outermost first
         self.path = path
         self.origin = origin

@@ -9,6 +9,7 @@ import msgspec
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Payload
+from stepwell.model.timing import CallTime
 
 
 class LogEntry(msgspec.Struct, frozen=True):
@@ -21,6 +22,9 @@ class LogEntry(msgspec.Struct, frozen=True):
     value: Payload | None = None
     # what the step called: the name of the function and digests of its arguments
     call: str | None = None
+    # of the step that succeeded
+    time: CallTime | None = None
+    attempts: int = 1
 
 
 def timer_key(delivery: str, number: int, branch: str = "") -> str:

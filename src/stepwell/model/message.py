@@ -17,6 +17,7 @@ from stepwell.model.child import Child
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.state_writes import Write
+from stepwell.model.timing import CallTime, HandlerReturn, StepRecord
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -91,8 +92,25 @@ class Outcome(msgspec.Struct, frozen=True):
     requests: tuple[Request, ...] = ()
     children: Mapping[str, Child | None] = {}  # None: it no longer waits
     attempts: int = 1  # how often the handler was called
+    time: CallTime | None = None  # of the attempt that succeeded
+    steps: tuple[StepRecord, ...] = ()
     # the version of the workflow that the handler belongs to
     version: int = 1
+
+
+class OutcomeSummary(msgspec.Struct, frozen=True):
+    """What a handler did, in short; worked out only if somebody looks at it."""
+
+    outcome: Outcome
+
+    def open(self) -> HandlerReturn:
+        sent, outputs = self.outcome.sent, self.outcome.outputs
+        return HandlerReturn(
+            sent=tuple(type(message.payload.open()).__name__ for message in sent),
+            outputs=tuple(type(output.payload.open()).__name__ for output in outputs),
+            requests=tuple(request.id for request in self.outcome.requests),
+            steps=self.outcome.steps,
+        )
 
 
 class Routed(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from stepwell.graph.context import WorkflowContext
 from stepwell.graph.edges import name_of
 from stepwell.graph.executor import Executor
 from stepwell.graph.handler import handler
-from stepwell.orchestrations.participants import TeamEntry, takes
+from stepwell.orchestrations.participants import Check, TeamEntry, takes
 from stepwell.orchestrations.review import ReviewingTeamBuilder
 from stepwell.workflows.builder import WorkflowBuilder
 
@@ -48,15 +48,18 @@ class Aggregator(Executor):
 
     @handler
     async def bring_together(self, results: list[Result], ctx: WorkflowContext[Never, AgentResponse]) -> None:
-        messages = [message for result in results if (message := _last_message(result)) is not None]
+        contents = [
+            result.agent_response if isinstance(result, AgentExecutorResponse) else result for result in results
+        ]
+        messages = [message for content in contents if (message := _last_message(content)) is not None]
         if not messages:
             raise RunError(
                 f"no participant answered, so {self.id!r} in run {ctx.run_id!r} has nothing to aggregate; handle that "
                 f"case with your own aggregator: with_aggregator(...)",
                 run_id=ctx.run_id,
             )
-        responses = [response for result in results if (response := _response_of(result)) is not None]
-        await ctx.yield_output(AgentResponse(messages, total(response.usage for response in responses)))
+        usage = total(content.usage for content in contents if isinstance(content, AgentResponse))
+        await ctx.yield_output(AgentResponse(messages, usage))
 
 
 class CallbackAggregator(Executor):
@@ -75,19 +78,16 @@ class CallbackAggregator(Executor):
 
     @handler
     async def bring_together(self, results: list[Any], ctx: WorkflowContext[Never, Any]) -> None:
-        if self.takes_context:
-            output = await self._call_with_context(results, ctx)
-        else:
+        if not self.takes_context:
             output = await ctx.step("aggregate", self.function, results)
+        elif inspect.iscoroutinefunction(self.function):
+            output = await self.function(results, ctx)
+        else:
+            output = await run_in_thread(self.function, results, ctx)
+            # A plain callable may still return an awaitable: a partial, or an object with async __call__.
+            output = await output if inspect.isawaitable(output) else output
         if output is not None:
             await ctx.yield_output(output)
-
-    async def _call_with_context(self, results: list[Any], ctx: WorkflowContext[Never, Any]) -> Any:
-        if inspect.iscoroutinefunction(self.function):
-            return await self.function(results, ctx)
-        output = await run_in_thread(self.function, results, ctx)
-        # A plain callable may still return an awaitable: a partial, or an object with async __call__.
-        return await output if inspect.isawaitable(output) else output
 
 
 class ConcurrentBuilder(ReviewingTeamBuilder):
@@ -110,49 +110,45 @@ class ConcurrentBuilder(ReviewingTeamBuilder):
         self._aggregators = (*self._aggregators, aggregator)
         return self
 
-    def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
-        yield from super()._find_problems(members)
-        if len(members) == 1:
-            yield f"a concurrent team needs at least two participants, not only {next(iter(members))!r}"
+    def _check(self, members: Mapping[str, Executor]) -> Iterable[Check]:
+        yield from super()._check(members)
+        yield len(members) == 1, f"a concurrent team needs at least two participants, not only {', '.join(members)!r}"
         for id, member in members.items():
-            if not takes(member, AgentExecutorRequest) and not takes(member, list[Message]):
-                yield f"{id!r} accepts neither AgentExecutorRequest nor list[Message], so it cannot receive the input"
-        if len(self._aggregators) > 1:
-            yield f"with_aggregator was called {len(self._aggregators)} times: a team has only one aggregator"
+            yield (
+                not takes(member, AgentExecutorRequest) and not takes(member, list[Message]),
+                f"{id!r} accepts neither AgentExecutorRequest nor list[Message], so it cannot receive the input",
+            )
+        count = len(self._aggregators)
+        yield count > 1, f"with_aggregator was called {count} times: a team has only one aggregator"
         for aggregator in self._aggregators:
             if not isinstance(aggregator, Executor) and (not callable(aggregator) or isinstance(aggregator, type)):
-                yield f"{aggregator!r:.80} cannot be an aggregator: pass an Executor, or a function of the results"
+                yield (
+                    True,
+                    f"{aggregator!r:.80} cannot be an aggregator: pass an Executor, or a function of the results",
+                )
             elif not isinstance(aggregator, Executor) and _count_parameters(aggregator) not in (1, 2):
-                yield f"the aggregator {name_of(aggregator)!r} must take (results) or (results, ctx)"
+                yield True, f"the aggregator {name_of(aggregator)!r} must take (results) or (results, ctx)"
 
     def _wire(self, members: dict[str, Executor]) -> WorkflowBuilder:
         team = self._add_reviews(members)
-        aggregator = self._make_aggregator()
+        aggregator = self._aggregators[0] if self._aggregators else Aggregator("aggregator")
+        if not isinstance(aggregator, Executor):
+            aggregator = CallbackAggregator(aggregator)
         dispatcher = Dispatcher("dispatcher", team)
         builder = self._start_builder(dispatcher, [aggregator.id])
         builder.add_fan_out_edges(dispatcher, list(team.values()))
         return builder.add_fan_in_edges(list(team.values()), aggregator)
 
-    def _make_aggregator(self) -> Executor:
-        if not self._aggregators:
-            return Aggregator("aggregator")
-        (aggregator,) = self._aggregators
-        return aggregator if isinstance(aggregator, Executor) else CallbackAggregator(aggregator)
 
-
-def _response_of(result: Result) -> AgentResponse | None:
-    if isinstance(result, AgentExecutorResponse):
-        return result.agent_response
-    return result if isinstance(result, AgentResponse) else None
-
-
-def _last_message(result: Result) -> Message | None:
-    if isinstance(result, str):
-        return Message("assistant", result)
-    response = _response_of(result)
-    messages = response.messages if response is not None else result
-    all_messages = [messages] if isinstance(messages, Message) else list(messages)  # type: ignore[arg-type]
-    answers = [message for message in all_messages if message.role == "assistant"]
+def _last_message(content: AgentResponse | Message | list[Message] | str) -> Message | None:
+    if isinstance(content, str):
+        return Message("assistant", content)
+    messages = content.messages if isinstance(content, AgentResponse) else content
+    answers = [
+        message
+        for message in ([messages] if isinstance(messages, Message) else messages)
+        if message.role == "assistant"
+    ]
     return answers[-1] if answers else None
 
 

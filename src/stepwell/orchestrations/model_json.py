@@ -19,10 +19,11 @@ def objects_in(response: AgentResponse) -> list[dict[str, Any]]:
     value = response.value
     if hasattr(value, "model_dump"):
         value = value.model_dump(mode="json")
-    return [dict(value)] if isinstance(value, Mapping) else list(_in_text(response.text))
+    return [dict(value)] if isinstance(value, Mapping) else list(find_objects(response.text))
 
 
-def _in_text(text: str) -> Iterator[dict[str, Any]]:
+def find_objects(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects in a string, in their order."""
     at = text.find("{")
     while at >= 0:
         try:

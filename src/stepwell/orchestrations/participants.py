@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, TypedDict
 
 from stepwell.agents.agent_types import is_agent
 from stepwell.agents.executor import AgentExecutor
-from stepwell.agents.messages import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message, messages_of
+from stepwell.agents.messages import (
+    AgentExecutorRequest,
+    AgentExecutorResponse,
+    AgentResponse,
+    Answer,
+    Message,
+    messages_of,
+)
+from stepwell.agents.turn import Turn
 from stepwell.errors import DefinitionError
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.executor import Executor
@@ -23,6 +33,12 @@ from stepwell.workflows.workflow_agent import WorkflowAgent
 
 DEFAULT_TEAM_ITERATIONS = 10_000
 """Supersteps a team may take after a message from outside. The team's own limits should end it long before."""
+
+Check = tuple[bool, str]
+"""Whether there is a problem, and the problem in one sentence."""
+
+TerminationCondition = Callable[[list[Message]], bool | Awaitable[bool]]
+"""Says whether a conversation is over."""
 
 Participant = Any
 """An agent of any supported kind, an async function, an AgentExecutor, or another Executor."""
@@ -40,9 +56,7 @@ def collect_participants(candidates: Any) -> tuple[dict[str, Executor], list[str
     """Return the executors of a team by id, and the problems with the candidates."""
     if isinstance(candidates, (str, Executor, type)) or not isinstance(candidates, Iterable):
         return {}, [f"participants must be a list of agents and executors, not {candidates!r:.80}"]
-    members: dict[str, Executor] = {}
-    problems: list[str] = []
-    objects: set[int] = set()
+    members, problems, objects = dict[str, Executor](), list[str](), set[int]()
     participants = list(candidates)
     for participant in participants:
         # By identity: the same object twice is another mistake than two agents with one name.
@@ -78,33 +92,41 @@ def executor_of(participant: Participant) -> Executor:
     )
 
 
+def is_content(message: Message) -> bool:
+    """Say whether a message belongs in a shared conversation: results of tools and empty messages do not."""
+    return message.role != "tool" and bool(message.text or message.data is not None)
+
+
 def takes(executor: Executor, kind: object) -> bool:
     """Say whether an executor has a handler for messages of a type."""
     return any(is_type_compatible(kind, handled) for handled in executor.input_types)
+
+
+@dataclass(frozen=True)
+class AbsentAgent:
+    """Stands for the agent that an AgentExecutor needs, if the executor finds its answers in another way."""
+
+    name: str
+    description: str | None = None
+
+    async def take_turn(self, turn: Turn) -> Answer:
+        raise NotImplementedError(f"{self.name!r} has no agent that takes turns")
 
 
 class TeamEntry(Executor):
     """The first executor of a team: it accepts all forms of input and passes them to `receive` as messages."""
 
     @handler
-    async def open_text(self, text: str, ctx: WorkflowContext[Any, AgentResponse]) -> None:
-        await self.receive(messages_of(text), ctx)
+    async def open_input(
+        self, input: str | Message | list[str | Message], ctx: WorkflowContext[Any, AgentResponse]
+    ) -> None:
+        await self.receive(messages_of(input), ctx)
 
     @handler
-    async def open_message(self, message: Message, ctx: WorkflowContext[Any, AgentResponse]) -> None:
-        await self.receive([message], ctx)
-
-    @handler
-    async def open_messages(self, messages: list[str | Message], ctx: WorkflowContext[Any, AgentResponse]) -> None:
-        await self.receive(messages_of(messages), ctx)
-
-    @handler
-    async def open_request(self, request: AgentExecutorRequest, ctx: WorkflowContext[Any, AgentResponse]) -> None:
+    async def open_request(
+        self, request: AgentExecutorRequest | AgentResponse, ctx: WorkflowContext[Any, AgentResponse]
+    ) -> None:
         await self.receive(list(request.messages), ctx)
-
-    @handler
-    async def open_response(self, response: AgentResponse, ctx: WorkflowContext[Any, AgentResponse]) -> None:
-        await self.receive(list(response.messages), ctx)
 
     @handler
     async def open_answer(self, answer: AgentExecutorResponse, ctx: WorkflowContext[Any, AgentResponse]) -> None:
@@ -163,9 +185,11 @@ class TeamBuilder(ABC):
 
     def build(self) -> Workflow:
         """Build the workflow of the team. Raises DefinitionError with all problems."""
-        self._participants = _as_list(self._participants)
+        # An iterator can be read only once, and `build` may be called again.
+        if isinstance(self._participants, Iterator):
+            self._participants = list(self._participants)
         members, problems = collect_participants(self._participants)
-        problems += [*self._find_invalid_options(), *self._find_repeats(), *self._find_problems(members)]
+        problems += [text for is_problem, text in (*self._check_outputs(), *self._check(members)) if is_problem]
         if problems:
             # Several checks may find the same problem: report it once.
             raise DefinitionError(list(dict.fromkeys(problems)))
@@ -175,8 +199,8 @@ class TeamBuilder(ABC):
     def _wire(self, members: dict[str, Executor]) -> WorkflowBuilder:
         """Build the graph of the team, starting from `_start_builder`."""
 
-    def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
-        """Return problems of this team other than those of its participants, one sentence each."""
+    def _check(self, members: Mapping[str, Executor]) -> Iterable[Check]:
+        """Check what is special about this team; its participants and outputs are checked for every team."""
         return ()
 
     def _start_builder(self, start: Executor, outputs: Sequence[str]) -> WorkflowBuilder:
@@ -201,10 +225,9 @@ class TeamBuilder(ABC):
         if isinstance(mention, str):
             return mention
         # The participant itself, not an equal one: agents of libraries may define equality.
-        for participant in self._participants:
-            if participant is mention:
-                return executor_of(participant).id
-        return executor_of(mention).id if is_agent(mention) or isinstance(mention, Executor) else repr(mention)
+        is_listed = any(participant is mention for participant in self._participants)
+        is_valid = is_listed or is_agent(mention) or isinstance(mention, Executor)
+        return executor_of(mention).id if is_valid else repr(mention)
 
     def _ids_of(self, mentions: Any) -> list[str] | str | None:
         if mentions is None or isinstance(mentions, str):
@@ -213,25 +236,13 @@ class TeamBuilder(ABC):
             return None
         return [self._id_of(mention) for mention in mentions]
 
-    def _find_invalid_options(self) -> Iterator[str]:
-        for option, mentions in (
-            ("output_from", self._output_from),
-            ("intermediate_output_from", self._intermediate_from),
-        ):
-            if self._ids_of(mentions) is None and mentions is not None:
-                yield f"{option} must be a list of participants or their names, or 'all', not {mentions!r:.80}"
-
-    def _find_repeats(self) -> Iterator[str]:
+    def _check_outputs(self) -> Iterator[Check]:
         for option, mentions in (
             ("output_from", self._output_from),
             ("intermediate_output_from", self._intermediate_from),
         ):
             names = self._ids_of(mentions)
-            for name in dict.fromkeys(names) if isinstance(names, list) else ():
-                if names is not None and names.count(name) > 1:
-                    yield f"{name!r} is listed twice in {option}"
-
-
-def _as_list(participants: Any) -> Any:
-    # An iterator can be read only once, and `build` may be called again.
-    return list(participants) if isinstance(participants, Iterator) else participants
+            if names is None and mentions is not None:
+                yield True, f"{option} must be a list of participants or their names, or 'all', not {mentions!r:.80}"
+            for name, count in Counter(names if isinstance(names, list) else ()).items():
+                yield count > 1, f"{name!r} is listed twice in {option}"

@@ -11,7 +11,7 @@ from stepwell.agents.messages import AgentExecutorResponse, AgentResponse, Messa
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.executor import Executor
 from stepwell.graph.handler import response_handler
-from stepwell.orchestrations.participants import Participant, TeamBuilder
+from stepwell.orchestrations.participants import Check, Participant, TeamBuilder
 from stepwell.workflows.subworkflow_agent import WorkflowAgentExecutor
 
 
@@ -101,15 +101,15 @@ class ReviewingTeamBuilder(TeamBuilder):
         self._reviewed = None if agents is None else list(agents)
         return self
 
-    def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
+    def _check(self, members: Mapping[str, Executor]) -> Iterable[Check]:
         for id in self._to_review(members):
-            if id not in members:
-                yield f"with_request_info names {id!r}, which is not a participant"
-            elif not isinstance(members[id], AgentExecutor):
-                yield (
-                    f"with_request_info cannot review the answers of {id!r}, a {type(members[id]).__name__}: let it "
-                    f"call ctx.request_info(...) itself, and name the other agents in with_request_info(agents=[...])"
-                )
+            member = members.get(id)
+            yield member is None, f"with_request_info names {id!r}, which is not a participant"
+            yield (
+                not isinstance(member, AgentExecutor | None),
+                f"with_request_info cannot review the answers of {id!r}, a {type(member).__name__}: let it "
+                f"call ctx.request_info(...) itself, and name the other agents in with_request_info(agents=[...])",
+            )
 
     def _add_reviews(self, members: Mapping[str, Executor]) -> dict[str, Executor]:
         """Return the participants, with reviews where they were asked for."""

@@ -12,7 +12,7 @@ from stepwell.graph.context import WorkflowContext
 from stepwell.graph.executor import Executor
 from stepwell.graph.handler import handler
 from stepwell.graph.type_matching import describe
-from stepwell.orchestrations.participants import TeamEntry, TeamOptions, takes
+from stepwell.orchestrations.participants import Check, TeamEntry, TeamOptions, takes
 from stepwell.orchestrations.review import ReviewingTeamBuilder
 from stepwell.workflows.builder import WorkflowBuilder
 from stepwell.workflows.subworkflow_agent import WorkflowAgentExecutor
@@ -61,20 +61,22 @@ class SequentialBuilder(ReviewingTeamBuilder):
         super().__init__(**team)
         self._only_answers = chain_only_agent_responses
 
-    def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
-        yield from super()._find_problems(members)
+    def _check(self, members: Mapping[str, Executor]) -> Iterable[Check]:
+        yield from super()._check(members)
         if not members:
             return
         team = list(members.values())
         first, last = team[0], team[-1]
-        if not takes(first, list[Message]):
-            accepted = _types(first.input_types)
-            yield f"the first participant, {first.id!r}, must accept list[Message], but accepts {accepted}"
-        if last.output_types and not last.workflow_output_types and not isinstance(last, AgentExecutor):
-            yield (
-                f"the last participant, {last.id!r}, sends {_types(last.output_types)}, but no participant follows "
-                f"it: let it yield the result"
-            )
+        yield (
+            not takes(first, list[Message]),
+            f"the first participant, {first.id!r}, must accept list[Message], but accepts {_types(first.input_types)}",
+        )
+        sends_on = bool(last.output_types) and not last.workflow_output_types
+        yield (
+            sends_on and not isinstance(last, AgentExecutor),
+            f"the last participant, {last.id!r}, sends {_types(last.output_types)}, but no participant follows "
+            f"it: let it yield the result",
+        )
 
     def _wire(self, members: dict[str, Executor]) -> WorkflowBuilder:
         if self._only_answers:

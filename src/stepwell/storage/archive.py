@@ -104,7 +104,9 @@ class Archive(Protocol):
         consumed: tuple[str, ...] = (),
         release: bool = False,
     ) -> None:
-        """Append a commit if the run is still where it was. Durable on return.
+        """Append a commit if the run is still where it was.
+
+        Durable on return if the archive is, unless it defers commits (`engine.durability`).
 
         A commit that has started is finished even if the caller is cancelled meanwhile: a run is left
         either before a commit or after it. Whatever the storage raises is raised as a DurabilityError.
@@ -129,7 +131,7 @@ class Archive(Protocol):
     async def commits(self, run_id: str, *, after: int = -1) -> list[Commit]:
         """Return the commits of a run past a number, oldest first."""
 
-    async def inside_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
+    async def copy_children_for_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
         """Return the children for `run_id`, a new run that is forked from a checkpoint.
 
         Children that keep only their latest checkpoint are copied as they are at that checkpoint:

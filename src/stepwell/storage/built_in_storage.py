@@ -25,11 +25,8 @@ from stepwell.storage.port import Store
 from stepwell.storage.run_list import RunInfo, run_info
 
 if TYPE_CHECKING:
-    from stepwell.codec.codec import Codec
     from stepwell.model.event import WorkflowEvent
-    from stepwell.storage.archive import Archive
     from stepwell.storage.checkpoint import WorkflowCheckpoint, WorkflowMessage
-    from stepwell.storage.checkpoint_storage import CheckpointStorage
     from stepwell.storage.pending_requests import PendingRequest
 
 
@@ -268,26 +265,3 @@ class BuiltInStorage:
 def _are_storable(*names: str | None) -> bool:
     """Return False if a name contains what no store can hold: then nothing stored can match it."""
     return all(name is None or is_text(name) for name in names)
-
-
-def open_archive(storage: CheckpointStorage, workflow: str, codec: Codec, *, needed: int | None = None) -> Archive:
-    """Return the best archive that a storage allows: on its store, or on the six methods alone.
-
-    `needed` is the number of a commit that another run refers to: it and all later ones stay.
-    """
-    # Imported here for the reason in the module docstring: listing runs needs no archive.
-    from stepwell.storage.checkpoint_storage import ContractArchive, check_contract  # lazy: 40 ms
-    from stepwell.storage.store_archive import StoreArchive  # lazy: 40 ms
-
-    check_contract(storage)
-    if isinstance(storage, BuiltInStorage) and not _overrides_contract(storage):
-        return StoreArchive(storage._store, codec, storage.retention, lease=storage._lease, needed=needed)
-    return ContractArchive(storage, workflow, codec)
-
-
-def _overrides_contract(storage: BuiltInStorage) -> bool:
-    from stepwell.storage.checkpoint_storage import CONTRACT  # lazy: 40 ms
-
-    return any(
-        name in vars(storage) or getattr(type(storage), name) is not getattr(BuiltInStorage, name) for name in CONTRACT
-    )

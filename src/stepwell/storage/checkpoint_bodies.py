@@ -16,7 +16,7 @@ from stepwell.model.message import RoutedMessage
 from stepwell.storage.checkpoint import WorkflowCheckpoint, WorkflowMessage, record_of, unview, view, view_message
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.port import Store
-from stepwell.storage.record import build_record, fold, metadata_of, pending_of, wake_of
+from stepwell.storage.record import build_record, fold, fold_each, metadata_of, pending_of, wake_of
 from stepwell.storage.store_archive import StoreArchive, is_head, superseded_error
 from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Entry, Record
 from stepwell.storage.wire.format import header_of, read_commit
@@ -54,11 +54,11 @@ async def latest(store: Store, workflow_name: str | None, run_id: str | None) ->
     if run_id is not None:
         records = await store.read(run_id)
         is_wanted = bool(records) and workflow_name in (None, records[-1].entry.workflow)
-        return view(*fold(records, DEFAULT_CODEC)[-1]) if is_wanted else None
+        return view(*fold(records, DEFAULT_CODEC)) if is_wanted else None
     while (entry := await _find_latest(store, workflow_name)) is not None:
         records = await store.read(entry.run_id, entry.number)
         if records:  # otherwise it was dropped meanwhile, because the run has a newer head
-            return view(*fold(records, DEFAULT_CODEC)[-1])
+            return view(*fold(records, DEFAULT_CODEC))
     return None
 
 
@@ -116,7 +116,7 @@ async def _fold_range(store: Store, run_id: str, first: int, last: int) -> list[
     """Return the stored checkpoints of a run between two numbers, with their commits."""
     base = await store.read(run_id, first)
     more = await store.history(run_id, after=first, upto=last) if first < last else []
-    return fold([*base, *more], DEFAULT_CODEC) if base else []
+    return fold_each([*base, *more], DEFAULT_CODEC) if base else []
 
 
 async def _find_latest(store: Store, workflow_name: str | None) -> Entry | None:
@@ -129,7 +129,7 @@ async def _as_snapshot(store: Store, run_id: str, number: int) -> list[Record]:
     records = await store.read(run_id, number)
     if not records or records[-1].entry.is_snapshot:
         return []
-    checkpoint, commit = fold(records, DEFAULT_CODEC)[-1]
+    checkpoint, commit = fold(records, DEFAULT_CODEC)
     return [build_record(commit, checkpoint, snapshot=True)]
 
 
@@ -140,7 +140,7 @@ async def _before(store: Store, entry: Entry) -> Checkpoint | None:
     # Others may have been deleted, so the one before need not have the number before.
     before = await store.checkpoints(CheckpointFilter(run_id=entry.run_id), before=entry, limit=1)
     records = await store.read(entry.run_id, before[0].number) if before else []
-    return fold(records, DEFAULT_CODEC)[-1][0] if records else None
+    return fold(records, DEFAULT_CODEC)[0] if records else None
 
 
 async def _commits(store: Store, checkpoint_id: str) -> list[tuple[str, Commit]]:

@@ -203,7 +203,7 @@ class ContractArchive:
         outputs = [commit for commit in commits if any(done.outputs for done in commit.done)]
         return earlier + [(checkpoint.run_id, commit) for commit in outputs]
 
-    async def inside_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
+    async def copy_children_for_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
         return source.children
 
     async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:

@@ -43,16 +43,16 @@ class RunFilter(msgspec.Struct, frozen=True):
 
     def page(self, runs: Iterable[RunEntry], past: RunEntry | None, limit: int | None) -> list[RunEntry]:
         """Return one page of the runs that match, for a store that holds all of them in memory."""
-        ordered = sorted(filter(self.matches, runs), key=_age, reverse=True)
-        return [run for run in ordered if past is None or _age(run) < _age(past)][:limit]
+        ordered = sorted(filter(self.matches, runs), key=_start_key, reverse=True)
+        return [run for run in ordered if past is None or _start_key(run) < _start_key(past)][:limit]
 
 
-def _age(run: RunEntry) -> tuple[str, str]:
+def _start_key(run: RunEntry) -> tuple[str, str]:
     return run.began, run.run_id
 
 
-ANY_RUN = RunFilter()
-EVERY_RUN = RunFilter(children=True)
+TOP_RUNS = RunFilter()  # those that no other run called
+ALL_RUNS = RunFilter(children=True)
 
 
 class CheckpointFilter(msgspec.Struct, frozen=True):

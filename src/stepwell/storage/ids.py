@@ -48,10 +48,10 @@ def new_stamp(run_id: str, epoch: int, number: int) -> Stamp:
 def checkpoint_id(run_id: str, epoch: int, number: int) -> str:
     name = f"checkpoint/{epoch}/{number}/{run_id}"
     check = sha1(_NAMESPACE_BYTES + name.encode(), usedforsecurity=False).hexdigest()
-    return _place_digits(run_id, number) + check[:8]
+    return _location_digits(run_id, number) + check[:8]
 
 
-class CheckpointPlace(NamedTuple):
+class CheckpointLocation(NamedTuple):
     """Where a checkpoint is, as its id says."""
 
     run_hash: int
@@ -66,22 +66,22 @@ _CHECK_DIGITS = re.compile("[0-9a-f]{8}")
 _NUMBERS = 1 << 28  # as many as the digits of an id can tell apart
 
 
-def place_of(checkpoint_id: str) -> CheckpointPlace | None:
+def location_of(checkpoint_id: str) -> CheckpointLocation | None:
     """Return where a checkpoint must be if it is stored; None if its id was not made here."""
     match = _CHECKPOINT_ID.fullmatch(checkpoint_id)
     if match is None:
         return None
     r1, low, r2, r3, high, r4 = match.groups()
-    return CheckpointPlace(int(r1 + r2 + r3 + r4, 16), int(high + low, 16))
+    return CheckpointLocation(int(r1 + r2 + r3 + r4, 16), int(high + low, 16))
 
 
-def says_its_place(entry: Entry) -> bool:
+def says_its_location(entry: Entry) -> bool:
     """Return whether the id of a checkpoint leads to it: not one that was saved by hand or renamed."""
-    id, place = entry.checkpoint_id, _place_digits(entry.run_id, entry.number)
+    id, place = entry.checkpoint_id, _location_digits(entry.run_id, entry.number)
     return entry.number < _NUMBERS and id.startswith(place) and _CHECK_DIGITS.fullmatch(id, len(place)) is not None
 
 
-def _place_digits(run_id: str, number: int) -> str:
+def _location_digits(run_id: str, number: int) -> str:
     """Return the part of a checkpoint id that says where the checkpoint is: all but the check."""
     h = _run_digits(run_id)
     # The variant bits of a UUID leave two bits of the digit free; they are not used.

@@ -15,7 +15,7 @@ import msgspec
 
 from stepwell.errors import CannotUnseal, CheckpointCorrupt
 from stepwell.storage.checked_reads import decode_stored
-from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, ANY_RUN, CheckpointFilter, RequestFilter, RunFilter
+from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, TOP_RUNS, CheckpointFilter, RequestFilter, RunFilter
 from stepwell.storage.large_work import LARGE_WORK, build_in_thread
 from stepwell.storage.lease import Owner
 from stepwell.storage.port import Store
@@ -99,6 +99,7 @@ class VerifiedStore:
             [self._verify_log_row(run_id, row) for row in opened.log],
             self._verify_signals(run_id, opened.signals),
             opened.fence,
+            opened.has_outputs,
         )
 
     async def read(self, run_id: str, number: int | None = None) -> list[Record]:
@@ -113,7 +114,7 @@ class VerifiedStore:
     # ---------------------------------------------------------------- superstep log
 
     async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        protected = self._protect(body, _address("log", run_id, place, key))
+        protected = self._protect(body, _address("log", run_id, f"{place}\0{key}"))
         return await self.inner.write_log(run_id, place, key, protected, fence=fence)
 
     def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> Transaction[bytes] | None:
@@ -122,7 +123,7 @@ class VerifiedStore:
             return None
         return Translated(
             inner,
-            lambda body: self._protect(body, _address("log", run_id, place, key)),
+            lambda body: self._protect(body, _address("log", run_id, f"{place}\0{key}")),
             lambda body: self._verify_log_row(run_id, LogRow(place, key, body)).body,
         )
 
@@ -151,7 +152,7 @@ class VerifiedStore:
         return await self.inner.run(run_id)
 
     async def runs(
-        self, run_filter: RunFilter = ANY_RUN, *, past: RunEntry | None = None, limit: int | None = None
+        self, run_filter: RunFilter = TOP_RUNS, *, past: RunEntry | None = None, limit: int | None = None
     ) -> list[RunEntry]:
         return await self.inner.runs(run_filter, past=past, limit=limit)
 
@@ -220,18 +221,14 @@ class VerifiedStore:
 
     def _protect_record(self, record: Record) -> Record:
         entry = record.entry
-        return Record(
-            entry, self._protect(record.body, _address("commit", entry.run_id, entry.number, entry.checkpoint_id))
-        )
+        return Record(entry, self._protect(record.body, _commit_address(entry)))
 
     def _verify_records(self, records: Sequence[Record]) -> list[Record]:
         return [
             Record(
                 entry,
                 self._verify(
-                    record.body,
-                    _address("commit", entry.run_id, entry.number, entry.checkpoint_id),
-                    f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}",
+                    record.body, _commit_address(entry), f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
                 ),
             )
             for record in records
@@ -240,7 +237,8 @@ class VerifiedStore:
 
     def _verify_log_row(self, run_id: str, row: LogRow) -> LogRow:
         what = f"entry {row.key!r} in the superstep log of run {run_id!r}"
-        return LogRow(row.place, row.key, self._verify(row.body, _address("log", run_id, row.place, row.key), what))
+        address = _address("log", run_id, f"{row.place}\0{row.key}")
+        return LogRow(row.place, row.key, self._verify(row.body, address, what))
 
     def _verify_signals(self, run_id: str, rows: Sequence[SignalRow]) -> list[SignalRow]:
         return [
@@ -264,12 +262,16 @@ class VerifiedStore:
 # The kinds "commit", "log" and "signal" go into every checksum: they are part of the stored format.
 
 
-def _address(kind: str, run_id: str, *rest: str | int) -> bytes:
+def _address(kind: str, run_id: str, name: str) -> bytes:
     """Return the bytes that name where a body belongs; no two bodies have the same.
 
     The length of the id keeps two addresses apart if an id contains a NUL, the separator.
     """
-    return "\0".join(map(str, (kind, len(run_id), run_id, *rest))).encode("utf-8", "surrogatepass")
+    return f"{kind}\0{len(run_id)}\0{run_id}\0{name}".encode("utf-8", "surrogatepass")
+
+
+def _commit_address(entry: Entry) -> bytes:
+    return _address("commit", entry.run_id, f"{entry.number}\0{entry.checkpoint_id}")
 
 
 def _no_checksum_error(text: bytes, what: str) -> CheckpointCorrupt:

@@ -1,4 +1,4 @@
-"""Work on large values leaves the event loop: they are encoded, compared and digested in a thread."""
+"""Work on large values leaves the event loop: their records are built and protected in a thread."""
 
 from __future__ import annotations
 

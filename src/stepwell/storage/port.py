@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, ANY_RUN, CheckpointFilter, RequestFilter, RunFilter
+from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, TOP_RUNS, CheckpointFilter, RequestFilter, RunFilter
 from stepwell.storage.lease import Owner
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
@@ -59,7 +59,7 @@ class RunLog(Protocol):
         """
 
     async def read(self, run_id: str, number: int | None = None) -> list[Record]:
-        """Return the last snapshot at or before `number` (None: the newest) and every record up to it.
+        """Return the last snapshot at or before `number` (None: the newest), and each record from there to it.
 
         Empty if `number` is not stored. Raises CheckpointCorrupt if a record in between is missing.
         One transaction; the cost grows with these records, not with the history.
@@ -126,7 +126,7 @@ class Index(Protocol):
         """Return the entry of one run, even if it works for another."""
 
     async def runs(
-        self, run_filter: RunFilter = ANY_RUN, *, past: RunEntry | None = None, limit: int | None = None
+        self, run_filter: RunFilter = TOP_RUNS, *, past: RunEntry | None = None, limit: int | None = None
     ) -> list[RunEntry]:
         """Return the runs that match, latest start first: at most `limit`, continuing after `past`.
 

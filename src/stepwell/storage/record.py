@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -19,12 +20,13 @@ from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
 from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.request import Request
-from stepwell.model.state_writes import Assigned, Edited
+from stepwell.model.state_writes import Assigned
 from stepwell.storage.json_text import size_of
 from stepwell.storage.kept_outputs import outputs_alone
 from stepwell.storage.large_work import LARGE_WORK
 from stepwell.storage.stored_values import Entry, Record, RequestEntry, RunMetadata
-from stepwell.storage.wire.format import header_of, read_commit, write_commit
+from stepwell.storage.wire.format import header_of, read_changes, read_commit, read_shape, write_commit
+from stepwell.storage.wire.shapes import WireCommit
 
 
 def metadata_of(header: RunHeader) -> RunMetadata:
@@ -101,10 +103,13 @@ def is_large_work(commit: Commit, after: Checkpoint, *, snapshot: bool) -> bool:
     """Return whether building the record of a commit is work for a thread."""
     if snapshot:
         return sum(map(size_of, (*after.state.values(), *after.executors.values()))) >= LARGE_WORK
-    # Values in chunks are not counted: only the chunks that changed are looked at.
-    written = [write.value for write in commit.state.values() if isinstance(write, Assigned)]
-    written += [saved for saved in commit.executors.values() if not isinstance(saved, Edited)]
-    return sum([len(payload.json) for payload in written if isinstance(payload, Encoded)]) >= LARGE_WORK
+    size = 0
+    for write in (*commit.state.values(), *commit.executors.values()):
+        payload = write.value if isinstance(write, Assigned) else write
+        # Values in chunks are not counted: only the chunks that changed are looked at.
+        if isinstance(payload, Encoded):
+            size += len(payload.json)
+    return size >= LARGE_WORK
 
 
 def _closed_children(commit: Commit, header: RunHeader) -> dict[str, None]:
@@ -118,27 +123,49 @@ def _closed_children(commit: Commit, header: RunHeader) -> dict[str, None]:
     return {key: None for key, child in commit.children.items() if child is None}
 
 
-def fold(chain: Sequence[Record], codec: Codec) -> list[tuple[Checkpoint, Commit]]:
+def fold(chain: Sequence[Record], codec: Codec) -> tuple[Checkpoint, Commit]:
+    """Return the last checkpoint of a chain that starts with a snapshot, with its commit.
+
+    All records are checked, but of those before the last one only what they changed is read.
+    """
+    *earlier, last = chain
+    commit, shape = read_commit(last, codec)
+    shapes = [*map(read_shape, earlier), shape]
+    for replaced, later in pairwise(shapes):
+        if later.messages is not None:
+            replaced.messages = None
+    run_id, before = last.entry.run_id, None
+    for record, changes in zip(earlier, shapes, strict=False):
+        before = _follow(before, changes, read_changes(changes, record.entry, codec), run_id)
+    return _follow(before, shape, commit, run_id), commit
+
+
+def fold_each(chain: Sequence[Record], codec: Codec) -> list[tuple[Checkpoint, Commit]]:
     """Return each checkpoint of a chain that starts with a snapshot, with its commit."""
     checkpoints: list[tuple[Checkpoint, Commit]] = []
     before: Checkpoint | None = None
     for record in chain:
         commit, shape = read_commit(record, codec)
-        if shape.run is not None:
-            before = apply(header_of(shape), None, commit, previous_id=shape.previous_id)
-        elif before is None or before.number != commit.number - 1:
-            raise CheckpointCorrupt(
-                f"checkpoint {record.entry.checkpoint_id} of run {record.entry.run_id!r} cannot be read: it is a "
-                f"delta, and the record before it is missing"
-            )
-        else:
-            before = apply(before.header, before, commit)
+        before = _follow(before, shape, commit, record.entry.run_id)
         checkpoints.append((before, commit))
     return checkpoints
 
 
-# Records between two checks: measuring the state means visiting every value in it.
-SNAPSHOT_EVERY = 64
+def _follow(before: Checkpoint | None, shape: WireCommit, commit: Commit, run_id: str) -> Checkpoint:
+    if shape.run is not None:
+        return apply(header_of(shape), None, commit, previous_id=shape.previous_id)
+    if before is None or before.number != commit.number - 1:
+        raise CheckpointCorrupt(
+            f"checkpoint {commit.stamp.checkpoint_id} of run {run_id!r} cannot be read: it is a delta, and the record "
+            f"before it is missing"
+        )
+    return apply(before.header, before, commit)
+
+
+SNAPSHOT_EVERY = 8  # records between two snapshots, at least
+# Records after which the state is measured in any case: it may have become smaller. Otherwise only
+# when that may be enough for a snapshot, because measuring means visiting every value.
+_MEASURE_EVERY = 64
 # Bytes. Fetching one more record takes about as long as reading this much more of one.
 _RECORD = 512
 # How many times the size of the state may be read as superseded bytes. Less would mean more
@@ -151,6 +178,7 @@ class Chain:
 
     def __init__(self) -> None:
         self._bytes = self._records = 0
+        self._enough = 0.0  # bytes to read that would be worth a snapshot of the state as it was measured last
         self._first_snapshot: int | None = None
         self._last_snapshot = 0
         # By number: what to keep of records that hold more than outputs.
@@ -181,11 +209,12 @@ class Chain:
         # This driver has seen no record, so there is nothing to be a delta to.
         if self._records == 0:
             return True
-        if self._records % SNAPSHOT_EVERY:
+        read = self._bytes + self._records * _RECORD
+        if self._records % SNAPSHOT_EVERY or (read < self._enough and self._records % _MEASURE_EVERY):
             return False
         payloads = (*after.state.values(), *after.executors.values())
-        state = sum(size_of(payload) for payload in payloads)
-        return self._bytes - state + self._records * _RECORD >= state * _WASTE
+        self._enough = (1 + _WASTE) * sum(size_of(payload) for payload in payloads)
+        return read >= self._enough
 
     def unneeded_below(self, snapshot: int, needed: int | None) -> int | None:
         """Return before which number no record is needed once `snapshot` is written.

@@ -30,7 +30,8 @@ from stepwell.storage.record import Chain, build_record, fold, is_large_work, me
 from stepwell.storage.signals import read_signals, write_signal
 from stepwell.storage.stored_values import CommitEffects, Entry, LeaseReport, LogRow, Record
 from stepwell.storage.transactions import Transaction, Translated
-from stepwell.storage.wire.format import read_commit, read_log_entry, read_outcome, write_log_entry, write_outcome
+from stepwell.storage.wire.format import read_commit
+from stepwell.storage.wire.log_format import read_log_entry, read_outcome, write_log_entry, write_outcome
 
 
 class StoreArchive:
@@ -58,6 +59,7 @@ class StoreArchive:
         self._completes_writes = store.completes_writes
         self._chain = Chain()
         self._fences: dict[str, int] = {}  # by run
+        self._without_outputs: set[str] = set()  # runs
 
     @property
     def where(self) -> object:
@@ -71,7 +73,9 @@ class StoreArchive:
         if not opened.records:
             return StoredRun(fence=fence)
         self._chain.add_all(opened.records)
-        head, commit = fold(opened.records, self._codec)[-1]
+        if not opened.has_outputs:
+            self._without_outputs.add(run_id)
+        head, commit = fold(opened.records, self._codec)
         # A run that keeps only its latest checkpoint: a crash may have left more of its children.
         if head.header.retention is Retention.LatestOnly and self.needed is None:
             await drop_left_over(self.store, self._codec, head, commit)
@@ -84,7 +88,7 @@ class StoreArchive:
         opened = await self.store.open(run_id)
         if not opened.records:
             return StoredRun()
-        head = fold(opened.records, self._codec)[-1][0]
+        head = fold(opened.records, self._codec)[0]
         return StoredRun(head, self._read_log(head, opened.log), read_signals(run_id, opened.signals, self._codec))
 
     def _read_log(self, head: Checkpoint, rows: Sequence[LogRow]) -> RecalledLog:
@@ -98,14 +102,14 @@ class StoreArchive:
 
     async def head(self, run_id: str) -> Checkpoint | None:
         records = await self.store.read(run_id)
-        return fold(records, self._codec)[-1][0] if records else None
+        return fold(records, self._codec)[0] if records else None
 
     async def at(self, entry: Entry) -> tuple[Checkpoint, Commit]:
         """Return the checkpoint of an entry, and the commit that led to it."""
         records = await self.store.read(entry.run_id, entry.number)
         if not records:
             raise superseded_error(entry)
-        return fold(records, self._codec)[-1]
+        return fold(records, self._codec)
 
     async def find(self, checkpoint_id: str) -> Checkpoint | None:
         entry = await self.store.locate(checkpoint_id)
@@ -122,6 +126,8 @@ class StoreArchive:
 
     async def output_commits(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
         commits = await self._lineage(checkpoint.header)
+        if checkpoint.run_id in self._without_outputs:
+            return commits
         records = await self.store.history(checkpoint.run_id, upto=checkpoint.number, outputs_only=True)
         self._chain.note_outputs(records)
         return commits + self._read_commits(checkpoint.run_id, records)
@@ -161,14 +167,14 @@ class StoreArchive:
         consumed: tuple[str, ...] = (),
         release: bool = False,
     ) -> None:
-        # A restored or migrated run has a new header from here on, and only snapshots hold a
+        # A new, restored or migrated run has a new header from here on, and only snapshots hold a
         # header.
-        new_header = commit.restored is not None or commit.kind is CommitKind.MIGRATED
+        new_header = commit.number == 0 or commit.restored is not None or commit.kind is CommitKind.MIGRATED
         header = after.header
         latest_only = header.retention is Retention.LatestOnly
         # A run at rest must not keep superseded values: no later commit may ever drop them.
         rests = latest_only and is_at_rest(after)
-        snapshot = commit.number == 0 or new_header or rests or self._chain.wants_snapshot(after)
+        snapshot = new_header or rests or self._chain.wants_snapshot(after)
         below = self._chain.unneeded_below(after.number, self.needed) if snapshot and latest_only else None
         effects = CommitEffects(
             drop_log_through,
@@ -176,13 +182,13 @@ class StoreArchive:
             asked=pending_of(header, commit.asked) if commit.asked else (),
             closed=commit.closed,
             wake=None if after.wake is None and not after.requests else wake_of(after),
-            metadata=metadata_of(header) if snapshot else None,
+            metadata=metadata_of(header) if new_header else None,
             drop_below=below,
             fence=self._fences.get(header.run_id),
             release=release,
             reduced=() if below is None else self._chain.outputs_below(below),
         )
-        work = self._append(commit, after, before, effects)
+        work = self._append(commit, after, before, effects, snapshot=snapshot)
         # A store that completes its writes by itself saves a task. A commit with children is more than one write:
         # superseded records of theirs are dropped after it.
         if commit.children or not self._completes_writes:
@@ -197,9 +203,8 @@ class StoreArchive:
             raise commit_error(commit, header.run_id, error) from error
 
     async def _append(
-        self, commit: Commit, after: Checkpoint, before: Checkpoint | None, effects: CommitEffects
+        self, commit: Commit, after: Checkpoint, before: Checkpoint | None, effects: CommitEffects, *, snapshot: bool
     ) -> None:
-        snapshot, below = effects.metadata is not None, effects.drop_below
         if is_large_work(commit, after, snapshot=snapshot):
             build = partial(build_record, commit, after, snapshot=snapshot, before=before)
             record = await build_in_thread(build, lambda record: self.store.append(record, effects))
@@ -207,8 +212,10 @@ class StoreArchive:
             record = build_record(commit, after, snapshot=snapshot, before=before)
             await self.store.append(record, effects)
         self._chain.add(record)
-        if below is not None:
-            self._chain.drop_below(below)
+        if record.entry.outputs:
+            self._without_outputs.discard(record.entry.run_id)
+        if effects.drop_below is not None:
+            self._chain.drop_below(effects.drop_below)
         # Children are cleaned up after the commit: a crash in between leaves too much, never too
         # little, and `drop_left_over` removes it. If this run is itself a child that its caller
         # refers to, the caller does it.
@@ -243,20 +250,20 @@ class StoreArchive:
 
     # ---------------------------------------------------------------- forks
 
-    async def inside_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
-        return {key: await self._inside_fork(child, run_id) for key, child in source.children.items()}
+    async def copy_children_for_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
+        return {key: await self._copy_child_for_fork(child, run_id) for key, child in source.children.items()}
 
-    async def _inside_fork(self, child: Child, run_id: str) -> Child:
+    async def _copy_child_for_fork(self, child: Child, run_id: str) -> Child:
         entry = await self.store.locate(child.checkpoint_id)
         records = [] if entry is None else await self.store.read(entry.run_id, entry.number)
         # A child that is gone cannot be copied. One that keeps its history is forked later, when it
         # gets a response.
         if not records or not records[-1].entry.latest_only:
             return child
-        source, copy = fold(records, self._codec)[-1][0], forked_child_id(run_id, 0, child.run_id)
+        source, copy = fold(records, self._codec)[0], forked_child_id(run_id, 0, child.run_id)
         stamp = new_stamp(copy, 0, 0)
         await self._make_room(copy, run_id)
-        first = fork(replace(source, children=await self.inside_fork(source, copy)), stamp)
+        first = fork(replace(source, children=await self.copy_children_for_fork(source, copy)), stamp)
         origin = {"parent_id": child.checkpoint_id, "parent_run": source.run_id, "parent_number": source.number}
         identity = {"run_id": copy, "epoch": 0, "caller": run_id, "retention": self.retention}
         after = apply(replace(source.header, **origin, **identity), None, first, previous_id=child.checkpoint_id)

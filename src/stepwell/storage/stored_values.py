@@ -104,6 +104,7 @@ class OpenedRun(_Value, frozen=True):
     log: Sequence[LogRow] = ()
     signals: Sequence[SignalRow] = ()  # oldest first
     fence: int | None = None  # of the lease that was acquired; None if none was asked for
+    has_outputs: bool = True  # False only if no record of the run has outputs, which saves reading them
 
 
 class LeaseReport(_Value, frozen=True):

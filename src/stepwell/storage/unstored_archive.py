@@ -92,7 +92,7 @@ class UnstoredArchive:
         """Return the commits of the current drive past a number: no others are kept."""
         return [commit for commit in self._since_open if commit.number > after]
 
-    async def inside_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
+    async def copy_children_for_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
         return source.children
 
     async def log_outcome(self, run_id: str, place: int, outcome: Outcome) -> None:

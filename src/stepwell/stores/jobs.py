@@ -8,24 +8,47 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from stepwell.errors import DurabilityError, StoreUnavailable
 
 if TYPE_CHECKING:
     from stepwell.stores.thread_work import Awaited
+
+T = TypeVar("T")
 
 
 class Job:
     """A piece of work, the caller that waits for it, and its result."""
 
-    __slots__ = ("error", "result", "waiting", "work")
+    __slots__ = ("creates", "error", "result", "waiting", "work")
 
-    def __init__(self, work: Callable[..., Any], waiting: Awaited[Any] | Future[Any]) -> None:
+    def __init__(self, work: Callable[..., Any], waiting: Awaited[Any] | Future[Any], *, creates: bool = False) -> None:
         self.work, self.waiting = work, waiting
+        self.creates = creates  # it may create what it works on
         self.result: object = None
         self.error: BaseException | None = None
+
+
+def submit(threads: Executor, work: Callable[[], T]) -> Future[T]:
+    """Start work in a thread. Raises StoreUnavailable if the threads have ended with the program."""
+    try:
+        return threads.submit(work)
+    except RuntimeError as error:
+        raise StoreUnavailable(f"cannot use the store while the program is exiting: {error}") from error
+
+
+def fail(jobs: Sequence[Job], error: BaseException) -> None:
+    """Fail jobs that were done together, each with an error of its own.
+
+    One exception that is raised in several tasks would mix their tracebacks.
+    """
+    for job in jobs:
+        job.error = type(error)(str(error)) if isinstance(error, DurabilityError) else StoreUnavailable(repr(error))
+        job.error.__cause__ = error
 
 
 def settle(jobs: Sequence[Job]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -11,9 +12,10 @@ from stepwell.errors import DurabilityError
 from stepwell.model.checkpoint import FullHistory, Retention
 from stepwell.storage.port import Store
 from stepwell.stores.memory.store import MemoryStore
-from stepwell.testing.crash_trial import NotTheSame, Responder, Trial, TrialResult, Witness
+from stepwell.testing.crash_trial import NotTheSame, Responder, Trial, TrialResult, TrialRun
 from stepwell.testing.faults.crash import Crash, CrashingStore
 from stepwell.testing.faults.failing import FailingStore
+from stepwell.testing.faults.wrapped_store import WrappedStore
 from stepwell.testing.ledger import Ledger
 from stepwell.workflows.workflow import Workflow
 
@@ -70,62 +72,31 @@ async def crash_everywhere(
         private=dict(private or {}),
         retention=retention,
     )
-    witness, expected, writes = await trial.run_through()
+    through = await trial.run_through()
+    writes = through.store.writes
+    fails = issubclass(fault, FailingStore)
     runs, tried, repeated = 1, 0, 0
-    for at, after in _list_points() if only is None else [only]:
-        trial_run = await _run_with_fault(trial, fault, at, after)
+    # Without an end, because the number of writes may differ from run to run.
+    every_point = ((at, after) for at in count(1) for after in (False, True))
+    for at, after in every_point if only is None else [only]:
+        trial_run = await trial.run(partial(fault, at=at, after=after), DurabilityError if fails else Crash)
         runs += 1
         # Parallel handlers may make more writes in one run than in another. So a run that does not
         # reach its point ends the search only if it is past the number of writes that was counted
         # first.
-        if not trial_run.reached and at > writes and only is None:
+        if trial_run.store.writes < at and at > writes and only is None:
             break
-        if problem := _find_problem(trial_run, expected):
-            where = f"{_describe_fault(fault)} {'after' if after else 'before'} write {at} of {writes}"
-            raise NotTheSame(f"{where}, {problem}; to try this point alone, use only=({at}, {after})")
+        if problem := _find_problem(trial_run, through.result, after):
+            where = f"when the {'store failed' if fails else 'run crashed'} {'after' if after else 'before'} write {at}"
+            raise NotTheSame(f"{where} of {writes}, {problem}; to try this point alone, use only=({at}, {after})")
         tried += 1
-        repeated += max(0, len(trial_run.witness.called) - len(witness.called))
+        repeated += max(0, len(trial_run.witness.called) - len(through.witness.called))
     return CrashReport(writes, tried, repeated, runs)
 
 
-def _list_points() -> Iterator[Point]:
-    """Yield all points in order, without an end: the number of writes may differ from run to run."""
-    for at in count(1):
-        yield at, False
-        yield at, True
-
-
-@dataclass(frozen=True)
-class _TrialRun:
-    """A run with a fault at one point."""
-
-    reached: bool  # it made enough writes to meet the fault
-    result: TrialResult
-    witness: Witness
-    silent: bool  # a write failed and the driver got no error
-
-
-async def _run_with_fault(trial: Trial, fault: Fault, at: int, after: bool) -> _TrialRun:
-    expected: type[BaseException] = DurabilityError if _fails(fault) else Crash
-    stores: list[CrashingStore | FailingStore] = []
-
-    def wrap(inner: Store) -> Store:
-        stores.append(fault(inner, at, after=after))
-        return stores[0]
-
-    result, witness, raised = await trial.run_into(wrap, expected)
-    faulty = stores[0]
-    lost = [] if after or isinstance(faulty, CrashingStore) else [f for f in faulty.failed if not _is_spare(*f)]
-    return _TrialRun(faulty.writes >= at, result, witness, raised is None and bool(lost))
-
-
-def _is_spare(name: str, args: tuple[Any, ...]) -> bool:
-    """Return whether a write may fail silently, because the commit holds the outcome, too."""
-    return name == "write_log" and "/" not in args[2]
-
-
-def _find_problem(trial_run: _TrialRun, expected: TrialResult) -> str | None:
-    if trial_run.silent:
+def _find_problem(trial_run: TrialRun[WrappedStore], expected: TrialResult, after: bool) -> str | None:
+    failed = trial_run.store.failed if isinstance(trial_run.store, FailingStore) else []
+    if trial_run.raised is None and not after and not all(_is_spare(*write) for write in failed):
         return "the driver got no error although nothing was written"
     if complaint := trial_run.witness.complaint():
         return f"the run then {complaint}"
@@ -133,9 +104,6 @@ def _find_problem(trial_run: _TrialRun, expected: TrialResult) -> str | None:
     return f"the result differs: {'; '.join(differences)}" if differences else None
 
 
-def _describe_fault(fault: Fault) -> str:
-    return "when the store failed" if _fails(fault) else "when the run crashed"
-
-
-def _fails(fault: Fault) -> bool:
-    return issubclass(fault, FailingStore)
+def _is_spare(name: str, args: tuple[Any, ...]) -> bool:
+    """Return whether a write may fail silently, because the commit holds the outcome, too."""
+    return name == "write_log" and "/" not in args[2]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from inspect import isawaitable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from stepwell.model.checkpoint import Retention
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
@@ -21,9 +21,6 @@ from stepwell.workflows.workflow import Workflow
 
 Responder = Callable[[WorkflowEvent], Any]
 """Returns the answer to a `request_info` event; may be async. A `ScriptedHuman` is one."""
-
-Wrap = Callable[[Store], Store]
-"""Wraps a store in a faulty one."""
 
 _RUN = "crash-everywhere"
 _MOST_PAUSES = 1000  # of a run without faults
@@ -96,7 +93,7 @@ class Witness:
                 self.broken.append(delivery)
 
 
-class _WatchedStore(WrappedStore):
+class WatchedStore(WrappedStore):
     """Reports durable outcomes and steps to a witness."""
 
     def __init__(self, inner: Store, witness: Witness) -> None:
@@ -116,6 +113,19 @@ class _WatchedStore(WrappedStore):
         return result
 
 
+S = TypeVar("S", bound=Store)
+
+
+@dataclass(frozen=True)
+class TrialRun(Generic[S]):
+    """A run from its start to its end, resumed if the store was faulty."""
+
+    store: S
+    result: TrialResult
+    witness: Witness
+    raised: BaseException | None  # by the faulty store
+
+
 @dataclass
 class Trial:
     """A workflow and the arguments with which it is run again and again."""
@@ -129,46 +139,31 @@ class Trial:
     retention: Retention
     pauses: int = _MOST_PAUSES
 
-    async def run_through(self) -> tuple[Witness, TrialResult, int]:
-        """Run without faults; return the witness, the result and the number of durable writes."""
-        witness = Witness()
-        watched = _WatchedStore(self.store(), witness)
-        result, _ = await self._finish(watched, witness, watched, BaseException)
-        if complaint := witness.complaint():
+    async def run_through(self) -> TrialRun[WatchedStore]:
+        """Run without faults."""
+        through = await self.run(lambda sound: sound, ())
+        if complaint := through.witness.complaint():
             raise NotTheSame(f"without any fault, the run {complaint}")
-        self.pauses = witness.drives + _MORE_PAUSES
-        return witness, result, watched.writes
+        self.pauses = through.witness.drives + _MORE_PAUSES
+        return through
 
-    async def run_into(
-        self, wrap: Wrap, expected: type[BaseException]
-    ) -> tuple[TrialResult, Witness, BaseException | None]:
-        """Run on a faulty store; if that raises the expected error, resume on the store itself.
-
-        Returns the result, the witness and the error.
-        """
-        witness = Witness()
-        watched = _WatchedStore(self.store(), witness)
-        result, raised = await self._finish(watched, witness, wrap(watched), expected)
-        return result, witness, raised
-
-    async def _finish(
-        self, sound: Store, witness: Witness, faulty: Store, expected: type[BaseException]
-    ) -> tuple[TrialResult, BaseException | None]:
+    async def run(self, wrap: Callable[[WatchedStore], S], expected: type[BaseException] | tuple[()]) -> TrialRun[S]:
+        """Run on a store that `wrap` makes faulty; if that raises the expected error, resume on the store itself."""
+        witness, raised = Witness(), None
+        sound = WatchedStore(self.store(), witness)
+        faulty = wrap(sound)
         if self.ledger is not None:
             self.ledger.clear()
-        raised: BaseException | None = None
         try:
             with FakeClock() as later:
                 try:
                     result = await self._drive_to_end(faulty, witness, later)
                 except expected as error:
-                    if faulty is sound:
-                        raise
                     raised = error
                     result = await self._drive_to_end(sound, witness, later)
         finally:
             await sound.close()
-        return result, raised
+        return TrialRun(faulty, result, witness, raised)
 
     async def _drive_to_end(self, store: Store, witness: Witness, later: FakeClock) -> TrialResult:
         """Drive the run until there is nothing left to do."""

@@ -195,8 +195,9 @@ class BackgroundDrive:
         except CommitConflict as conflict:
             head = await self.archive().head(self._run_id)
             if head is None or drive.at is None or head.number <= drive.at.number:
-                # The commit was refused because another drive has taken over: that is not an error of this run.
+                # Nobody has moved the run: a real conflict.
                 raise
+            # Another drive has taken over, and that is not an error of this run.
             raise RunBusy(str(conflict), run_id=self._run_id, owner="somebody else") from conflict
 
     async def _needs_another_drive(self) -> bool:

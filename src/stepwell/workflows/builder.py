@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Generic, Literal, Self, TypeAlias
 
 from stepwell.errors import DefinitionError
 from stepwell.graph.edges import (
@@ -29,6 +29,7 @@ from stepwell.model.state import Reducer
 from stepwell.model.valid_text import is_text
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.workflows.executor_specs import ExecutorLike, ExecutorSpec, freeze, identity, spec_of
+from stepwell.workflows.result import OutputT
 from stepwell.workflows.storage_options import StorageLike, storage_of
 from stepwell.workflows.workflow import Workflow
 
@@ -39,7 +40,7 @@ OutputsFrom: TypeAlias = "Sequence[ExecutorLike] | Literal['all'] | None"
 OthersFrom: TypeAlias = "Sequence[ExecutorLike] | Literal['all', 'all_other'] | None"
 
 
-class WorkflowBuilder:
+class WorkflowBuilder(Generic[OutputT]):
     """Declares a workflow: executors, and the edges between them.
 
     An executor may be passed as an instance, a class, a factory, or the id of one that is used elsewhere in the same
@@ -47,6 +48,9 @@ class WorkflowBuilder:
 
     `version` is the version of the workflow, by default that of the last migration, or 1; `migrations` declare how
     runs of each earlier version become runs of the next.
+
+    `WorkflowBuilder[Report](...)` tells type checkers what the workflow yields: `build()` returns a `Workflow[Report]`,
+    and `get_outputs()` of its results a `list[Report]`.
     """
 
     def __init__(
@@ -151,7 +155,7 @@ class WorkflowBuilder:
         id = self._id(source)
         return self._add(Select(id, self._ids(targets, f"the selection from {id!r}"), selection_func))
 
-    def build(self) -> Workflow:
+    def build(self) -> Workflow[OutputT]:
         """Return the immutable workflow. Raises DefinitionError with all problems at once."""
         # Frozen now: later changes to an instance that was passed must not change what later runs start with.
         specs = {id: freeze(spec) for id, spec in self._specs.items()}

@@ -11,8 +11,7 @@ import msgspec
 
 from stepwell.errors import DefinitionError
 from stepwell.graph.edges import name_of
-from stepwell.graph.executor import Executor
-from stepwell.graph.persistent import persistent_names
+from stepwell.graph.executor import Executor, persistent_names
 from stepwell.model.payload import plain_copy
 
 if TYPE_CHECKING:

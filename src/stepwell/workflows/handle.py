@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, Generic
 
 from stepwell import kernel
 from stepwell.engine import watchers
@@ -22,7 +22,7 @@ from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.signals import cancel_key, input_key
 from stepwell.workflows.background_drive import AT_REST, BackgroundDrive, Runnable, StartFuture
-from stepwell.workflows.result import WorkflowRunResult
+from stepwell.workflows.result import OutputT, WorkflowRunResult
 from stepwell.workflows.stored_result import failure_at, result_at
 
 # Seconds between two looks at the history of a run: one that this process drives (events arrive anyway), one that
@@ -34,7 +34,7 @@ _ASLEEP = 60.0
 _OVER = (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
 
 
-class RunHandle:
+class RunHandle(Generic[OutputT]):
     """One run of a workflow, by its id. Any number of processes may have a handle; one at a time drives the run.
 
     A run that was started, answered, sent to or moved back through a handle continues in the background, as long
@@ -63,7 +63,7 @@ class RunHandle:
         """Return the status of the run, as of its last commit."""
         return (await self._head()).status
 
-    async def result(self) -> WorkflowRunResult:
+    async def result(self) -> WorkflowRunResult[OutputT]:
         """Wait until the run is completed, waits for responses or is cancelled. Raises what it failed with.
 
         Drives the run if nobody else does. Waits as long as it sleeps.

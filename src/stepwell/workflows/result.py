@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    OutputT = TypeVar("OutputT", default=Any)
+else:
+    # `typing` has defaults only since Python 3.13; at run time the parameter means nothing.
+    from typing import TypeVar
+
+    OutputT = TypeVar("OutputT")
 
 _UNDER_WAY = (WorkflowRunState.IN_PROGRESS, WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS)
 
 
-class WorkflowRunResult(list[WorkflowEvent]):
+class WorkflowRunResult(list[WorkflowEvent], Generic[OutputT]):
     """The events of a run in order, and what they come to.
 
     Outputs from before a resume are included: they are replayed (`replayed`) when the run is resumed. Events of
@@ -27,7 +37,7 @@ class WorkflowRunResult(list[WorkflowEvent]):
         super().__init__(event for event in every if event.type not in hidden)
         self.run_id: str = next((event.run_id for event in own if event.run_id and not event.replayed), "")
 
-    def get_outputs(self) -> list[Any]:
+    def get_outputs(self) -> list[OutputT]:
         """Return all outputs, oldest first."""
         return [event.data for event in self._own("output")]
 

@@ -31,6 +31,7 @@ from stepwell.graph.executor import Executor, HandlerTable
 from stepwell.graph.handler import HandlerSpec
 from stepwell.graph.retry import RetryPolicy
 from stepwell.graph.subworkflow import (
+    InnerTable,
     Nesting,
     SubWorkflowRequest,
     SubWorkflowRequestMessage,
@@ -47,37 +48,6 @@ from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.ids import child_run_id, forked_child_id
 from stepwell.storage.json_text import json_of
 from stepwell.workflows.workflow import Workflow
-
-
-class InnerTable(HandlerTable):
-    """The handlers of a sub-workflow: those of its start executor, and the response handlers of all its executors."""
-
-    def __init__(self, specs: Iterable[HandlerSpec], inner: Mapping[str, Executor]) -> None:
-        super().__init__(specs)
-        self._inner = inner
-
-    def response_types(self, question: object) -> tuple[object, ...]:
-        types = (
-            response_type
-            for executor in self._inner.values()
-            for response_type in executor._handler_table.response_types(question)
-        )
-        return tuple(dict.fromkeys(types))
-
-    def every_type(self) -> Iterable[object]:
-        yield from super().every_type()
-        yield SubWorkflowRequestMessage
-        for executor in self._inner.values():
-            yield from executor._handler_table.every_type()
-
-
-@dataclass(frozen=True, slots=True)
-class _Answers:
-    """Which delivery of a superstep answers which request, if several do: the first in the plan."""
-
-    # Run id, epoch and number of the checkpoint.
-    at: tuple[str, int, int]
-    first: Mapping[tuple[str, str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +91,9 @@ class WorkflowExecutor(Nesting):
         self._suspended: dict[str, _SuspendedRun] = {}
         # Weak: a lock is needed only while responses to its run are under way.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._answers: _Answers | None = None
+        # Of the checkpoint with this run id, epoch and number: see `_first_answers`.
+        self._answers_at: tuple[str, int, int] | None = None
+        self._answers: dict[tuple[str, str], str] = {}
 
     async def call(self, message: Any, ctx: InternalContext) -> None:
         """Run the workflow with a message, until it is completed or waits."""
@@ -184,14 +156,14 @@ class WorkflowExecutor(Nesting):
         """Return which of several responses to one request counts: the first in the plan, in every repetition."""
         at = ctx.at
         here = (at.run_id, at.header.epoch, at.number)
-        if self._answers is None or self._answers.at != here:
+        if self._answers_at != here:
             first: dict[tuple[str, str], str] = {}
             for delivery in kernel.plan(ctx.scope.graph, at.place, at.messages, at.held).deliveries:
                 answer = delivery.payload.open() if delivery.executor == self.id and delivery.reply is None else None
                 if isinstance(answer, SubWorkflowResponseMessage):
                     first.setdefault((answer.source_event.child, answer.source_event.request_id), delivery.id)
-            self._answers = _Answers(here, first)
-        return self._answers.first
+            self._answers_at, self._answers = here, first
+        return self._answers
 
     async def _answer(self, ctx: InternalContext, key: str, request_id: str, value: Any) -> bool:
         """Resume a run with a response; False if it does not wait for it (any more)."""
@@ -219,13 +191,19 @@ class WorkflowExecutor(Nesting):
                 ) from missing
             at = self._resting_checkpoint(ctx, drive)
             since = child.number if at.run_id == child.run_id else -1
-            effects = _collect_effects(await archive.commits(at.run_id, after=since), request_id)
-            if effects is None:
+            commits = _find_effects(await archive.commits(at.run_id, after=since), request_id)
+            if commits is None:
                 return False
             self._keep_child(ctx, key, drive, at)
-        # Requests that are answered already are not asked again.
-        open_requests = [request for request in effects.requests if request.id in at.requests]
-        await self._pass_on(ctx, key, effects.outputs, open_requests, at)
+        # A commit may be a snapshot: what is new in it is read from its outcomes.
+        outputs: list[Any] = []
+        requests: list[Request] = []
+        for commit in commits:
+            outputs += [o.payload.open() for done in commit.done for o in done.outputs if o.kind == "output"]
+            new = {id for done in commit.done for id in done.asked}
+            # Requests that are answered already are not asked again.
+            requests += [request for request in commit.asked if request.id in new and request.id in at.requests]
+        await self._pass_on(ctx, key, outputs, requests, at)
         return True
 
     def _position(self, ctx: InternalContext, child: Child) -> Position:
@@ -252,13 +230,8 @@ class WorkflowExecutor(Nesting):
             may_take_over=ctx.scope.holds_lease,
         )
         pool = self.workflow._executor_pool
-
-        def release(executors: Mapping[str, Executor], at: Checkpoint | None, archive: Archive) -> None:
-            pool.release(executors)
-
-        source = ExecutorSource(pool.acquire, release)
-        if suspended is not None:
-            source = ExecutorSource(lambda: suspended.executors, release)
+        acquire = pool.acquire if suspended is None else lambda: suspended.executors
+        source = ExecutorSource(acquire, lambda executors, at, archive: pool.release(executors))
         return Drive(self.workflow._definition, options, source)
 
     def _archive(self, ctx: InternalContext, needed: int | None = None) -> Archive:
@@ -292,7 +265,8 @@ class WorkflowExecutor(Nesting):
         return error
 
     def _emit(self, ctx: InternalContext, event: WorkflowEvent) -> None:
-        if event.type == "warning" and self._is_storage_warning(ctx, event.data):
+        # A warning about the storage is one that the calling run has emitted already.
+        if event.type == "warning" and event.data is not None and event.data == ctx.scope.archive.shortcomings:
             return
         # A copy: the drive that emitted it may hand the same object to other watchers.
         outer_event = copy.copy(event)
@@ -300,10 +274,6 @@ class WorkflowExecutor(Nesting):
         # Progress inside is a sign of life of the handler that drives it.
         ctx.keep_alive()
         ctx.scope.emit(outer_event)
-
-    def _is_storage_warning(self, ctx: InternalContext, warning: object) -> bool:
-        """Return whether a warning is about the storage, of which the calling run has warned already."""
-        return warning is not None and warning == ctx.scope.archive.shortcomings
 
     def _resting_checkpoint(self, ctx: InternalContext, drive: Drive) -> Checkpoint:
         """Return where the sub-workflow run has come to rest. Raises Parked if it sleeps."""
@@ -402,33 +372,18 @@ def _as_data(request: Request, key: str) -> SubWorkflowRequest:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _AnswerEffects:
-    """What a response led to."""
+def _find_effects(commits: Sequence[Commit], request_id: str) -> Sequence[Commit] | None:
+    """Return the commits between a response and the next one; None if it was never applied.
 
-    outputs: list[Any]
-    requests: list[Request]
-
-
-def _collect_effects(commits: Sequence[Commit], request_id: str) -> _AnswerEffects | None:
-    """Return outputs and requests between a response and the next one; None if it was never applied.
-
-    If several were applied at once, the effects belong to the first of them. A commit may be a snapshot: what is
-    new in it is read from its outcomes.
+    If several were applied at once, the commits belong to the first of them.
     """
     begin = next((n for n, commit in enumerate(commits) if request_id in _applied_requests(commit)), None)
     if begin is None:
         return None
     if _applied_requests(commits[begin])[0] != request_id:
-        return _AnswerEffects([], [])
+        return ()
     after = commits[begin + 1 :]
-    end = next((n for n, commit in enumerate(after) if _applied_requests(commit)), len(after))
-    effects = _AnswerEffects([], [])
-    for commit in after[:end]:
-        effects.outputs.extend(o.payload.open() for done in commit.done for o in done.outputs if o.kind == "output")
-        new = {id for done in commit.done for id in done.asked}
-        effects.requests.extend(request for request in commit.asked if request.id in new)
-    return effects
+    return after[: next((n for n, commit in enumerate(after) if _applied_requests(commit)), len(after))]
 
 
 def _applied_requests(commit: Commit) -> list[str]:

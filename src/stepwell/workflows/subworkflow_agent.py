@@ -13,10 +13,10 @@ from stepwell.agents.messages import total, usage_key
 from stepwell.engine.internal_context import InternalContext
 from stepwell.errors import DefinitionError
 from stepwell.graph.handler import HandlerSpec
-from stepwell.graph.subworkflow import SubWorkflowRequestMessage, SubWorkflowResponseMessage
+from stepwell.graph.subworkflow import InnerTable, SubWorkflowRequestMessage, SubWorkflowResponseMessage
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.request import Request
-from stepwell.workflows.subworkflow import InnerTable, WorkflowExecutor
+from stepwell.workflows.subworkflow import WorkflowExecutor
 from stepwell.workflows.workflow import Workflow
 from stepwell.workflows.workflow_agent import WorkflowAgent, as_response, combine
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, get_args, overload
 
 from msgspec.structs import replace
 
@@ -23,13 +23,13 @@ from stepwell.graph.migration import Migration
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowEvent
 from stepwell.storage.archive import Archive
-from stepwell.storage.built_in_storage import open_archive
+from stepwell.storage.archive_choice import open_archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.storage.unstored_archive import UnstoredArchive
 from stepwell.workflows.executor_pool import ExecutorPool
 from stepwell.workflows.executor_specs import ExecutorSpec
 from stepwell.workflows.handle import RunHandle
-from stepwell.workflows.result import WorkflowRunResult
+from stepwell.workflows.result import OutputT, WorkflowRunResult
 from stepwell.workflows.start_position import OMITTED, position_of
 from stepwell.workflows.storage_options import StorageLike, storage_of
 from stepwell.workflows.waiting_runs import WaitingRun, WaitingRuns
@@ -38,8 +38,11 @@ if TYPE_CHECKING:
     from stepwell.workflows.workflow_agent import WorkflowAgent
 
 
-class Workflow:
-    """An immutable workflow definition. One object serves any number of concurrent runs, each with its `run_id`."""
+class Workflow(Generic[OutputT]):
+    """An immutable workflow definition. One object serves any number of concurrent runs, each with its `run_id`.
+
+    `Workflow[Report]` tells type checkers that the outputs of its runs are reports; see `WorkflowBuilder`.
+    """
 
     def __init__(
         self,
@@ -134,7 +137,7 @@ class Workflow:
         tags: Mapping[str, str] | None = ...,
         on_changed_step: OnChangedStep = ...,
         include_status_events: bool = ...,
-    ) -> RunStream[WorkflowRunResult]: ...
+    ) -> RunStream[WorkflowRunResult[OutputT]]: ...
     @overload
     def run(
         self,
@@ -150,7 +153,7 @@ class Workflow:
         tags: Mapping[str, str] | None = ...,
         on_changed_step: OnChangedStep = ...,
         include_status_events: bool = ...,
-    ) -> Coroutine[Any, Any, WorkflowRunResult]: ...
+    ) -> Coroutine[Any, Any, WorkflowRunResult[OutputT]]: ...
     @overload
     def run(
         self,
@@ -166,7 +169,7 @@ class Workflow:
         tags: Mapping[str, str] | None = ...,
         on_changed_step: OnChangedStep = ...,
         include_status_events: bool = ...,
-    ) -> RunStream[WorkflowRunResult] | Coroutine[Any, Any, WorkflowRunResult]: ...
+    ) -> RunStream[WorkflowRunResult[OutputT]] | Coroutine[Any, Any, WorkflowRunResult[OutputT]]: ...
     def run(
         self,
         message: Any = OMITTED,
@@ -181,7 +184,7 @@ class Workflow:
         tags: Mapping[str, str] | None = None,
         on_changed_step: OnChangedStep = "refuse",
         include_status_events: bool = False,
-    ) -> RunStream[WorkflowRunResult] | Coroutine[Any, Any, WorkflowRunResult]:
+    ) -> RunStream[WorkflowRunResult[OutputT]] | Coroutine[Any, Any, WorkflowRunResult[OutputT]]:
         """Start a run, or resume one. Returns an awaitable result; with `stream=True`, a stream of events.
 
         With a message a run starts; if `run_id` names a stored run that was started with the same message, it is
@@ -219,7 +222,7 @@ class Workflow:
                 recall_changed=on_changed_step == "recall",
             )
 
-        def finish(events: list[WorkflowEvent]) -> WorkflowRunResult:
+        def finish(events: list[WorkflowEvent]) -> WorkflowRunResult[OutputT]:
             return WorkflowRunResult(events, include_status_events=include_status_events)
 
         return RunStream(begin, finish) if stream else run_to_end(begin, finish)
@@ -232,7 +235,7 @@ class Workflow:
         checkpoint_storage: StorageLike | None = None,
         private: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
-    ) -> RunHandle:
+    ) -> RunHandle[OutputT]:
         """Start a run in the background and return a handle to it.
 
         Every awaited method of the handle raises what `run` would raise.
@@ -251,7 +254,7 @@ class Workflow:
         *,
         checkpoint_storage: StorageLike | None = None,
         private: Mapping[str, Any] | None = None,
-    ) -> RunHandle:
+    ) -> RunHandle[OutputT]:
         """Return a handle to a run that was started before, here or in another process."""
         if run_id is None:
             raise ValueError("run_id must be a non-empty string, not None")
@@ -332,28 +335,28 @@ class Workflow:
 
         return WorkflowAgent(self, name=name, description=description, checkpoint_storage=checkpoint_storage)
 
-    def run_sync(self, message: Any = OMITTED, **options: Any) -> WorkflowRunResult:
+    def run_sync(self, message: Any = OMITTED, **options: Any) -> WorkflowRunResult[OutputT]:
         """Call `run` in a program without an event loop. Raises RuntimeError inside one."""
         if _inside_a_loop():
             raise RuntimeError("run_sync() cannot be called inside a running event loop; use `await workflow.run(...)`")
 
-        async def drive() -> WorkflowRunResult:
-            result: WorkflowRunResult = await self.run(message, **options)
+        async def drive() -> WorkflowRunResult[OutputT]:
+            result: WorkflowRunResult[OutputT] = await self.run(message, **options)
             return result
 
         return asyncio.run(drive())
 
-    def run_streaming(self, message: Any = OMITTED, **options: Any) -> RunStream[WorkflowRunResult]:
+    def run_streaming(self, message: Any = OMITTED, **options: Any) -> RunStream[WorkflowRunResult[OutputT]]:
         """Call `run(message, stream=True)`."""
-        stream: RunStream[WorkflowRunResult] = self.run(message, stream=True, **options)
+        stream: RunStream[WorkflowRunResult[OutputT]] = self.run(message, stream=True, **options)
         return stream
 
     def run_stream_from_checkpoint(
         self, checkpoint_id: str, checkpoint_storage: StorageLike | None = None, **options: Any
-    ) -> RunStream[WorkflowRunResult]:
+    ) -> RunStream[WorkflowRunResult[OutputT]]:
         """Call `run(checkpoint_id=..., stream=True)`."""
         options |= {"checkpoint_id": checkpoint_id, "checkpoint_storage": checkpoint_storage}
-        stream: RunStream[WorkflowRunResult] = self.run(stream=True, **options)
+        stream: RunStream[WorkflowRunResult[OutputT]] = self.run(stream=True, **options)
         return stream
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from stepwell import SQLiteCheckpointStorage
 from stepwell.admin import respond
-from stepwell.storage.filters import EVERY_RUN
+from stepwell.storage.filters import ALL_RUNS
 from tests.support.command_line import Place, Say
 from tests.support.driven_runs import READY
 from tests.support.nesting import Asker, alone, deep
@@ -204,7 +204,7 @@ def test_a_run_that_works_for_another_is_left_to_that_one(say: Say) -> None:
     async def made() -> str:
         async with SQLiteCheckpointStorage("runs.db") as storage:
             await deep(alone(Asker()), 2, storage).run("a", run_id="outer")
-            return next(run.run_id for run in await storage._store.runs(EVERY_RUN) if run.metadata.caller == "outer")
+            return next(run.run_id for run in await storage._store.runs(ALL_RUNS) if run.metadata.caller == "outer")
 
     inner = asyncio.run(made())
     resumed = say("--store", STORE, "resume", inner, f"{RUNS}:counting")

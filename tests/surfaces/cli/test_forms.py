@@ -32,7 +32,7 @@ from stepwell.cli.forms.value_parsers import (
     parse_number,
     parse_text,
 )
-from stepwell.codec.plain_json import INT_MAX, INT_MIN
+from stepwell.codec.traversal import INT_MAX, INT_MIN
 from stepwell.storage.response_types import answer_as, schema_of
 
 quick = settings(deadline=None, suppress_health_check=list(HealthCheck))

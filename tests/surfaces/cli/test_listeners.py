@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from stepwell import PostgresCheckpointStorage
 from stepwell.cli.app import stepwell
-from stepwell.cli.hints import format_command
+from stepwell.cli.failures import format_command
 from stepwell.cli.settings import Settings
 from stepwell.cli.views.output import print_table
 from tests.support.command_line import Place, Say, postgres_address

@@ -28,7 +28,7 @@ from stepwell.admin import open_requests, respond
 from stepwell.agents import Calls, ScriptedAgent
 from stepwell.agents.messages import Message
 from stepwell.storage import store_archive
-from stepwell.storage.filters import EVERY_RUN
+from stepwell.storage.filters import ALL_RUNS
 from stepwell.storage.record import fold
 from tests.support.command_line import Place, Say, ran
 from tests.support.nesting import Asker, alone, around
@@ -237,7 +237,7 @@ def test_a_run_that_works_for_another_is_answered_there(here: Place, say: Say) -
 
     async def children() -> list[str]:
         async with here.storage as storage:
-            return [run.run_id for run in await storage._store.runs(EVERY_RUN) if run.run_id != "outer"]
+            return [run.run_id for run in await storage._store.runs(ALL_RUNS) if run.run_id != "outer"]
 
     (inner,) = asyncio.run(children())
     done = say("--store", here.address, "respond", inner, "--json", '{"yes": true}')

@@ -16,6 +16,7 @@ Kind = Literal["added", "removed", "changed"]
 _MOST_PAIRS = 4_000_000
 _SHOWN = 80  # characters of a value in a line
 _OPS: dict[Kind, str] = {"added": "add", "removed": "remove", "changed": "replace"}
+_MARKS: dict[Kind, str] = {"added": "+", "removed": "-", "changed": "~"}
 _BACK: dict[Kind, Kind] = {"added": "removed", "removed": "added", "changed": "changed"}
 
 
@@ -216,14 +217,9 @@ def _index(part: str, length: int) -> int:
 
 
 def _line(change: Change, shown: int | None) -> str:
-    where = format_path(change.path)
-    match change.kind:
-        case "added":
-            return f"+ {where}: {_format_value(change.after, shown)}"
-        case "removed":
-            return f"- {where}: {_format_value(change.before, shown)}"
-        case "changed":
-            return f"~ {where}: {_format_value(change.before, shown)} → {_format_value(change.after, shown)}"
+    sides = {"added": (change.after,), "removed": (change.before,), "changed": (change.before, change.after)}
+    values = " → ".join(_format_value(value, shown) for value in sides[change.kind])
+    return f"{_MARKS[change.kind]} {format_path(change.path)}: {values}"
 
 
 def format_path(path: Path) -> str:

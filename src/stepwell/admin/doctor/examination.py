@@ -6,7 +6,8 @@ Every record, log entry and signal is read, and the lists of the store are compa
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from itertools import chain
 
 import msgspec
@@ -18,22 +19,19 @@ from stepwell.admin.doctor.findings import check_tags, find_unknown_executors, r
 from stepwell.admin.lookup import pages_of_runs
 from stepwell.admin.retention.inventory import entries_of, gather_in_batches
 from stepwell.admin.transfer.redaction import LOCK
-from stepwell.admin.transfer.run_copy import PAGE, PARTLY_HERE, RunCopy, apply_record, is_listed_right, read_run_copy
-from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.admin.transfer.run_copy import PAGE, PARTLY_HERE, RunCopy, check_log_entry, check_record, read_run_copy
 from stepwell.errors import CodecError, DurabilityError, NewerFormat, StoreUnavailable
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.child import Child
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.status_words import status_word
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.filters import EVERY_RUN, RequestFilter
+from stepwell.storage.filters import ALL_RUNS, RequestFilter
 from stepwell.storage.limits import entry_flaws, flaw_in_count, flaw_in_time
 from stepwell.storage.port import Store
 from stepwell.storage.record import pending_of, wake_of
 from stepwell.storage.signals import read_signal
 from stepwell.storage.store_archive import parent_of
 from stepwell.storage.stored_values import DamagedRun, Record, RunEntry
-from stepwell.storage.wire.format import read_log_entry, read_outcome
 from stepwell.workflows.workflow import Workflow
 
 _RUNS = 200  # runs per page of the list
@@ -90,7 +88,10 @@ class _Examination:
         self._wakes: Mapping[str, str] | None = None  # wake-up times by run; None if they cannot be read
 
     async def findings(self) -> AsyncIterator[Finding]:
-        for finding in await self._check_store():
+        flaws: list[Finding] = []
+        async with self._collect_errors(flaws):
+            flaws += [Finding("error", problem) for problem in (await self._store.survey()).flaws]
+        for finding in flaws:
             yield finding
         # A damaged run may also break the list of wake-up times; then it is reported once, as itself.
         wakes, reported = await self._read_wakes(), set[str]()
@@ -104,7 +105,7 @@ class _Examination:
     async def _check_runs(self) -> AsyncIterator[Finding]:
         done: set[str] = set()
         try:
-            async for page in pages_of_runs(self._store, EVERY_RUN, _RUNS):
+            async for page in pages_of_runs(self._store, ALL_RUNS, _RUNS):
                 for finding in await self._check_page(page):
                     yield finding
                 done |= {entry.run_id for entry in page}
@@ -134,66 +135,46 @@ class _Examination:
             findings += [*await self._check_records(damaged.run_id), *await self._check_signals(damaged.run_id)]
         return remove_duplicates(findings)
 
-    async def _check_store(self) -> list[Finding]:
-        """Return what the store's own check finds."""
-        try:
-            return [Finding("error", problem) for problem in (await self._store.survey()).flaws]
-        except DurabilityError as error:
-            return [await self._finding(error, None)]
-
     async def _read_wakes(self) -> list[Finding]:
-        try:
+        findings: list[Finding] = []
+        async with self._collect_errors(findings):
             self._wakes = {wake.run_id: wake.at for wake in await self._store.wakes()}
-        except DurabilityError as error:
-            return [await self._finding(error, None)]
-        return []
+        return findings
 
     async def _check_run(self, entry: RunEntry) -> list[Finding]:
         self._totals.runs += 1
         self._totals.statuses[entry.status] += 1
-        damage = await self._check_records(entry.run_id)
-        findings = [*damage, *await self._check_signals(entry.run_id)]
-        if damage:
-            # The head is folded from these records: checking it would fail, or report the same
-            # damage again.
-            return remove_duplicates(findings)
-        try:
-            run_copy = await read_run_copy(self._store, entry.run_id, "run")
-            if run_copy is None:
-                return findings  # deleted meanwhile
-            return [
-                *findings,
-                *self._check_superstep_log(run_copy),
-                *await self._check_listing(entry, run_copy),
-                *await self._check_head(run_copy),
-            ]
-        except DurabilityError as error:
-            return remove_duplicates([*findings, await self._finding(error, entry.run_id)])
-
-    async def _read_numbers(self, run_id: str) -> tuple[list[int], list[Finding]]:
-        """Return the numbers of a run's records, and the findings about the numbers themselves."""
-        findings: list[Finding] = []
-        try:
-            numbers = [entry.number for entry in await entries_of(self._store, run_id)]
-        except DurabilityError as error:
-            findings.append(await self._finding(error, run_id))
-            numbers = await self._store.numbers(run_id)
-        flaws = {number: flaw_in_count(number) for number in numbers}
-        findings += [Finding("error", f"a commit number {why}", run_id) for why in flaws.values() if why is not None]
-        return sorted(number for number, why in flaws.items() if why is None), findings
+        run_id = entry.run_id
+        damage = await self._check_records(run_id)
+        findings = [*damage, *await self._check_signals(run_id)]
+        # The head is folded from the records: with damaged ones, checking it would fail, or report
+        # the same damage again.
+        async with self._collect_errors(findings, run_id):
+            run_copy = None if damage else await read_run_copy(self._store, run_id, "run")
+            if run_copy is not None:  # it may have been deleted meanwhile
+                for key, body in run_copy.superstep_log.items():
+                    self._totals.log_entries += 1
+                    async with self._collect_errors(findings, run_id):
+                        check_log_entry(run_id, key, body)
+                findings += [*await self._check_listing(entry, run_copy), *await self._check_head(run_copy)]
+        return remove_duplicates(findings)
 
     async def _check_records(self, run_id: str) -> list[Finding]:
-        numbers, findings = await self._read_numbers(run_id)
-        before: Checkpoint | None = None
+        findings: list[Finding] = []
+        async with self._collect_errors(findings, run_id):
+            entries = await entries_of(self._store, run_id)
+        stored = await self._store.numbers(run_id) if findings else [entry.number for entry in entries]
+        flaws = {number: flaw_in_count(number) for number in stored}
+        findings += [Finding("error", f"a commit number {why}", run_id) for why in flaws.values() if why is not None]
+        numbers = sorted(number for number, why in flaws.items() if why is None)
+        after: Checkpoint | None = None
         for begin in range(0, len(numbers), PAGE):
             async for number, record in self._read_records(run_id, numbers[begin : begin + PAGE]):
-                try:
-                    before = self._check_record(record, before)
-                except DurabilityError as error:
-                    findings.append(await self._finding(error, run_id, number))
-                    # The deltas after this record have no base: each is reported until the next
-                    # snapshot.
-                    before = None
+                # The deltas after a damaged record have no base: each is reported until the next
+                # snapshot.
+                before, after = after, None
+                async with self._collect_errors(findings, run_id, number):
+                    after = self._check_record(record, before)
             self._report_progress()
         return findings
 
@@ -228,52 +209,28 @@ class _Examination:
             raise record
         self._totals.records += 1
         self._totals.bytes += len(record.body)
-        after, commit, shape = apply_record(before, record)
+        after, _, shape = check_record(before, record)
         entry = record.entry
         self._totals.formats[shape.format] += 1
         subject = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
         for part, why in entry_flaws(entry):
             raise CodecError(f"the list entry of {subject} has a {part} that {why}", path="$")
         check_tags(_decode(record.body), subject)
-        if not is_listed_right(entry, commit, is_snapshot=shape.run is not None):
-            raise CodecError(f"the list entry of {subject} does not match its content", path="$")
-        # With LatestOnly, superseded records with outputs stay for their outputs; what they changed
-        # is gone.
-        if after is None and not (entry.latest_only and entry.outputs):
-            raise CodecError(f"{subject} is a delta, and the record it is based on is missing", path="$")
         if after is not None and entry.workflow != after.header.workflow:
             problem = f"is listed under workflow {entry.workflow!r}, but belongs to {after.header.workflow!r}"
             raise CodecError(f"{subject} {problem}", path="$")
         return after
 
     async def _check_signals(self, run_id: str) -> list[Finding]:
-        try:
-            signals = await self._store.pending_signals(run_id)
-        except DurabilityError as error:
-            return [await self._finding(error, run_id)]
-        findings = []
-        for row in signals:
-            self._totals.signals += 1
-            # The mark of an unfinished import: read_run_copy() reports it.
-            if row.key == PARTLY_HERE:
-                continue
-            try:
-                read_signal(run_id, row)
-            except DurabilityError as error:
-                findings.append(Finding("error", str(error), run_id))
+        findings: list[Finding] = []
+        async with self._collect_errors(findings, run_id):
+            for row in await self._store.pending_signals(run_id):
+                self._totals.signals += 1
+                async with self._collect_errors(findings, run_id):
+                    # The mark of an unfinished import: read_run_copy() reports it.
+                    if row.key != PARTLY_HERE:
+                        read_signal(run_id, row)
         return findings
-
-    def _check_superstep_log(self, run_copy: RunCopy) -> Iterator[Finding]:
-        for key, body in run_copy.superstep_log.items():
-            self._totals.log_entries += 1
-            try:
-                # Outcomes are stored under the id of their delivery, which has no slash.
-                if "/" in key:
-                    read_log_entry(run_copy.run_id, key, body, DEFAULT_CODEC)
-                else:
-                    read_outcome(run_copy.run_id, key, body, DEFAULT_CODEC)
-            except DurabilityError as error:
-                yield Finding("error", str(error), run_copy.run_id)
 
     async def _check_listing(self, entry: RunEntry, run_copy: RunCopy) -> list[Finding]:
         """Compare what the lists of the store say about a run with its head.
@@ -355,8 +312,17 @@ class _Examination:
         if LOCK in head.executors:
             return [Finding("warning", LOCK, run_id)]
         findings = [Finding("error", problem, run_id, head.number) for problem in find_unknown_executors(head)]
-        for child in head.children.values():
-            findings += await self._check_child(head, child)
+        findings += [
+            Finding(
+                "error",
+                f"the run waits for run {child.run_id!r} of sub-workflow {child.executor!r}, which is not stored: "
+                f"it cannot be answered",
+                run_id,
+                head.number,
+            )
+            for child in head.children.values()
+            if not await self._is_located(child.checkpoint_id) and await self._store.run(child.run_id) is None
+        ]
         parent = await parent_of(self._store, head.header)
         if head.header.parent_id is not None and (parent is None or await self._store.run(parent[0]) is None):
             problem = (
@@ -375,15 +341,6 @@ class _Examination:
         problem = f"this code cannot continue the run: {'; '.join(obstacles)}"
         return [*findings, Finding("error", problem, run_id, head.number)] if obstacles else findings
 
-    async def _check_child(self, head: Checkpoint, child: Child) -> list[Finding]:
-        if not await self._is_located(child.checkpoint_id) and await self._store.run(child.run_id) is None:
-            problem = (
-                f"the run waits for run {child.run_id!r} of sub-workflow {child.executor!r}, which is not stored: "
-                f"it cannot be answered"
-            )
-            return [Finding("error", problem, head.run_id, head.number)]
-        return []
-
     async def _is_away(self, error: DurabilityError) -> bool:
         """Return whether the store has become unreachable: then the examination cannot continue."""
         if not _may_be_away(error):
@@ -395,11 +352,17 @@ class _Examination:
             return _may_be_away(another)
         return False
 
-    async def _finding(self, error: DurabilityError, run_id: str | None, number: int | None = None) -> Finding:
-        """Return an error as a finding. Raises it instead if the store has become unreachable."""
-        if await self._is_away(error):
-            raise error
-        return Finding("error", str(error), run_id, number)
+    @asynccontextmanager
+    async def _collect_errors(
+        self, findings: list[Finding], run_id: str | None = None, number: int | None = None
+    ) -> AsyncIterator[None]:
+        """Turn an error of the block into a finding, unless the store has become unreachable."""
+        try:
+            yield
+        except DurabilityError as error:
+            if await self._is_away(error):
+                raise
+            findings.append(Finding("error", str(error), run_id, number))
 
 
 def _may_be_away(error: DurabilityError) -> bool:

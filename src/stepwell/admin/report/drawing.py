@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ _LINE, _SMALL = 17.0, 14.0  # height of a line of text, normal and small
 # spare.
 _LETTER, _SMALL_LETTER = 7.6, 6.4
 _LONGEST, _MOST_LINES = 24, 3  # characters per line, and lines, of a name or a label
+
+_SPACES = str.maketrans("\n\r\t", "   ")
+_WORD = re.compile(rf"[^ _./:-]{{0,{_LONGEST - 1}}}[ _./:-]|[^ _./:-]{{1,{_LONGEST}}}")
 
 # The class names are prefixed: the style of one SVG applies to the whole page that contains it.
 _STYLE = """
@@ -112,12 +116,14 @@ class _Picture:
         layout, name = self._layout, self._name
         width, height = round(layout.width), round(layout.height)
         # The title and the description are what a screen reader reads.
-        yield f'<svg xmlns="http://www.w3.org/2000/svg" class="hf" role="img" aria-labelledby="{name}-t {name}-d" '
-        yield f'width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
-        yield f'<title id="{name}-t">{escape(self._title)}</title>'
-        yield f'<desc id="{name}-d">{escape(self._describe())}</desc>'
-        yield f'<style>{_STYLE}</style><defs><marker id="{name}-m" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '
-        yield 'markerHeight="8" orient="auto-start-reverse"><path class="tip" d="M0 0L8 4L0 8z"/></marker></defs>'
+        yield (
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="hf" role="img" aria-labelledby="{name}-t {name}-d" '
+            f'width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
+            f'<title id="{name}-t">{escape(self._title)}</title><desc id="{name}-d">{escape(self._describe())}</desc>'
+            f"<style>{_STYLE}</style>"
+            f'<defs><marker id="{name}-m" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
+            'orient="auto-start-reverse"><path class="tip" d="M0 0L8 4L0 8z"/></marker></defs>'
+        )
         # Arrows first, so that boxes cover their ends.
         for number, arrow in enumerate(self._arrows):
             yield from self._draw_arrow(number, arrow)
@@ -125,8 +131,8 @@ class _Picture:
             yield from self._draw_executor(id, layout.boxes[id])
         for id in self._shape.joins:
             box = layout.boxes[id]
-            yield f'<g class="join"><rect class="box" rx="13" {_attributes(box)}/>'
-            yield f"{_text(box.x, box.y + 4, 'fan-in', True)}</g>"
+            text = _text(box.x, box.y + 4, "fan-in", small=True)
+            yield f'<g class="join"><rect class="box" rx="13" {_attributes(box)}/>{text}</g>'
         yield "</svg>"
 
     def _measure(self, id: str) -> tuple[float, float]:
@@ -142,26 +148,24 @@ class _Picture:
     def _draw_executor(self, id: str, box: Rectangle) -> Iterator[str]:
         state = self._progress.state(id) if self._progress else "plain"
         yield f'<g class="{state}"><title>{escape(id)}</title><rect class="box" rx="6" {_attributes(box)}/>'
-        y = box.y - box.height / 2 + 9 + 13
-        for line in self._lines[id]:
-            yield _text(box.x, y, line)
-            y += _LINE
+        top = box.y - box.height / 2 + 9 + 13
+        yield from (_text(box.x, top + n * _LINE, line) for n, line in enumerate(self._lines[id]))
         if self._small[id]:
-            yield _text(box.x, y - 2, self._small[id], True)
+            yield _text(box.x, top + len(self._lines[id]) * _LINE - 2, self._small[id], small=True)
         yield "</g>"
 
     def _draw_arrow(self, number: int, arrow: Arrow) -> Iterator[str]:
         when = " when" if arrow.label else ""
-        end = f'marker-end="url(#{self._name}-m)"'
-        yield f"<g><title>{escape(_describe_arrow(arrow))}</title>"
-        yield f'<path class="way{when}" {end} d="{_curve(self._layout.routes[number])}"/>'
+        yield (
+            f"<g><title>{escape(_describe_arrow(arrow))}</title>"
+            f'<path class="way{when}" marker-end="url(#{self._name}-m)" d="{_curve(self._layout.routes[number])}"/>'
+        )
         box = self._layout.labels[number]
         if box is not None:
             yield f'<rect class="label" {_attributes(box)}/>'
-            y = box.y - box.height / 2 + 11
-            for line in self._labels[number]:
-                yield _text(box.x, y, line, True)
-                y += _SMALL
+            top = box.y - box.height / 2 + 11
+            lines = enumerate(self._labels[number])
+            yield from (_text(box.x, top + n * _SMALL, line, small=True) for n, line in lines)
         yield "</g>"
 
     def _describe(self) -> str:
@@ -196,7 +200,7 @@ def _attributes(box: Rectangle) -> str:
     return f'x="{left:.1f}" y="{top:.1f}" width="{box.width:.1f}" height="{box.height:.1f}"'
 
 
-def _text(x: float, y: float, text: str, small: bool = False) -> str:
+def _text(x: float, y: float, text: str, *, small: bool = False) -> str:
     look = ' class="small"' if small else ""
     return f'<text{look} x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
 
@@ -237,7 +241,7 @@ def _wrap(text: str) -> list[str]:
     lines, line = [], ""
     # Invisible characters are written out before the boxes are measured, since that makes the text
     # longer.
-    for word in _split_words(visible(text, keep=f"\n\r\t\xa0{JOINERS}")):
+    for word in _WORD.findall(visible(text, keep=f"\n\r\t\xa0{JOINERS}").translate(_SPACES)):
         if line and len(line) + len(word) > _LONGEST:
             lines.append(line)
             line = ""
@@ -245,14 +249,3 @@ def _wrap(text: str) -> list[str]:
     lines.append(line)
     shown = [line.strip() or "·" for line in lines[:_MOST_LINES]]
     return shown if len(lines) <= _MOST_LINES else [*shown[:-1], shorten(shown[-1] + "…", _LONGEST)]
-
-
-def _split_words(text: str) -> Iterator[str]:
-    word = ""
-    for c in text:
-        word += " " if c in "\n\r\t" else c
-        if c in " _-./:\n\r\t" or len(word) == _LONGEST:
-            yield word
-            word = ""
-    if word:
-        yield word

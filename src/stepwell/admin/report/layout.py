@@ -9,9 +9,10 @@ is sorted by the mean position of its neighbours, which keeps crossings few.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from graphlib import TopologicalSorter
+from itertools import accumulate, pairwise
 
 SIDE, DOWN, MARGIN = 28.0, 36.0, 16.0  # between boxes, between layers, around everything
 _THIN = 12.0  # width of an arrow in a layer it passes
@@ -69,6 +70,10 @@ class _Node:
     below: list[int]
     x: float = 0.0
 
+    def neighbours(self, down: bool) -> list[int]:
+        """Return the nodes of the layer that a sweep comes from."""
+        return self.above if down else self.below
+
 
 def lay_out(boxes: Sequence[Box], links: Sequence[Connector]) -> Layout:
     """Return positions for boxes and links. No two boxes, labels or passing links overlap.
@@ -82,7 +87,9 @@ def lay_out(boxes: Sequence[Box], links: Sequence[Connector]) -> Layout:
     # Labels, and parallel links between two boxes, need a layer of their own in between.
     wide = any(link.width and link.source != link.target for link in links) or len(set(downward)) < len(downward)
     layers = [layer * (2 if wide else 1) for layer in _layers(len(boxes), downward)]
-    loops = _loop_widths(links)
+    # The room that boxes need at their right for links to themselves; the widest link counts.
+    itself = sorted((link for link in links if link.source == link.target), key=lambda link: link.width)
+    loops = {link.source: 34.0 + link.width for link in itself}
     nodes = [
         _Node(layer, box.width + loops.get(box.id, 0.0), box.height, [], [])
         for box, layer in zip(boxes, layers, strict=True)
@@ -91,15 +98,6 @@ def lay_out(boxes: Sequence[Box], links: Sequence[Connector]) -> Layout:
     rows = _order_rows(nodes)
     _place_side_by_side(nodes, rows)
     return _assemble(boxes, links, nodes=nodes, rows=rows, passing=passing, turned=turned, loops=loops)
-
-
-def _loop_widths(links: Iterable[Connector]) -> dict[str, float]:
-    """Return how much room boxes need at their right for links to themselves."""
-    widths: dict[str, float] = {}
-    for link in links:
-        if link.source == link.target:
-            widths[link.source] = max(widths.get(link.source, 0.0), 34.0 + link.width)
-    return widths
 
 
 def _find_back_links(count: int, ends: Sequence[tuple[int, int]]) -> set[int]:
@@ -136,21 +134,13 @@ def _find_back_links(count: int, ends: Sequence[tuple[int, int]]) -> set[int]:
 
 def _layers(count: int, downward: Sequence[tuple[int, int]]) -> list[int]:
     """Return for each box the length of the longest path to it."""
-    below: list[list[int]] = [[] for _ in range(count)]
-    waiting = [0] * count
+    above: dict[int, list[int]] = {box: [] for box in range(count)}
     for a, b in downward:
         if a != b:
-            below[a].append(b)
-            waiting[b] += 1
+            above[b].append(a)
     layers = [0] * count
-    ready = [n for n in range(count) if not waiting[n]]
-    # `ready` grows during the loop: this is Kahn's topological order.
-    for box in ready:
-        for b in below[box]:
-            layers[b] = max(layers[b], layers[box] + 1)
-            waiting[b] -= 1
-            if not waiting[b]:
-                ready.append(b)
+    for box in TopologicalSorter(above).static_order():
+        layers[box] = max((layers[a] + 1 for a in above[box]), default=0)
     return layers
 
 
@@ -162,12 +152,11 @@ def _add_passing_nodes(nodes: list[_Node], a: int, b: int, link: Connector) -> l
     if a == b:
         return []
     between = range(nodes[a].layer + 1, nodes[b].layer)
-    places = []
+    places = list(range(len(nodes), len(nodes) + len(between)))
     for layer in between:
         is_middle = layer == between[len(between) // 2]
         width, height = (link.width, link.height) if is_middle else (0.0, 0.0)
         nodes.append(_Node(layer, max(width, _THIN), height, [], []))
-        places.append(len(nodes) - 1)
     for upper, lower in pairwise([a, *places, b]):
         nodes[upper].below.append(lower)
         nodes[lower].above.append(upper)
@@ -197,12 +186,11 @@ def _sort(nodes: list[_Node], rows: list[list[int]], row: list[int], down: bool)
     beside = nodes[row[0]].layer + (-1 if down else 1)
     others = rows[beside] if 0 <= beside < len(rows) else []
     places = {n: place for other in (others, row) for place, n in enumerate(other)}
+    row.sort(key=lambda n: _mean([places[m] for m in nodes[n].neighbours(down)], places[n]))
 
-    def middle(n: int) -> float:
-        beside = nodes[n].above if down else nodes[n].below
-        return sum(places[neighbour] for neighbour in beside) / len(beside) if beside else places[n]
 
-    row.sort(key=middle)
+def _mean(positions: Sequence[float], otherwise: float) -> float:
+    return sum(positions) / len(positions) if positions else otherwise
 
 
 def _crossings(nodes: list[_Node], rows: list[list[int]]) -> int:
@@ -223,11 +211,7 @@ def _place_side_by_side(nodes: list[_Node], rows: list[list[int]]) -> None:
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
         for row in rows if down else reversed(rows):
-            wanted = []
-            for n in row:
-                beside = nodes[n].above if down else nodes[n].below
-                wanted.append(sum(nodes[neighbour].x for neighbour in beside) / len(beside) if beside else nodes[n].x)
-            _settle(nodes, row, wanted)
+            _settle(nodes, row, [_mean([nodes[m].x for m in nodes[n].neighbours(down)], nodes[n].x) for n in row])
 
 
 def _settle(nodes: list[_Node], row: list[int], wanted: list[float]) -> None:
@@ -237,10 +221,8 @@ def _settle(nodes: list[_Node], row: list[int], wanted: list[float]) -> None:
     """
     # With the widths subtracted, boxes are points that must only keep their order: an isotonic
     # regression, solved by pooling neighbours that violate it.
-    offset, offsets = 0.0, [0.0]
-    for left, right in pairwise(row):
-        offset += (nodes[left].width + nodes[right].width) / 2 + SIDE
-        offsets.append(offset)
+    gaps = ((nodes[left].width + nodes[right].width) / 2 + SIDE for left, right in pairwise(row))
+    offsets = list(accumulate(gaps, initial=0.0))
     groups: list[tuple[float, int]] = []  # mean of the wanted positions, number of members
     for want, shift in zip(wanted, offsets, strict=True):
         mean, size = want - shift, 1

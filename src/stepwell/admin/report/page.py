@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from stepwell.admin.diffs.documents import document_of, plain_value
 from stepwell.admin.report.drawing import draw
-from stepwell.admin.report.json_tree import Tree, format_brief
-from stepwell.admin.report.markup import escape, plural, shorten
+from stepwell.admin.report.markup import Tree, escape, format_brief, plural, shorten
 from stepwell.admin.report.timeline import CommitRow, Timeline, load_timeline
 from stepwell.admin.transfer.redaction import LOCK
 from stepwell.model.commit import Commit, Done
@@ -77,13 +76,14 @@ async def report_to(
 def _render_page(timeline: Timeline) -> Iterator[str]:
     header = timeline.at.header
     name = escape(f"Run {header.run_id} of {header.workflow}")
-    yield '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>'
     # A second line of defence: if anything ever gets past the escaping, the page still fetches and
     # runs nothing.
     policy = "default-src 'none'; style-src 'unsafe-inline'"
-    yield f'{name}</title><meta http-equiv="Content-Security-Policy" content="{policy}">'
-    yield f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
-    yield f"<h1>{name}</h1>"
+    yield (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body><h1>{name}</h1>'
+    )
     yield from _render_facts(timeline)
     yield from _render_graph(timeline)
     yield from _render_requests(timeline.at.requests.values())
@@ -96,33 +96,33 @@ def _render_facts(timeline: Timeline) -> Iterator[str]:
     checkpoint, head, header = timeline.at, timeline.run_copy.at, timeline.at.header
     if LOCK in checkpoint.executors:
         yield "<p><b>Private values were removed from this run when it was exported: it cannot be resumed.</b></p>"
-    facts: list[tuple[str, object]] = [
+    parent = "" if header.parent_run is None else f" (commit {header.parent_number} of run {header.parent_run})"
+    entries, signals = len(timeline.run_copy.superstep_log), len(timeline.run_copy.signals)
+    facts = [
         ("Status", status_word(head.status, wake=head.wake)),
-        ("Started", timeline.began),
+        ("Started", timeline.first[0].commit.stamp.at),
         ("Last commit", f"{head.stamp.at} (number {head.number}, after {plural(head.iteration, 'superstep')})"),
         ("Shown here", f"commit {checkpoint.number}, checkpoint {checkpoint.stamp.checkpoint_id}"),
+        ("Sleeps until", head.wake),
+        *((f"Tag {key}", value) for key, value in header.tags.items()),
+        ("Forked from", None if header.parent_id is None else f"checkpoint {header.parent_id}{parent}"),
+        ("Sub-workflow of", f"run {header.caller}" if header.caller else None),
+        ("Restored", plural(header.epoch, "time") if header.epoch else None),
+        *(
+            ("Sub-workflow run", f"{c.run_id}, executor {c.executor}, waiting at its commit {c.number}")
+            for c in checkpoint.children.values()
+        ),
+        (
+            "Superstep log",
+            f"{entries:,} {'entry' if entries == 1 else 'entries'} not committed yet" if entries else None,
+        ),
+        ("Signals", f"{plural(signals, 'signal')} not applied yet" if signals else None),
     ]
-    facts += [("Sleeps until", head.wake)] if head.wake else []
-    facts += [(f"Tag {key}", value) for key, value in header.tags.items()]
-    if header.parent_id is not None:
-        parent = "" if header.parent_run is None else f" (commit {header.parent_number} of run {header.parent_run})"
-        facts.append(("Forked from", f"checkpoint {header.parent_id}{parent}"))
-    facts += [("Sub-workflow of", f"run {header.caller}")] if header.caller else []
-    facts += [("Restored", plural(header.epoch, "time"))] if header.epoch else []
-    facts += [
-        ("Sub-workflow run", f"{c.run_id}, executor {c.executor}, waiting at its commit {c.number}")
-        for c in checkpoint.children.values()
-    ]
-    if timeline.run_copy.superstep_log:
-        entries = len(timeline.run_copy.superstep_log)
-        facts.append(("Superstep log", f"{entries:,} {'entry' if entries == 1 else 'entries'} not committed yet"))
-    if timeline.run_copy.signals:
-        facts.append(("Signals", f"{plural(len(timeline.run_copy.signals), 'signal')} not applied yet"))
-    yield (
-        "<dl>"
-        + "".join(f"<dt>{escape(key)}</dt><dd>{escape(shorten(str(value), _OUTPUT))}</dd>" for key, value in facts)
-        + "</dl>"
-    )
+    yield "<dl>"
+    for key, value in facts:
+        if value is not None:
+            yield f"<dt>{escape(key)}</dt><dd>{escape(shorten(value, _OUTPUT))}</dd>"
+    yield "</dl>"
 
 
 def _render_graph(timeline: Timeline) -> Iterator[str]:
@@ -142,9 +142,11 @@ def _render_requests(requests: Iterable[Request]) -> Iterator[str]:
     yield f"<h2>Open requests</h2><p>{plural(len(open_requests), 'request')} waiting for a response.</p>"
     for request in open_requests[:_DONE]:
         until = f", until {request.deadline}" if request.deadline else ""
-        yield f"<h3>{escape(request.id)}</h3><p>Asked by <b>{escape(request.executor)}</b> at {escape(request.at)}"
-        yield f"{escape(until)}; expects <code>{escape(shorten(request.response_type, _OUTPUT))}</code>.</p>"
-        yield f"<div>{Tree(_TEXT).html(plain_value(request.payload), _ROWS)}</div>"
+        yield (
+            f"<h3>{escape(request.id)}</h3><p>Asked by <b>{escape(request.executor)}</b> at {escape(request.at)}"
+            f"{escape(until)}; expects <code>{escape(shorten(request.response_type, _OUTPUT))}</code>.</p>"
+            f"<div>{Tree(_TEXT).html(plain_value(request.payload), _ROWS)}</div>"
+        )
     yield _rest(len(open_requests) - _DONE, "requests")
 
 
@@ -160,11 +162,9 @@ def _render_commits(timeline: Timeline) -> Iterator[str]:
     yield "</tbody></table></div>"
 
 
-def _render_rows(rows: Iterable[CommitRow], chosen: int) -> Iterator[str]:
-    before: str | None = None
-    for row in rows:
-        yield from _render_row(row, before, chosen)
-        before = row.commit.stamp.at
+def _render_rows(rows: Sequence[CommitRow], chosen: int) -> Iterator[str]:
+    for before, row in zip([None, *rows], rows, strict=False):
+        yield from _render_row(row, None if before is None else before.commit.stamp.at, chosen)
 
 
 def _render_row(row: CommitRow, before: str | None, chosen: int) -> Iterator[str]:
@@ -172,11 +172,13 @@ def _render_row(row: CommitRow, before: str | None, chosen: int) -> Iterator[str
     look = ' class="chosen"' if commit.number == chosen else ""
     later = "" if before is None else _later(before, commit.stamp.at)
     kind = commit.kind.value if commit.restored is None else f"{commit.kind.value} to {commit.restored}"
-    yield f'<tr{look}><th scope="row">{commit.number}</th>'
-    yield f'<td>{escape(commit.stamp.at)}<br><span class="soft">{later}</span></td>'
     status = status_word(commit.status, wake=commit.wake)
-    yield f'<td>{escape(kind)}<br><span class="soft">{escape(status)}</span></td>'
-    yield f"<td>{commit.iteration}</td><td>"
+    yield (
+        f'<tr{look}><th scope="row">{commit.number}</th>'
+        f'<td>{escape(commit.stamp.at)}<br><span class="soft">{later}</span></td>'
+        f'<td>{escape(kind)}<br><span class="soft">{escape(status)}</span></td>'
+        f"<td>{commit.iteration}</td><td>"
+    )
     for done in commit.done[:_DONE]:
         yield from _render_delivery(done)
     yield _rest(len(commit.done) - _DONE, "executors")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -28,17 +28,16 @@ class CommitRow:
     more_changes: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Timeline:
     """The part of a run's history that a report shows."""
 
     run_copy: RunCopy  # of its head
     at: Checkpoint  # the one selected
     progress: Progress
-    first: list[CommitRow] = field(default_factory=list)
-    left_out: int = 0
-    last: list[CommitRow] = field(default_factory=list)
-    began: str = ""
+    first: list[CommitRow]  # at least the first commit that is stored
+    left_out: int
+    last: list[CommitRow]
 
 
 async def load_timeline(store: Store, run_id: str, number: int | None, *, rows: int, changes: int) -> Timeline:
@@ -50,7 +49,7 @@ async def load_timeline(store: Store, run_id: str, number: int | None, *, rows: 
     """
     run_copy = await load_run_copy(store, run_id)
     wanted = run_copy.at.number if number is None else number
-    timeline = Timeline(run_copy, run_copy.at, Progress())
+    first, last = list[CommitRow](), list[CommitRow]()
     # Progress needs every commit up to the selected one, so they are kept without their payloads.
     light: list[Commit] = []
     chosen: Checkpoint | None = None
@@ -63,18 +62,14 @@ async def load_timeline(store: Store, run_id: str, number: int | None, *, rows: 
             light.append(_strip(commit))
         if commit.number == wanted:
             chosen = after
-        timeline.began = timeline.began or commit.stamp.at
         if total <= rows or index < head:
-            timeline.first.append(_make_row(before, commit, after, changes))
+            first.append(_make_row(before, commit, after, changes))
         elif index >= total - tail:
-            timeline.last.append(_make_row(before, commit, after, changes))
-        else:
-            timeline.left_out += 1
+            last.append(_make_row(before, commit, after, changes))
         index += 1
     if chosen is None:
         raise CheckpointMissing(f"commit {wanted} of run {run_id!r} does not exist or is not stored any more")
-    timeline.at, timeline.progress = chosen, progress_of(chosen, drop_undone(light))
-    return timeline
+    return Timeline(run_copy, chosen, progress_of(chosen, drop_undone(light)), first, max(0, total - rows), last)
 
 
 async def _walk(store: Store, run_copy: RunCopy) -> AsyncIterator[tuple[Checkpoint | None, Commit, Checkpoint | None]]:

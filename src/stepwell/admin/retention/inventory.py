@@ -11,7 +11,7 @@ from stepwell.admin.lookup import pages_of_runs
 from stepwell.admin.retention.policy import RunFacts
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CannotUnseal, DurabilityError, StoreUnavailable
-from stepwell.storage.filters import EVERY_RUN, CheckpointFilter
+from stepwell.storage.filters import ALL_RUNS, CheckpointFilter
 from stepwell.storage.port import Store
 from stepwell.storage.signals import find_signalled
 from stepwell.storage.store_archive import parent_of
@@ -31,7 +31,7 @@ async def load_facts(store: Store, only: Collection[str] | None, wanted: Wanted 
     Their checkpoints are left out: those of all runs may be millions. Without `wanted`, which runs
     have open requests does not matter, and is not read.
     """
-    runs = [run async for page in pages_of_runs(store, EVERY_RUN, _PAGE) for run in page]
+    runs = [run async for page in pages_of_runs(store, ALL_RUNS, _PAGE) for run in page]
     with_requests = {request.run_id for request in await store.requests()} if wanted else ()
     candidates = {
         run.run_id for run in runs if (wanted is None or wanted(run)) and (only is None or run.run_id in only)
@@ -65,7 +65,7 @@ async def load_facts(store: Store, only: Collection[str] | None, wanted: Wanted 
 async def find_new_forks(store: Store, known_ids: Collection[str]) -> dict[str, str]:
     """Return the forks created since the known runs were listed: one for each parent."""
     forks: dict[str, str] = {}
-    async for page in pages_of_runs(store, EVERY_RUN, _PAGE):
+    async for page in pages_of_runs(store, ALL_RUNS, _PAGE):
         for run in page:
             # Runs are listed newest first, so everything from here on is known.
             if run.run_id in known_ids:

@@ -139,18 +139,17 @@ def _reason_to_stay(
         return f"it cannot be read: {facts.damage}"
     if keep is None or (only is not None and id not in only):
         return "the policy keeps runs of its status"
-    if facts.has_signals:
-        return "it has signals that are not applied yet"
-    if facts.has_requests and id not in named:
-        return "it waits for an answer"
-    if keep.last:
-        return "its last checkpoints are kept"
-    if not _is_old(keep, facts.run.at, now):
-        return "it changed too recently"
     # A caller that is set here is not stored any more: no process will ever continue this run.
-    if policy.may_delete(status) or facts.run.metadata.caller is not None:
-        return None
-    return "it failed and can be resumed" if status == _STOPPED else "it has not ended"
+    may_end = policy.may_delete(status) or facts.run.metadata.caller is not None
+    reasons = {
+        "it has signals that are not applied yet": facts.has_signals,
+        "it waits for an answer": facts.has_requests and id not in named,
+        "its last checkpoints are kept": bool(keep.last),
+        "it changed too recently": not _is_old(keep, facts.run.at, now),
+        "it failed and can be resumed": not may_end and status == _STOPPED,
+        "it has not ended": not may_end,
+    }
+    return next((reason for reason, applies in reasons.items() if applies), None)
 
 
 def _is_old(keep: Keep, at: str, now: datetime) -> bool:

@@ -5,7 +5,7 @@ Everything that stays remains readable and resumable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -89,9 +89,11 @@ async def prune(
     fork_points = find_fork_points(runs, deleted)
     pruning = _Pruning(store, runs, dry_run)
     await pruning.drop(removal.waves)
-    await pruning.thin_out(
-        (facts for facts in runs if facts.run.run_id not in deleted and allows_thinning(policy, facts, named, only)),
-        lambda facts: find_old_checkpoints(policy, facts, fork_points, now),
+    # Entries are loaded for a few runs at a time: all may be millions.
+    await gather_in_batches(
+        pruning.thin_out(facts, lambda facts: find_old_checkpoints(policy, facts, fork_points, now))
+        for facts in runs
+        if facts.run.run_id not in deleted and allows_thinning(policy, facts, named, only)
     )
     return pruning.report(removal)
 
@@ -130,13 +132,6 @@ class _Pruning:
             self._forked = {} if self._dry else await find_new_forks(self._store, self._facts)
             await gather_in_batches(self._drop(run_id) for run_id in wave)
 
-    async def thin_out(self, runs: Iterable[RunFacts], choose: Callable[[RunFacts], Sequence[int]]) -> None:
-        """Remove the chosen checkpoints of runs.
-
-        Entries are loaded for a few runs at a time: all may be millions.
-        """
-        await gather_in_batches(self._thin_out(facts, choose) for facts in runs)
-
     def report(self, removal: Removal) -> PruneReport:
         # Batches finish in any order; a report must not depend on that.
         order = {id: n for n, id in enumerate(dict.fromkeys((*removal.runs, *self._facts)))}
@@ -152,14 +147,11 @@ class _Pruning:
     async def _drop(self, run_id: str) -> None:
         """Delete a run, unless it is being driven or a skipped run needs it."""
         size = await _size(self._store, run_id)
-        reason = self._reason_to_keep(run_id)
-        if reason is None and not self._dry:
-            reason = await self._try_drop(run_id)
-        if reason is not None:
+        if reason := self._reason_to_keep(run_id) or (None if self._dry else await self._try_drop(run_id)):
             self._skipped[run_id] = reason
-            return
-        self._runs.append(run_id)
-        self._bytes += size
+        else:
+            self._runs.append(run_id)
+            self._bytes += size
 
     def _reason_to_keep(self, run_id: str) -> str | None:
         if run_id in self._forked:
@@ -191,8 +183,8 @@ class _Pruning:
         finally:
             await self._store.release(run_id, owner)
 
-    async def _thin_out(self, facts: RunFacts, choose: Callable[[RunFacts], Sequence[int]]) -> None:
-        """Remove checkpoints of a run, many in one transaction."""
+    async def thin_out(self, facts: RunFacts, choose: Callable[[RunFacts], Sequence[int]]) -> None:
+        """Remove the chosen checkpoints of a run, many in one transaction."""
         run_id = facts.run.run_id
         going: list[Entry] = []
         snapshots: list[Record] = []
@@ -237,7 +229,7 @@ class _Pruning:
         chain = await self._store.read(run_id, follower.number)
         if not chain:
             return None  # the run was deleted meanwhile
-        checkpoint, commit = fold(chain, DEFAULT_CODEC)[-1]
+        checkpoint, commit = fold(chain, DEFAULT_CODEC)
         replacement = build_record(commit, checkpoint, snapshot=True)
         size = sum(len(record.body) for record in chain if first <= record.entry.number <= last)
         size -= len(replacement.body) - len(chain[-1].body)
@@ -247,25 +239,19 @@ class _Pruning:
         return [replacement]
 
 
-def _split_into_gaps(entries: Mapping[int, Entry], numbers: Sequence[int]) -> Iterator[tuple[list[Entry], Entry]]:
+def _split_into_gaps(entries: Mapping[int, Entry], numbers: Sequence[int]) -> list[tuple[list[Entry], Entry]]:
     """Split the numbers to remove, newest first, into independent gaps, each with its follower.
 
     A gap ends at a checkpoint that stays, and at a snapshot, which needs nothing of what is before
     it.
     """
-    above = dict(pairwise(sorted(entries)))
-    gap: list[int] = []
-
-    def close_gap() -> tuple[list[Entry], Entry]:
-        return [entries[number] for number in gap], entries[above[gap[0]]]
-
+    above, gaps = dict(pairwise(sorted(entries))), list[list[int]]()
     for number in numbers:
-        if gap and (above[number] != gap[-1] or entries[gap[-1]].is_snapshot):
-            yield close_gap()
-            gap = []
-        gap.append(number)
-    if gap:
-        yield close_gap()
+        if gaps and above[number] == gaps[-1][-1] and not entries[gaps[-1][-1]].is_snapshot:
+            gaps[-1].append(number)
+        else:
+            gaps.append([number])
+    return [([entries[number] for number in gap], entries[above[gap[0]]]) for gap in gaps]
 
 
 async def _size(store: Store, run_id: str, first: int = 0, last: int | None = None) -> int:

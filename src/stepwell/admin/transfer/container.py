@@ -17,8 +17,7 @@ from typing import BinaryIO, Literal, Self
 
 import msgspec
 
-from stepwell.admin.transfer.import_errors import too_large_error
-from stepwell.errors import CheckpointCorrupt, NewerFormat
+from stepwell.errors import CheckpointCorrupt, NewerFormat, RunError
 from stepwell.storage.checked_reads import damage_error, decode_stored
 from stepwell.storage.stored_values import Entry, Record
 
@@ -31,6 +30,32 @@ PER_BYTE, PER_VALUE = 7, 200
 _STRING_OR_COMMA = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|,', re.DOTALL)
 
 Role = Literal["run", "inside", "lineage"]
+
+
+# Private values were removed; another run has its id; it is in progress; it needs more memory than
+# the limit.
+Reason = Literal["redacted", "there", "busy", "large"]
+
+
+class ImportRefused(RunError):
+    """An intact file is not imported, and nothing was written.
+
+    `reason` is the cause in one word; `what` is the message without its advice.
+    """
+
+    def __init__(self, what: str, advice: str, *, run_id: str, reason: Reason) -> None:
+        self.what, self.reason = what, reason
+        super().__init__(f"{what}{advice}", run_id=run_id)
+
+
+def too_large_error(what: str, max_memory: int, run_id: str) -> ImportRefused:
+    """Return the error for a part of a file that needs more memory than the limit."""
+    return ImportRefused(
+        f"{what} needs more memory than the limit of {max_memory / 2**20:,.0f} MiB",
+        "; if you trust its source, raise max_memory",
+        run_id=run_id,
+        reason="large",
+    )
 
 
 class _TaggedLine(msgspec.Struct, tag_field="line", forbid_unknown_fields=True, omit_defaults=True):
@@ -165,11 +190,6 @@ def _fits(text: bytes, memory: int) -> bool:
     return next(islice(commas, max(most, 0), None), None) is None
 
 
-def _check_utf8(text: bytes) -> None:
-    if not text.isascii():
-        text.decode()
-
-
 class Reader:
     """Reads the file of an exported run, line by line.
 
@@ -235,7 +255,8 @@ class Reader:
             raise too_large_error(what, self._max_memory or PER_BYTE * _LONGEST, self._run_id)
         if self._max_memory is not None and not _fits(text, self._max_memory):
             raise too_large_error(what, self._max_memory, self._run_id)
-        decode_stored(_check_utf8, text, what)
+        if not text.isascii():
+            decode_stored(bytes.decode, text, what)
         return text
 
     def _read_safely(self, read: Callable[[], bytes]) -> bytes:

@@ -126,17 +126,17 @@ async def _export(
             "this storage is sealed, and everybody who has an exported file can read it; pass unsealed=True to export "
             "the run all the same (importing it into a sealed storage seals it again)"
         )
-    bundle = await collect_runs(storage._store, run_id)
-    main = bundle.runs[-1]
+    runs, missing = await collect_runs(storage._store, run_id)
+    main = runs[-1]
     if main.at.header.caller is not None:
         raise RunError(
             f"run {run_id!r} is a sub-workflow run of {main.at.header.caller!r}: export that run, which includes it",
             run_id=run_id,
         )
     count = 0
-    first = Header(FORMAT, VERSION, run_id, main.at.header.workflow, redaction.paths, bundle.missing)
+    first = Header(FORMAT, VERSION, run_id, main.at.header.workflow, redaction.paths, missing)
     with Writer(file, first) as writer:
-        for run_copy in bundle.runs:
+        for run_copy in runs:
             lines = _RunLines(run_copy, redaction)
             writer.write(RunLine(run_copy.run_id, run_copy.at.number, run_copy.role, run_copy.at.place))
             async for page in read_records(storage._store, run_copy):
@@ -149,7 +149,7 @@ async def _export(
                 f"{redaction.unused[0]!r} matches nothing in run {run_id!r}, so nothing was removed; check its spelling"
             )
         await asyncio.to_thread(writer.finish)
-    return Exported(run_id, tuple(run_copy.run_id for run_copy in bundle.runs), count, bundle.missing)
+    return Exported(run_id, tuple(run_copy.run_id for run_copy in runs), count, missing)
 
 
 def _write(writer: Writer, lines: Iterable[Line]) -> None:

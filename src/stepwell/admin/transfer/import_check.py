@@ -6,7 +6,7 @@ and checking it stays within a memory limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -21,10 +21,9 @@ from stepwell.admin.transfer.container import (
     RecordLine,
     RunLine,
     SignalLine,
+    too_large_error,
 )
-from stepwell.admin.transfer.import_errors import too_large_error
-from stepwell.admin.transfer.run_copy import PARTLY_HERE, apply_record, is_listed_right
-from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.admin.transfer.run_copy import PARTLY_HERE, check_log_entry, check_record
 from stepwell.errors import CheckpointCorrupt
 from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
 from stepwell.model.commit import Commit
@@ -34,7 +33,6 @@ from stepwell.storage.json_text import json_of
 from stepwell.storage.limits import LONGEST, entry_flaws, flaw_in_count, flaw_in_name
 from stepwell.storage.signals import read_signal
 from stepwell.storage.stored_values import Record, SignalRow
-from stepwell.storage.wire.format import read_log_entry, read_outcome
 
 _LONGEST_KEY = LONGEST + 1000  # characters: the key of a signal contains an id
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode
@@ -54,16 +52,8 @@ class RunContents:
     retention: Retention = Retention.FullHistory
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedFile:
-    """A file that is complete and readable."""
-
-    header: Header
-    runs: Mapping[str, RunContents]
-
-
-def check_file(open_file: Opener, name: str, max_memory: int | None) -> CheckedFile:
-    """Read a file to its end and return what it contains.
+def check_file(open_file: Opener, name: str, max_memory: int | None) -> tuple[Header, dict[str, RunContents]]:
+    """Read a file to its end and return what it contains: its header, and its runs by id.
 
     Raises CheckpointCorrupt, naming the file, if anything in it is wrong, and ImportRefused if
     reading it takes more memory than `max_memory`.
@@ -76,7 +66,7 @@ def check_file(open_file: Opener, name: str, max_memory: int | None) -> CheckedF
     main = file_check.runs.get(reader.header.run_id)
     if main is None or main.line.role != "run":
         raise CheckpointCorrupt(f"{name} is damaged: its header names run {reader.header.run_id!r}, which is not in it")
-    return CheckedFile(reader.header, file_check.runs)
+    return reader.header, file_check.runs
 
 
 class _FileCheck:
@@ -100,8 +90,7 @@ class _FileCheck:
                 self._check_record(contents, line.record)
             case LogLine(key=key):
                 self._check_key(contents, f"memory/{key}", key)
-                read = read_log_entry if "/" in key else read_outcome
-                read(contents.line.run_id, key, line.text, DEFAULT_CODEC)
+                check_log_entry(contents.line.run_id, key, line.text)
                 contents.busy = True
             case SignalLine(key=key):
                 self._check_key(contents, f"mail/{key}", key)
@@ -150,7 +139,7 @@ class _FileCheck:
             raise self._make_error(f"commit {entry.number} of run {run_id!r} is out of place")
         if entry.workflow != contents.workflow and contents.number >= 0:
             raise self._make_error(f"run {run_id!r} in it belongs to two workflows")
-        self._checkpoint, commit = check_record(self._checkpoint, record)
+        self._checkpoint, commit, _ = check_record(self._checkpoint, record)
         contents.number, contents.workflow = entry.number, entry.workflow
         if self._checkpoint is not None and self._checkpoint.header.workflow != entry.workflow:
             raise self._make_error(f"run {run_id!r} in it belongs to two workflows")
@@ -189,17 +178,6 @@ class _FileCheck:
 
     def _make_error(self, why: str) -> CheckpointCorrupt:
         return damage_error(self._name, why)
-
-
-def check_record(before: Checkpoint | None, record: Record) -> tuple[Checkpoint | None, Commit]:
-    """Return the checkpoint a record leads to; None for a record kept only for its outputs."""
-    after, commit, shape = apply_record(before, record)
-    what = f"checkpoint {record.entry.checkpoint_id} of run {record.entry.run_id!r}"
-    if not is_listed_right(record.entry, commit, is_snapshot=shape.run is not None):
-        raise CheckpointCorrupt(f"the list entry of {what} does not match its content")
-    if after is None and not (record.entry.latest_only and record.entry.outputs):
-        raise CheckpointCorrupt(f"{what} is a delta, and the record it is based on is missing")
-    return after, commit
 
 
 def _names(commit: Commit, header: RunHeader | None) -> Iterator[tuple[str, str]]:

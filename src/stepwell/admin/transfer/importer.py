@@ -6,19 +6,19 @@ import asyncio
 import io
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
 from stepwell.admin.retention.inventory import BATCH, gather_in_batches
+from stepwell.admin.transfer.container import ImportRefused as ImportRefused
 from stepwell.admin.transfer.container import Line, LogLine, Reader, RecordLine, RunLine, SignalLine, compact
-from stepwell.admin.transfer.import_check import CheckedFile, Opener, RunContents, check_file, check_record
-from stepwell.admin.transfer.import_errors import ImportRefused as ImportRefused
-from stepwell.admin.transfer.run_copy import PARTLY_HERE
+from stepwell.admin.transfer.import_check import Opener, RunContents, check_file
+from stepwell.admin.transfer.run_copy import PARTLY_HERE, check_record
 from stepwell.errors import DefinitionError, StoreUnavailable
 from stepwell.model.checkpoint import Checkpoint, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -109,8 +109,7 @@ async def _import(storage: BuiltInStorage, source: _Source, run_id: str | None, 
     if not isinstance(storage, BuiltInStorage):
         raise DefinitionError(f"only the built-in storages can import runs, not {type(storage).__name__}")
     # In a thread: unpacking and decoding a large file would block the event loop.
-    checked = await asyncio.to_thread(check_file, source.open_file, source.name, source.max_memory)
-    header = checked.header
+    header, runs = await asyncio.to_thread(check_file, source.open_file, source.name, source.max_memory)
     if header.redacted and not inspect_only:
         raise ImportRefused(
             f"run {header.run_id!r} was exported without {', '.join(header.redacted)}, so it cannot be resumed",
@@ -120,8 +119,8 @@ async def _import(storage: BuiltInStorage, source: _Source, run_id: str | None, 
         )
     new_name = None if run_id in (None, header.run_id) else run_id
     if new_name is not None:
-        _check_renamable(checked, header.run_id, new_name)
-    existing = await _find_existing(storage._store, checked, source, new_name)
+        _check_renamable(runs, header.run_id, new_name)
+    existing = await _find_existing(storage._store, runs, source, new_name)
     importing = _Import(storage._store, existing, header.run_id, new_name)
     try:
         for line in source.lines():
@@ -142,15 +141,15 @@ async def _import(storage: BuiltInStorage, source: _Source, run_id: str | None, 
     )
 
 
-def _check_renamable(checked: CheckedFile, name: str, run_id: str) -> None:
-    if checked.runs[name].busy:
+def _check_renamable(runs: Mapping[str, RunContents], name: str, run_id: str) -> None:
+    if runs[name].busy:
         raise ImportRefused(
             f"run {name!r} has a superstep in progress, and its idempotency keys are derived from its id",
             "; import it under its own id, and fork it to get another",
             run_id=name,
             reason="busy",
         )
-    inside = [contents for contents in checked.runs.values() if contents.line.role == "inside"]
+    inside = [contents for contents in runs.values() if contents.line.role == "inside"]
     if any(contents.retention is Retention.LatestOnly for contents in inside):
         raise ImportRefused(
             f"run {name!r} has sub-workflow runs that keep only their latest checkpoint, so they cannot be used by a "
@@ -161,13 +160,15 @@ def _check_renamable(checked: CheckedFile, name: str, run_id: str) -> None:
         )
 
 
-async def _find_existing(store: Store, checked: CheckedFile, source: _Source, new_name: str | None) -> set[str]:
+async def _find_existing(
+    store: Store, runs: Mapping[str, RunContents], source: _Source, new_name: str | None
+) -> set[str]:
     """Return the runs that exist already.
 
     Raises ImportRefused if a different run has the id of one of them.
     """
     existing: set[str] = set()
-    for id, contents in checked.runs.items():
+    for id, contents in runs.items():
         stored_as = new_name if new_name is not None and contents.line.role == "run" else id
         if await store.run(stored_as) is None:
             continue
@@ -258,9 +259,8 @@ class _Import:
             await self._write_line(self._run, line)
 
     async def _begin_run(self, line: RunLine) -> None:
-        renaming = _Renaming(self._new_name) if self._new_name and line.run_id == self._main else None
-        name = renaming.run_id if renaming else line.run_id
-        self._run = _RunWriting(line, name, renaming, await self._store.acquire(name, self._owner, seconds=_LEASE))
+        name = self._new_name if self._new_name and line.run_id == self._main else line.run_id
+        self._run = _RunWriting(line, name, await self._store.acquire(name, self._owner, seconds=_LEASE))
         # Checked again under the lease: a run may have been created since _find_existing() looked.
         if await self._store.run(name) is not None:
             raise ImportRefused(
@@ -283,8 +283,8 @@ class _Import:
             case SignalLine(key=key):
                 await self._store.send(run.name, key, line.text)
             case RecordLine():
-                run.last = run.renaming.rename_record(line.record) if run.renaming else line.record
-                run.at, _ = check_record(run.at, run.last)
+                run.last = run.rename_record(line.record)
+                run.at, _, _ = check_record(run.at, run.last)
                 # Requests and wake-up times are left out until the run is complete, so that lists
                 # do not offer it.
                 metadata = None if run.at is None else metadata_of(run.at.header)
@@ -336,35 +336,27 @@ class _Import:
 
 @dataclass(slots=True)
 class _RunWriting:
-    """A run that is being written."""
+    """A run that is being written, under its own name or another."""
 
     line: RunLine
     name: str
-    renaming: _Renaming | None
     fence: int
     at: Checkpoint | None = None
     last: Record | None = None
-
-
-class _Renaming:
-    """Renames the records of a run.
-
-    The ids of its checkpoints are derived from its id, so they change, too.
-    """
-
-    def __init__(self, run_id: str) -> None:
-        self.run_id = run_id
-        self._epoch = 0
-        self._ids: dict[str, str] = {}
+    epoch: int = 0
+    new_ids: dict[str, str] = field(default_factory=dict)  # of checkpoints that are renamed, by the old ones
 
     def rename_record(self, record: Record) -> Record:
-        shape = _decode(record.body)
+        """Return a record under the name of the run.
+
+        The ids of its checkpoints are derived from its id, so they change, too.
+        """
+        if self.name == self.line.run_id:
+            return record
+        shape, entry = _decode(record.body), record.entry
         if shape.run is not None:
-            self._epoch = shape.run.epoch
-            run = replace(shape.run, run_id=self.run_id)
-            previous = self._ids.get(shape.previous_id or "", shape.previous_id)
-            shape = replace(shape, run=run, previous_id=previous)
-        entry = record.entry
-        new_id = checkpoint_id(self.run_id, self._epoch, entry.number)
-        self._ids[entry.checkpoint_id] = new_id
-        return Record(replace(entry, run_id=self.run_id, checkpoint_id=new_id), _encode(shape))
+            self.epoch = shape.run.epoch
+            previous = self.new_ids.get(shape.previous_id or "", shape.previous_id)
+            shape = replace(shape, run=replace(shape.run, run_id=self.name), previous_id=previous)
+        new_id = self.new_ids[entry.checkpoint_id] = checkpoint_id(self.name, self.epoch, entry.number)
+        return Record(replace(entry, run_id=self.name, checkpoint_id=new_id), _encode(shape))

@@ -7,18 +7,16 @@ stored objects. `*` alone stands for every part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 # A tag without content is never written for a value, so decoding it raises an error instead of
 # returning something.
 REMOVED = {"$": "removed"}
 REMOVED_TEXT = "[removed]"
+# The id of an executor that no graph has: resuming a run that refers to it is refused. Part of the
+# stored format.
 LOCK = "this run was redacted: it can be looked at, and not resumed"
-"""The id of an executor that no graph has: resuming a run that refers to it is refused.
-
-Part of the stored format.
-"""
 
 _NAMED = ("state", "executors", "metadata", "tags")  # values by key
 _UNNAMED = ("messages", "requests", "outputs", "steps")  # values without a key
@@ -27,6 +25,29 @@ PARTS = (*_NAMED, *_UNNAMED, *_INDIVISIBLE)
 EVERYTHING = "*"
 
 Tree = dict[str, Any]
+
+# Where the values of each part are in the JSON of a record, an outcome, a note of a superstep log
+# and a signal; `*` is each key of a mapping or each item of a list.
+_COMMIT = {
+    "state": ("state.set", "state.append"),
+    "executors": ("executors",),
+    "metadata": ("metadata",),
+    "tags": ("run.tags",),
+    "messages": ("messages.*.payload", "held.*.*.*"),
+    # A message that answers a request carries a copy of the question.
+    "requests": ("asked.*.payload", "asked.*.default", "messages.*.reply.question"),
+    "outputs": ("done.*.outputs.*.payload",),
+    "failures": ("failures.*",),
+}
+_OUTCOME = {
+    "state": ("state.set", "state.append"),
+    "executors": ("executors",),
+    "messages": ("sent.*.payload",),
+    "requests": ("requests.*.payload", "requests.*.default"),
+    "outputs": ("outputs.*.payload",),
+}
+_NOTE = {"steps": ("value",), "failures": ("failure",)}
+_SIGNAL = {"messages": ("value",)}
 
 
 class Redaction:
@@ -50,92 +71,64 @@ class Redaction:
 
     def redact_commit(self, tree: Tree) -> Tree:
         """Redact the JSON of a record, in place, and return it."""
-        run = tree.get("run") or {}
-        requests, messages = tree.get("asked", []), tree.get("messages") or []
-        held = [payloads for by_source in (tree.get("held") or {}).values() for payloads in by_source.values()]
-        self._redact_state(tree)
-        self._remove_by_name("executors", tree, "executors")
-        self._remove_by_name("metadata", tree, "metadata")
-        self._remove_by_name("tags", run, "tags")
-        # The value of a tag must be a string.
-        if "tags" in run:
-            run["tags"] = {key: REMOVED_TEXT if value == REMOVED else value for key, value in run["tags"].items()}
-        self._remove_slots("messages", [*_slots(messages, "payload"), *((p, n) for p in held for n in range(len(p)))])
-        self._redact_requests(requests)
-        # A message that answers a request carries a copy of the question.
-        self._remove_slots("requests", _slots([m["reply"] for m in messages if m.get("reply")], "question"))
-        outputs = [output for done in tree.get("done", []) for output in done.get("outputs", [])]
-        self._remove_slots("outputs", _slots(outputs, "payload"))
-        self._redact_failures(tree.get("failures", []))
+        self._redact(tree, _COMMIT)
+        for tags, name in _find_slots(tree, "run.tags.*"):
+            if tags[name] == REMOVED:
+                tags[name] = REMOVED_TEXT  # the value of a tag must be a string
         return tree
 
     def redact_outcome(self, tree: Tree) -> Tree:
         """Redact the JSON of an outcome in a superstep log."""
-        self._redact_state(tree)
+        # The state of its executor is wrapped as a record has it, so that the same paths apply.
         if "saved" in tree:
-            # Wrapped as a record has it, so that the same paths apply.
-            saved = {"executors": {tree["executor"]: tree["saved"]}}
-            self._remove_by_name("executors", saved, "executors")
-            tree["saved"] = saved["executors"][tree["executor"]]
-        self._remove_slots("messages", _slots(tree.get("sent", []), "payload"))
-        self._remove_slots("outputs", _slots(tree.get("outputs", []), "payload"))
-        self._redact_requests(tree.get("requests", []))
+            tree["executors"] = {tree["executor"]: tree.pop("saved")}
+        self._redact(tree, _OUTCOME)
+        if "executors" in tree:
+            tree["saved"] = tree.pop("executors")[tree["executor"]]
         return tree
 
     def redact_note(self, tree: Tree) -> Tree:
         """Redact the JSON of a step, timer or attempt in a superstep log."""
-        self._remove_slots("steps", _slots([tree], "value"))
-        self._redact_failures([tree["failure"]] if tree.get("failure") else [])
-        return tree
+        return self._redact(tree, _NOTE)
 
     def redact_signal(self, tree: Tree) -> Tree:
         """Redact the JSON of a signal; answers and input count as messages."""
-        self._remove_slots("messages", _slots([tree], "value"))
+        return self._redact(tree, _SIGNAL)
+
+    def _redact(self, tree: Tree, places: Mapping[str, tuple[str, ...]]) -> Tree:
+        for path in self._removed:
+            part, _, rest = path.partition(".")
+            for holder, key in [slot for place in places.get(part, ()) for slot in _find_slots(tree, place)]:
+                removed = (
+                    _remove_failure(holder[key])
+                    if part in _INDIVISIBLE
+                    else _remove_at(holder, key, rest or ("*" if part in _NAMED else ""))
+                )
+                if removed:
+                    self._used.add(path)
+        for appends, name in _find_slots(tree, "state.append.*"):
+            if appends[name] == REMOVED:
+                appends[name] = [REMOVED]  # an append is a list of items, and must stay one
         return tree
 
-    def _redact_state(self, tree: Tree) -> None:
-        state = tree.get("state") or {}
-        self._remove_by_name("state", state, "set")
-        self._remove_by_name("state", state, "append")
-        # An append is a list of items, and must stay one.
-        for key, items in state.get("append", {}).items():
-            if items == REMOVED:
-                state["append"][key] = [REMOVED]
 
-    def _redact_requests(self, requests: Sequence[Tree]) -> None:
-        self._remove_slots("requests", [*_slots(requests, "payload"), *_slots(requests, "default")])
-
-    def _redact_failures(self, failures: Sequence[Tree]) -> None:
-        for failure in failures if "failures" in self._removed else ():
-            self._used.add("failures")
-            # A traceback may show source lines and values.
-            failure |= {"message": REMOVED_TEXT}
-            failure.pop("traceback", None)
-            failure.pop("extra", None)
-
-    def _remove_by_name(self, part: str, holder: Tree, key: str) -> None:
-        for path, rest in self._paths_of(part):
-            if _remove(holder.get(key, {}), rest or "*"):
-                self._used.add(path)
-
-    def _remove_slots(self, part: str, slots: Iterable[tuple[Any, Any]]) -> None:
-        places = list(slots)
-        for path, rest in self._paths_of(part):
-            for holder, key in places:
-                if not rest:
-                    holder[key] = REMOVED
-                if not rest or _remove(holder[key], rest):
-                    self._used.add(path)
-
-    def _paths_of(self, part: str) -> Iterator[tuple[str, str]]:
-        for path in self._removed:
-            first, _, rest = path.partition(".")
-            if first == part:
-                yield path, rest
+def _find_slots(tree: Any, place: str) -> Iterator[tuple[Any, Any]]:
+    """Yield the mappings or lists that hold the values at a place, each with the key or index."""
+    first, _, rest = place.partition(".")
+    keys = tree if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ()
+    for key in keys:
+        if first in ("*", key):
+            yield from _find_slots(tree[key], rest) if rest else ((tree, key),)
 
 
-def _slots(holders: Iterable[Tree], key: str) -> list[tuple[Tree, str]]:
-    return [(holder, key) for holder in holders if key in holder]
+def _remove_failure(failure: Tree | None) -> bool:
+    if failure is None:
+        return False
+    failure |= {"message": REMOVED_TEXT}
+    # A traceback may show source lines and values.
+    for name in ("traceback", "extra"):
+        failure.pop(name, None)
+    return True
 
 
 def _remove(tree: Any, path: str) -> bool:

@@ -16,18 +16,15 @@ from stepwell.storage.ids import child_run_id, forked_child_id
 from stepwell.storage.port import Store
 from stepwell.storage.record import fold
 from stepwell.storage.store_archive import parent_of
-from stepwell.storage.stored_values import Entry, Record, SignalRow
-from stepwell.storage.wire.format import header_of, read_commit, read_outcome
+from stepwell.storage.stored_values import Record, SignalRow
+from stepwell.storage.wire.format import header_of, read_commit
+from stepwell.storage.wire.log_format import read_log_entry, read_outcome
 from stepwell.storage.wire.shapes import WireCommit
 
 PAGE = 32  # records that are in memory at a time
+# The key of a signal that marks a run being imported. No drive can read it, so none continues an
+# incomplete run. Part of the stored format.
 PARTLY_HERE = "import/this run is only partly here: import it again"
-"""The key of a signal that marks a run being imported.
-
-No drive can read it, so none continues an incomplete run. Part of the stored format.
-"""
-
-_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +41,10 @@ class RunCopy:
         return self.at.run_id
 
 
-@dataclass(frozen=True, slots=True)
-class RunBundle:
-    """A run and the runs it needs; the run itself is the last."""
+async def collect_runs(store: Store, run_id: str) -> tuple[tuple[RunCopy, ...], tuple[str, ...]]:
+    """Return a run with its sub-workflow runs and the runs it was forked from; the run itself is the last.
 
-    runs: tuple[RunCopy, ...]
-    missing: tuple[str, ...]  # referred to, but not stored
-
-
-async def collect_runs(store: Store, run_id: str) -> RunBundle:
-    """Return a run with its sub-workflow runs and the runs it was forked from.
+    Also return which runs are referred to, but not stored.
 
     Raises CheckpointMissing if the run is not stored.
     """
@@ -71,7 +62,7 @@ async def collect_runs(store: Store, run_id: str) -> RunBundle:
             else:
                 copies[id] = other
                 queue.append(other)
-    return RunBundle(tuple(copies.values())[::-1], tuple(missing))
+    return tuple(copies.values())[::-1], tuple(missing)
 
 
 async def load_run_copy(store: Store, run_id: str) -> RunCopy:
@@ -91,18 +82,9 @@ async def read_run_copy(store: Store, run_id: str, role: Role) -> RunCopy | None
         raise CheckpointCorrupt(
             f"run {run_id!r} is incomplete: its import was interrupted; import it again, or delete it"
         )
-    head = fold(opened.records, DEFAULT_CODEC)[-1][0]
+    head = fold(opened.records, DEFAULT_CODEC)[0]
     log = {row.key: row.body for row in opened.log if row.place == head.place}
     return RunCopy(head, role, dict(sorted(log.items())), opened.signals)
-
-
-def is_listed_right(entry: Entry, commit: Commit, *, is_snapshot: bool) -> bool:
-    """Return whether the list entry of a commit matches its content."""
-    # The flag may be set without outputs, but a commit with outputs, or one that undoes outputs,
-    # must have it: readers of results skip all other records.
-    has_outputs = commit.restored is not None or any(done.outputs for done in commit.done)
-    expected = (commit.status.value, commit.iteration, is_snapshot)
-    return (entry.status, entry.iteration, entry.is_snapshot) == expected and (entry.outputs or not has_outputs)
 
 
 def apply_record(before: Checkpoint | None, record: Record) -> tuple[Checkpoint | None, Commit, WireCommit]:
@@ -116,6 +98,33 @@ def apply_record(before: Checkpoint | None, record: Record) -> tuple[Checkpoint 
     if before is not None and before.number == commit.number - 1:
         return apply(before.header, before, commit), commit, shape
     return None, commit, shape
+
+
+def check_record(before: Checkpoint | None, record: Record) -> tuple[Checkpoint | None, Commit, WireCommit]:
+    """Apply a record as `apply_record` does, and check its list entry.
+
+    Raises CheckpointCorrupt if the entry is wrong, or if the record before a delta is missing. With
+    LatestOnly, superseded records stay for their outputs; what they changed is gone.
+    """
+    after, commit, shape = apply_record(before, record)
+    entry = record.entry
+    what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
+    # The flag may be set without outputs, but a commit with outputs, or one that undoes outputs,
+    # must have it: readers of results skip all other records.
+    has_outputs = commit.restored is not None or any(done.outputs for done in commit.done)
+    expected = (commit.status.value, commit.iteration, shape.run is not None)
+    if (entry.status, entry.iteration, entry.is_snapshot) != expected or (has_outputs and not entry.outputs):
+        raise CheckpointCorrupt(f"the list entry of {what} does not match its content")
+    if after is None and not (entry.latest_only and entry.outputs):
+        raise CheckpointCorrupt(f"{what} is a delta, and the record it is based on is missing")
+    return after, commit, shape
+
+
+def check_log_entry(run_id: str, key: str, body: bytes) -> None:
+    """Raise CheckpointCorrupt or CodecError if an entry of a superstep log cannot be read."""
+    # Outcomes are stored under the id of their delivery, which has no slash.
+    read = read_log_entry if "/" in key else read_outcome
+    read(run_id, key, body, DEFAULT_CODEC)
 
 
 async def read_records(store: Store, run_copy: RunCopy) -> AsyncIterator[list[Record]]:

@@ -32,19 +32,12 @@ from agent_framework import (
 from agent_framework import Message as FrameworkMessage
 from agent_framework.exceptions import UserInputRequiredException
 
-from stepwell.agents.agent import Agent
-from stepwell.agents.messages import Message, Usage, as_heard
-from stepwell.agents.replies import Answer, ModelReply, ToolCall
+from stepwell.agents.messages import Answer, Message, ModelReply, ToolCall, Usage, as_heard
 from stepwell.agents.turn import Interrupted, Turn, handoff_answer
 from stepwell.errors import DefinitionError, RunError
 
 # Tools and middlewares raise these to control the library; they are not results of a tool.
 _CONTROL_ERRORS = (MiddlewareFailure, MiddlewareTermination, UserInputRequiredException)
-
-
-def adapt(agent: Any) -> Agent | None:
-    """Wrap `agent` if it is an agent of Agent Framework, or return None."""
-    return AgentFrameworkAgent(agent) if isinstance(agent, FrameworkAgent) else None
 
 
 class AgentFrameworkAgent:
@@ -103,6 +96,9 @@ class AgentFrameworkAgent:
 
     def __repr__(self) -> str:
         return f"<AgentFrameworkAgent {self.name!r}>"
+
+
+ADAPTED = (FrameworkAgent, AgentFrameworkAgent)
 
 
 @dataclass(slots=True)
@@ -166,7 +162,9 @@ class _ModelSteps(ChatMiddleware):
         async def call() -> ModelReply:
             await call_next()
             reply = await self._read_reply(context.result)
-            return ModelReply(reply.to_dict(), reply.text, _tool_calls(reply, tools), _usage(reply))
+            used: Mapping[str, Any] = reply.usage_details or {}
+            usage = Usage(used.get("input_token_count") or 0, used.get("output_token_count") or 0, calls=1)
+            return ModelReply(reply.to_dict(), reply.text, _tool_calls(reply, tools), usage)
 
         try:
             recorded = await self._turn.model(call, within="")
@@ -332,11 +330,6 @@ def _tool_calls(reply: ChatResponse[Any], tools: Mapping[str, FunctionTool]) -> 
         arguments = dict(content.parse_arguments() or {})
         calls.append(ToolCall(content.call_id or "", content.name or "", arguments, *about))
     return calls
-
-
-def _usage(reply: ChatResponse[Any]) -> Usage:
-    details: Mapping[str, Any] = reply.usage_details or {}
-    return Usage(details.get("input_token_count") or 0, details.get("output_token_count") or 0, calls=1)
 
 
 def _as_stream(reply: ChatResponse[Any], output_format: Any) -> ResponseStream[ChatResponseUpdate, ChatResponse[Any]]:

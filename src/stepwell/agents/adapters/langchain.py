@@ -26,12 +26,11 @@ from stepwell.agents.adapters.langgraph.graph import (
     ACTIVE_TURN,
     ActiveTurn,
     LangChainAgent,
-    results_for,
     text_in,
     usage_of,
 )
 from stepwell.agents.adapters.langgraph.interrupts import parameters_of, text_of
-from stepwell.agents.replies import ModelReply, ToolCall
+from stepwell.agents.messages import ModelReply, ToolCall
 from stepwell.agents.turn import Interrupted
 from stepwell.errors import RunError
 
@@ -97,7 +96,10 @@ async def _model(active: ActiveTurn, request: ModelRequest[Any], handler: Any) -
     except Interrupted:
         if turn.handoff is not None and turn.last_reply is not None:
             reply = messages_from_dict(turn.last_reply.data["messages"])
-            results = results_for(reply, "The conversation was handed over.")
+            results = [
+                ToolMessage("The conversation was handed over.", name=call.name, tool_call_id=call.id)
+                for call in turn.last_reply.calls
+            ]
             active.handoff_messages = [*request.state["messages"], *reply, *results]
         raise
     result: list[Any] = messages_from_dict(recorded.data["messages"])
@@ -138,14 +140,12 @@ def _check_failures(active: ActiveTurn) -> None:
 
 def _tool_calls(messages: list[BaseMessage], active: ActiveTurn) -> list[ToolCall]:
     calls = [call for message in messages if isinstance(message, AIMessage) for call in message.tool_calls]
-    return [_describe(ToolCall(call["id"] or "", call["name"], call["args"]), active) for call in calls]
-
-
-def _describe(call: ToolCall, active: ActiveTurn) -> ToolCall:
-    tool = active.tools.get(call.name)
-    if tool is None:
-        return call
-    return ToolCall(call.id, call.name, call.arguments, False, tool.description, parameters_of(tool))
+    called = [active.tools[call["name"]] for call in calls if call["name"] in active.tools]
+    about = {tool.name: (tool.description, parameters_of(tool)) for tool in called}
+    return [
+        ToolCall(call["id"] or "", call["name"], call["args"], False, *about.get(call["name"], (None, {})))
+        for call in calls
+    ]
 
 
 def _make_handoff_tool(name: str, description: str) -> dict[str, Any]:

@@ -42,20 +42,13 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApp
 from pydantic_ai.toolsets import AbstractToolset, ExternalToolset
 from pydantic_core import to_json, to_jsonable_python
 
-from stepwell.agents.agent import Agent
-from stepwell.agents.messages import Message, Usage, as_heard
-from stepwell.agents.replies import Answer, ModelReply, ToolCall
+from stepwell.agents.messages import Answer, Message, ModelReply, ToolCall, Usage, as_heard
 from stepwell.agents.requests import ToolApprovalRequest, ToolApprovalResponse
 from stepwell.agents.turn import Interrupted, Turn, denial, handoff_answer
 
 _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 _CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
 _RETURN: TypeAdapter[ToolReturn] = TypeAdapter(ToolReturn)
-
-
-def adapt(agent: Any) -> Agent | None:
-    """Wrap `agent` if it is an agent of pydantic-ai, or return None."""
-    return PydanticAIAgent(agent) if isinstance(agent, AbstractAgent) else None
 
 
 class PydanticAIAgent:
@@ -67,7 +60,11 @@ class PydanticAIAgent:
 
     async def take_turn(self, turn: Turn) -> Answer:
         before = ModelMessagesTypeAdapter.validate_python(turn.history)
-        request = ModelRequest(await self._opening(turn) + [_part(message) for message in turn.messages])
+        parts = [_part(message) for message in turn.messages]
+        # The library adds the system prompt only to a run without any message history, and ours always has one.
+        if not turn.history:
+            prompt = turn.messages[-1].text if turn.messages else None
+            parts = [*await self.agent.system_prompt_parts(deps=self.deps, prompt=prompt), *parts]
         conversation = f"{turn.run_id}/{turn.executor_id}"
         # New in each turn, because messages of the turn are found by it; stable when it is taken again.
         run_id = f"{conversation}/{len(before)}"
@@ -75,7 +72,7 @@ class PydanticAIAgent:
         with capture_run_messages() as captured:
             try:
                 result = await self.agent.run(
-                    message_history=[*before, request],
+                    message_history=[*before, ModelRequest(parts)],
                     deps=self.deps,
                     capabilities=[_Steps(turn)],
                     toolsets=[ExternalToolset(offered)] if offered else None,
@@ -92,16 +89,11 @@ class PydanticAIAgent:
             return Answer([Message("assistant", result.output)], history)
         return Answer([Message("assistant", to_json(result.output).decode())], history, value=result.output)
 
-    async def _opening(self, turn: Turn) -> list[ModelRequestPart]:
-        """Return the system prompt for the first turn."""
-        # The library adds it only to a run without any message history, and ours always has one.
-        if turn.history:
-            return []
-        prompt = turn.messages[-1].text if turn.messages else None
-        return [*await self.agent.system_prompt_parts(deps=self.deps, prompt=prompt)]
-
     def __repr__(self) -> str:
         return f"<PydanticAIAgent {self.name!r}>"
+
+
+ADAPTED = (AbstractAgent, PydanticAIAgent)
 
 
 @dataclass
@@ -238,18 +230,14 @@ class _StepToolset(WrapperToolset[Any]):
         async def run(arguments: dict[str, Any]) -> Any:
             try:
                 checked = tool_args if arguments == requested else await _validate_arguments(arguments, ctx, tool)
-                return await self._run(name, checked, ctx, tool)
+                value = await self.wrapped.call_tool(name, checked, ctx, tool)
             except ToolFailed as failure:
                 return ToolFailure(failure.message)
+            if isinstance(value, ToolReturn):
+                return RichReturn(_RETURN.dump_python(value, mode="json"))
+            return _CONTENT.dump_python(value, mode="json")
 
         return _as_return_value(await self.steps.turn.tool(call, run, errors=(ModelRetry,), as_error=ModelRetry))
-
-    async def _run(self, name: str, arguments: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
-        """Call the tool and return its result as data."""
-        value = await super().call_tool(name, arguments, ctx, tool)
-        if isinstance(value, ToolReturn):
-            return RichReturn(_RETURN.dump_python(value, mode="json"))
-        return _CONTENT.dump_python(value, mode="json")
 
 
 @dataclass(frozen=True, slots=True)

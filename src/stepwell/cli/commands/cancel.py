@@ -42,8 +42,9 @@ def command(run: str, reason: str | None, json: bool) -> None:
             )
         word = status_word(result.status)
         if json:
-            fields = {"run_id": result.run_id, "status": word, "number": result.number}
-            print_document(**fields, changed=result.changed, driver=result.driver)
+            print_document(
+                run_id=result.run_id, status=word, number=result.number, changed=result.changed, driver=result.driver
+            )
         elif not result.changed:
             print_note(f"run {result.run_id!r} is already {word}")
         elif word != "cancelled":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from stepwell import admin
@@ -41,22 +39,24 @@ def command(workflow: str, stored_as: str | None, every: bool, json: bool) -> No
 
     checked = run_on_store(work)
     if json:
-        print_document(workflow=checked.workflow, version=checked.version, runs=[_to_dict(run) for run in checked.runs])
+        runs = [
+            {
+                "run_id": run.run_id,
+                "status": status_word(run.status),
+                "number": run.number,
+                "verdict": run.verdict,
+                "why": list(run.why),
+            }
+            for run in checked.runs
+        ]
+        print_document(workflow=checked.workflow, version=checked.version, runs=runs)
     elif checked.runs:
-        print_table(("run", "status", "verdict", "why"), [_make_row(run) for run in checked.runs])
+        rows = [(run.run_id, status_word(run.status), run.verdict, "; ".join(run.why)) for run in checked.runs]
+        print_table(("run", "status", "verdict", "why"), rows)
     print_note(_summarise(checked))
     if checked.incompatible:
         print_note("hint: declare a migration, or let the old code finish these runs")
         exit_with(INCOMPATIBLE)
-
-
-def _to_dict(run: admin.CheckedRun) -> dict[str, Any]:
-    fields = {"run_id": run.run_id, "status": status_word(run.status), "number": run.number}
-    return {**fields, "verdict": run.verdict, "why": list(run.why)}
-
-
-def _make_row(run: admin.CheckedRun) -> tuple[str, ...]:
-    return run.run_id, status_word(run.status), run.verdict, "; ".join(run.why)
 
 
 def _summarise(checked: admin.Checked) -> str:

@@ -15,14 +15,14 @@ from stepwell.cli.code_loader import load_code
 from stepwell.cli.failures import FAILED, OK, exit_with
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.locations import Format
-from stepwell.cli.stores.option import find_location
-from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.stores.session import find_location, run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import pluralise, printable
 from stepwell.errors import CannotUnseal, DurabilityError, NewerFormat
 from stepwell.model.status_words import status_word
 
+_COUNTS = ("runs", "records", "bytes", "log_entries", "signals", "requests")
 EVERY = 0.2  # seconds between two updates of the progress line
 
 
@@ -135,16 +135,13 @@ class _Findings:
         examined = self.summary
         if examined is None:
             return None
-        counts = {
-            "runs": examined.runs,
-            "records": examined.records,
-            "bytes": examined.bytes,
-            "log_entries": examined.log_entries,
-            "signals": examined.signals,
-            "requests": examined.requests,
+        return {
+            **{name: getattr(examined, name) for name in _COUNTS},
+            "seconds": round(examined.seconds, 3),
+            "records_per_second": round(examined.records_per_second),
+            "formats": dict(examined.formats),
+            "statuses": _count_words(examined),
         }
-        rate = {"seconds": round(examined.seconds, 3), "records_per_second": round(examined.records_per_second)}
-        return {**counts, **rate, "formats": dict(examined.formats), "statuses": _count_words(examined)}
 
 
 def _summarise(examined: admin.Examined, count: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -62,7 +63,7 @@ def command(
     if target != STDOUT:
         _check_target(Path(target))
 
-    async def write(storage: BuiltInStorage) -> dict[str, object]:
+    async def write(storage: BuiltInStorage) -> dict[str, Any]:
         try:
             return await (_write_report if html else _write_file)(storage, run_id, number, target, without)
         except (ValueError, TypeError) as error:  # a path of --redact that matches nothing
@@ -85,7 +86,7 @@ def _check_target(target: Path) -> None:
 
 async def _write_file(
     storage: BuiltInStorage, run_id: str, number: int | None, target: str, without: tuple[str, ...]
-) -> dict[str, object]:
+) -> dict[str, Any]:
     if target == STDOUT:
         data = await admin.export_run(storage, run_id, without=without, unsealed=True)
         # Bytes, past the text layer: the file is compressed.
@@ -97,7 +98,7 @@ async def _write_file(
 
 async def _write_report(
     storage: BuiltInStorage, run_id: str, number: int | None, target: str, without: tuple[str, ...]
-) -> dict[str, object]:
+) -> dict[str, Any]:
     if without:
         # Through an exported file, because exporting is the one place that knows how to redact.
         data = await admin.export_run(storage, run_id, without=without, unsealed=True)
@@ -116,12 +117,10 @@ def _file_name(run_id: str) -> str:
     return re.sub(r"[^\w.-]+|^\.", "_", run_id)[:100]
 
 
-def _describe(run_id: str, target: str, facts: dict[str, object]) -> str:
+def _describe(run_id: str, target: str, facts: dict[str, Any]) -> str:
     if "records" not in facts:
         return f"{target} shows run {run_id} at commit {facts['number']}"
-    runs, missing = facts["runs"], facts["missing"]
-    assert isinstance(runs, list)
-    assert isinstance(missing, list)
-    more = f" and {pluralise(len(runs) - 1, 'run')} it needs" if len(runs) > 1 else ""
-    gone = f"; no longer stored: {', '.join(missing)}" if missing else ""
-    return f"{target} holds run {run_id}{more}, {pluralise(int(str(facts['records'])), 'commit')}{gone}"
+    others = len(facts["runs"]) - 1
+    more = f" and {pluralise(others, 'run')} it needs" if others else ""
+    gone = f"; no longer stored: {', '.join(facts['missing'])}" if facts["missing"] else ""
+    return f"{target} holds run {run_id}{more}, {pluralise(facts['records'], 'commit')}{gone}"

@@ -8,9 +8,8 @@ import click
 
 import stepwell
 from stepwell import admin
-from stepwell.cli.failures import refusals
+from stepwell.cli.failures import command_line, refusals
 from stepwell.cli.forms.value_parsers import parse_any
-from stepwell.cli.hints import command_line
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
@@ -91,7 +90,7 @@ def command(
     async def work(storage: BuiltInStorage) -> None:
         with refusals():
             if responses:
-                from stepwell.cli.forms.answers import check_answers  # lazy: 80 ms, and few forks have a --response
+                from stepwell.cli.forms.responses import check_answers  # lazy: 80 ms, and few forks have a --response
 
                 await check_answers(storage, checkpoint, responses)
             result = await (admin.preview_fork if dry_run else admin.fork)(storage, checkpoint, run_id=run_id, **wanted)

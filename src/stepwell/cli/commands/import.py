@@ -56,13 +56,16 @@ def command(file: str, name: str | None, inspect_only: bool, max_memory: int, js
         limit = max_memory * 2**20
         imported = await _import(storage, file, data, run_id=name, inspect_only=inspect_only, max_memory=limit)
         if json:
-            counts = {"runs": list(imported.runs), "records": imported.records}
             print_document(
-                run_id=imported.run_id, **counts, redacted=list(imported.redacted), missing=list(imported.missing)
+                run_id=imported.run_id,
+                runs=list(imported.runs),
+                records=imported.records,
+                redacted=list(imported.redacted),
+                missing=list(imported.missing),
             )
-            return
-        print_lines([printable(imported.run_id)])
-        print_note(_describe(imported))
+        else:
+            print_lines([printable(imported.run_id)])
+            print_note(_describe(imported))
 
     run_on_store(work, make=True)
 

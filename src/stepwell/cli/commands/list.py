@@ -122,5 +122,12 @@ def _to_dict(run: RunInfo) -> dict[str, Any]:
 
 def _make_row(run: RunInfo) -> list[str]:
     tags = " ".join(f"{name}={value}" for name, value in sorted(run.tags.items()))
-    cells = [run.run_id, run.workflow_name, status_word(run.status), str(run.number + 1)]
-    return [*cells, format_moment(run.began_at), format_moment(run.changed_at), tags]
+    return [
+        run.run_id,
+        run.workflow_name,
+        status_word(run.status),
+        str(run.number + 1),
+        format_moment(run.began_at),
+        format_moment(run.changed_at),
+        tags,
+    ]

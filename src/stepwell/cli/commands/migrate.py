@@ -9,7 +9,7 @@ import click
 from stepwell.cli.failures import CommandFailed
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.locations import Format
-from stepwell.cli.stores.option import find_location
+from stepwell.cli.stores.session import find_location
 from stepwell.cli.views.output import print_document, print_lines
 from stepwell.cli.views.text import pluralise
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import click
@@ -66,24 +67,14 @@ def command(
     asks_first = not dry_run and needs_confirmation("nothing was deleted, because nobody can confirm it", _HOW)
 
     # With a dry run first, a person confirms exactly what the second visit to the store deletes,
-    # apart from what other processes committed in between.
-    async def look(storage: BuiltInStorage) -> admin.PruneReport:
-        return await _prune(storage, policy, runs, dry_run=True)
-
-    async def act(storage: BuiltInStorage) -> tuple[admin.PruneReport, int]:
-        report = await _prune(storage, policy, runs, dry_run=False)
-        # Compacting rewrites a whole SQLite file: not for nothing.
-        wanted = (report.runs or report.checkpoints) and not no_compact
-        return report, await _compact(storage) if wanted else 0
-
-    # A person is shown what would be deleted and asked outside the event loop, then the store is
-    # opened again.
-    report, freed = (run_on_store(look), 0) if dry_run or asks_first else run_on_store(act)
+    # apart from what other processes committed in between. They are asked outside the event loop.
+    prune = partial(_prune, policy=policy, runs=runs, compact=not no_compact)
+    report, freed = run_on_store(partial(prune, dry_run=dry_run or asks_first))
     if asks_first and (report.runs or report.checkpoints):
         for line in _describe(report):
             print_note(line)
         confirm("Delete this permanently?", "nothing was deleted")
-        report, freed = run_on_store(act)
+        report, freed = run_on_store(partial(prune, dry_run=False))
     if json:
         print_document(**_to_dict(report, dry_run), given_back=max(freed, 0))
         return
@@ -118,12 +109,17 @@ def _policy(
 
 
 async def _prune(
-    storage: BuiltInStorage, policy: admin.Keep | None, runs: Sequence[str], *, dry_run: bool
-) -> admin.PruneReport:
+    storage: BuiltInStorage, *, policy: admin.Keep | None, runs: Sequence[str], compact: bool, dry_run: bool
+) -> tuple[admin.PruneReport, int]:
+    """Prune or delete runs; return what was removed, and by how many bytes the store shrank."""
     run_ids = [(await admin.find_run(storage, run)).run_id for run in runs]
     if policy is None:
-        return await admin.delete_runs(storage, run_ids, dry_run=dry_run)
-    return await admin.prune(storage, policy, named=run_ids, only=run_ids or None, dry_run=dry_run)
+        report = await admin.delete_runs(storage, run_ids, dry_run=dry_run)
+    else:
+        report = await admin.prune(storage, policy, named=run_ids, only=run_ids or None, dry_run=dry_run)
+    # Compacting rewrites a whole SQLite file: not for nothing.
+    wanted = compact and not dry_run and (report.runs or report.checkpoints)
+    return report, await _compact(storage) if wanted else 0
 
 
 async def _compact(storage: BuiltInStorage) -> int:
@@ -138,21 +134,15 @@ async def _compact(storage: BuiltInStorage) -> int:
 def _describe(report: admin.PruneReport) -> Iterator[str]:
     # Runs that are deleted entirely first, then those that only lose checkpoints.
     fewer = Counter(checkpoint.run_id for checkpoint in report.checkpoints)
-    what = _join(pluralise(len(report.runs), "run") if report.runs else "", _describe_checkpoints(fewer))
-    yield f"{'would delete' if report.dry_run else 'deleted'}: {what}, {report.bytes:,} bytes"
-    gone = [f"{id}: the entire run" for id in report.runs]
-    yield from _format_rows([*gone, *(f"{id}: {pluralise(number, 'checkpoint')}" for id, number in fewer.items())])
+    what = [pluralise(len(report.runs), "run")] if report.runs else []
+    what += [f"{pluralise(fewer.total(), 'checkpoint')} of {pluralise(len(fewer), 'run')}"] if fewer else []
+    yield f"{'would delete' if report.dry_run else 'deleted'}: {' and '.join(what)}, {report.bytes:,} bytes"
+    rows = [f"{id}: the entire run" for id in report.runs]
+    rows += [f"{id}: {pluralise(number, 'checkpoint')}" for id, number in fewer.items()]
+    yield from (f"  {printable(row)}" for row in rows[:SHOWN])
+    if len(rows) > SHOWN:
+        yield f"  ... and {pluralise(len(rows) - SHOWN, 'more run')}"
     yield from _explain_kept(report)
-
-
-def _describe_checkpoints(fewer: Mapping[str, int]) -> str:
-    if not fewer:
-        return ""
-    return f"{pluralise(sum(fewer.values()), 'checkpoint')} of {pluralise(len(fewer), 'run')}"
-
-
-def _join(first: str, second: str) -> str:
-    return f"{first} and {second}" if first and second else first or second
 
 
 def _explain_kept(report: admin.PruneReport) -> Iterator[str]:
@@ -167,12 +157,6 @@ def _explain_kept(report: admin.PruneReport) -> Iterator[str]:
     for why, ids in reasons.items():
         more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
         yield f"  {printable(why)}: {printable(', '.join(ids[:SHOWN]))}{more}"
-
-
-def _format_rows(rows: Sequence[str]) -> Iterator[str]:
-    yield from (f"  {printable(row)}" for row in rows[:SHOWN])
-    if len(rows) > SHOWN:
-        yield f"  ... and {pluralise(len(rows) - SHOWN, 'more run')}"
 
 
 def _to_dict(report: admin.PruneReport, dry_run: bool) -> dict[str, Any]:

@@ -124,6 +124,13 @@ def _to_dict(request: PendingRequest, now: datetime, answered: set[tuple[str, st
 
 def _make_row(request: PendingRequest, now: datetime, answered: set[tuple[str, str]]) -> list[str]:
     received = " (received)" if (request.run_id, request.request_id) in answered else ""
-    types = [request.executor_id, request.request_type, f"{request.response_type}{received}"]
-    times = [format_span(now - request.asked_at), format_deadline(request.deadline, now)]
-    return [request.request_id, request.run_id, request.workflow_name, *types, *times]
+    return [
+        request.request_id,
+        request.run_id,
+        request.workflow_name,
+        request.executor_id,
+        request.request_type,
+        f"{request.response_type}{received}",
+        format_span(now - request.asked_at),
+        format_deadline(request.deadline, now),
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from stepwell.cli.hints import command_line
+from stepwell.cli.failures import command_line
 from stepwell.cli.settings import common_options
 from stepwell.cli.views.output import print_lines, print_note
 from stepwell.cli.views.text import printable

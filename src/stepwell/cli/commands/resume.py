@@ -7,8 +7,7 @@ import click
 import stepwell
 from stepwell import admin
 from stepwell.cli.code_loader import get_workflow
-from stepwell.cli.failures import INCOMPATIBLE, USAGE, CommandFailed
-from stepwell.cli.hints import command_line
+from stepwell.cli.failures import INCOMPATIBLE, USAGE, CommandFailed, command_line
 from stepwell.cli.settings import common_options, durability_option, follow_option, json_option
 from stepwell.cli.type_names import BuiltInStorage, Checkpoint, Durability, Runnable, Stream, Workflow
 from stepwell.errors import GraphChanged

@@ -17,21 +17,23 @@ _FOR_FORMS = ("parameters", "response_schema")  # schemas inside a request: a pe
 
 def schema_for(question: Any, response_type: str, schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of the form: for known requests a narrower one than the response has."""
-    build = _find_schema_builder(question, response_type)
-    return schema if build is None else build(question["v"])
+    form = _find_form(question, response_type)
+    return form(question["v"]) if callable(form) else form or schema
 
 
 def select_visible(question: Any, response_type: str) -> Any:
     """Return the part of a request that a person should see."""
-    if _find_schema_builder(question, response_type) is None:
+    if _find_form(question, response_type) is None:
         return question
     return {name: value for name, value in question["v"].items() if name not in _FOR_FORMS}
 
 
-def _find_schema_builder(question: Any, response_type: str) -> Callable[[Mapping[str, Any]], dict[str, Any]] | None:
+def _find_form(
+    question: Any, response_type: str
+) -> dict[str, Any] | Callable[[Mapping[str, Any]], dict[str, Any]] | None:
     if not isinstance(question, Mapping) or not isinstance(question.get("v"), Mapping):
         return None
-    return _SCHEMA_BUILDERS.get((str(question.get("$")), response_type))
+    return _FORMS.get((str(question.get("$")), response_type))
 
 
 def _approval(question: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,17 +52,6 @@ def _approval(question: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _outcome(question: Mapping[str, Any]) -> dict[str, Any]:
-    result = {"description": "The result of the tool.", "default": None}
-    return {
-        "oneOf": [
-            _object("ran", {"happened": {"const": "ran"}, "result": result}),
-            _object("did not run", {"happened": {"const": "did not run"}}),
-            _object("retry", {"happened": {"const": "retry"}}),
-        ]
-    }
-
-
 def _budget(question: Mapping[str, Any]) -> dict[str, Any]:
     spent = question.get("spent")
     # A limit that is not above what is spent would stop the agent at once, with the same request.
@@ -73,44 +64,6 @@ def _input(question: Mapping[str, Any]) -> dict[str, Any]:
     return {**_object("AgentInputResponse", {"value": wanted or {}}, "value"), "$defs": _find_definitions(wanted)}
 
 
-def _node(question: Mapping[str, Any]) -> dict[str, Any]:
-    reason = {"type": "string", "default": ""}
-    output = {"description": "Used instead of the output of the node."}
-    return {
-        "oneOf": [
-            _object("approve", {"decision": {"const": "approve"}}),
-            _object("edit", {"decision": {"const": "approve"}, "output": output}, "output"),
-            _object("deny", {"decision": {"const": "deny"}, "reason": reason}),
-        ]
-    }
-
-
-def _plan(question: Mapping[str, Any]) -> dict[str, Any]:
-    return {"oneOf": [_object("approve", {}), _object("revise", {"review": _MESSAGES}, "review")]}
-
-
-def _review(question: Mapping[str, Any]) -> dict[str, Any]:
-    return {"oneOf": [_object("approve", {}), _object("answer again", {"messages": _MESSAGES}, "messages")]}
-
-
-def _user(question: Mapping[str, Any]) -> dict[str, Any]:
-    # An empty list of messages ends the conversation, which nobody would guess: so it has a label.
-    return {"oneOf": [{"title": "say", **_MESSAGES}, {"title": "end the conversation", "type": "array", "maxItems": 0}]}
-
-
-_SCHEMA_BUILDERS: dict[tuple[str, str], Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    ("stepwell:ToolApprovalRequest", "ToolApprovalResponse"): _approval,
-    ("stepwell:ToolOutcomeRequest", "ToolOutcomeResponse"): _outcome,
-    ("stepwell:BudgetRequest", "BudgetResponse"): _budget,
-    ("stepwell:AgentInputRequest", "AgentInputResponse"): _input,
-    ("stepwell:AgentExecutorResponse", "AgentRequestInfoResponse"): _review,
-    ("stepwell:NodeApprovalRequest", "NodeApprovalResponse"): _node,
-    ("stepwell:HandoffAgentUserRequest", "list[Message]"): _user,
-    ("stepwell:MagenticPlanReviewRequest", "MagenticPlanReviewResponse"): _plan,
-}
-"""By request type and response type."""
-
-
 def _object(title: str, fields: dict[str, Any], *needed: str) -> dict[str, Any]:
     # Constants are required: they tell the members of a union apart.
     fixed = [name for name, schema in fields.items() if "const" in schema]
@@ -121,9 +74,7 @@ def _arguments(question: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of a tool's arguments, with the proposed ones as defaults."""
     # Both come from a stored request, written by a model and a tool of unknown origin: they may be
     # anything.
-    arguments, parameters = question.get("arguments"), question.get("parameters")
-    arguments = dict(arguments) if isinstance(arguments, Mapping) else {}
-    parameters = dict(parameters) if isinstance(parameters, Mapping) else {}
+    arguments, parameters = _as_dict(question.get("arguments")), _as_dict(question.get("parameters"))
     declared = fields_of(parameters)
     fields = {name: {**_as_dict(declared.get(name)), "default": value} for name, value in arguments.items()}
     # Every proposed argument is required, so that Enter keeps it instead of leaving it out.
@@ -133,19 +84,62 @@ def _arguments(question: Mapping[str, Any]) -> dict[str, Any]:
 
 def _find_definitions(schema: Any) -> dict[str, Any]:
     """Return the definitions of a schema, which its references need at the root."""
-    definitions = schema.get("$defs") if isinstance(schema, Mapping) else None
-    return dict(definitions) if isinstance(definitions, Mapping) else {}
+    return _as_dict(_as_dict(schema).get("$defs"))
 
 
 def _as_dict(schema: Any) -> dict[str, Any]:
     return dict(schema) if isinstance(schema, Mapping) else {}
 
 
-def _message_schema() -> dict[str, Any]:
-    text = {"type": "string", "minLength": 1}
-    return _object("Message", {"role": {"const": "user"}, "text": text}, "text")
-
-
 # A list of messages, of which a person types one. A fixed length: the form does not ask for
 # another.
-_MESSAGES = {"type": "array", "prefixItems": [_message_schema()], "items": False, "minItems": 1, "maxItems": 1}
+_MESSAGES = {
+    "type": "array",
+    "prefixItems": [
+        _object("Message", {"role": {"const": "user"}, "text": {"type": "string", "minLength": 1}}, "text")
+    ],
+    "items": False,
+    "minItems": 1,
+    "maxItems": 1,
+}
+
+# By request type and response type: the schema, or what builds it from the request.
+_FORMS: dict[tuple[str, str], dict[str, Any] | Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    ("stepwell:ToolApprovalRequest", "ToolApprovalResponse"): _approval,
+    ("stepwell:ToolOutcomeRequest", "ToolOutcomeResponse"): {
+        "oneOf": [
+            _object(
+                "ran",
+                {"happened": {"const": "ran"}, "result": {"description": "The result of the tool.", "default": None}},
+            ),
+            _object("did not run", {"happened": {"const": "did not run"}}),
+            _object("retry", {"happened": {"const": "retry"}}),
+        ]
+    },
+    ("stepwell:BudgetRequest", "BudgetResponse"): _budget,
+    ("stepwell:AgentInputRequest", "AgentInputResponse"): _input,
+    ("stepwell:AgentExecutorResponse", "AgentRequestInfoResponse"): {
+        "oneOf": [_object("approve", {}), _object("answer again", {"messages": _MESSAGES}, "messages")]
+    },
+    ("stepwell:NodeApprovalRequest", "NodeApprovalResponse"): {
+        "oneOf": [
+            _object("approve", {"decision": {"const": "approve"}}),
+            _object(
+                "edit",
+                {
+                    "decision": {"const": "approve"},
+                    "output": {"description": "Used instead of the output of the node."},
+                },
+                "output",
+            ),
+            _object("deny", {"decision": {"const": "deny"}, "reason": {"type": "string", "default": ""}}),
+        ]
+    },
+    # An empty list of messages ends the conversation, which nobody would guess: so it has a label.
+    ("stepwell:HandoffAgentUserRequest", "list[Message]"): {
+        "oneOf": [{"title": "say", **_MESSAGES}, {"title": "end the conversation", "type": "array", "maxItems": 0}]
+    },
+    ("stepwell:MagenticPlanReviewRequest", "MagenticPlanReviewResponse"): {
+        "oneOf": [_object("approve", {}), _object("revise", {"review": _MESSAGES}, "review")]
+    },
+}

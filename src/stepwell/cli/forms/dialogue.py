@@ -15,9 +15,9 @@ from stepwell.admin.diffs.json_diff import format_path
 from stepwell.admin.requests import OpenRequest
 from stepwell.cli.failures import INTERRUPTED, USAGE, CommandFailed
 from stepwell.cli.forms.agent_forms import schema_for, select_visible
-from stepwell.cli.forms.answers import CHOICES, PASS_JSON
 from stepwell.cli.forms.schema_form import Form, Prompt, Unfillable, ask_choice, ask_yes_or_no, build_form
 from stepwell.cli.forms.value_parsers import are_numbered
+from stepwell.cli.input_text import PASS_JSON
 from stepwell.cli.settings import Settings
 from stepwell.cli.views.output import print_note
 from stepwell.cli.views.text import format_deadline, format_span, printable, tree
@@ -31,7 +31,7 @@ def choose(questions: list[OpenRequest]) -> OpenRequest:
     """Return the request that is meant; if several match, ask. Raises CommandFailed."""
     if len(questions) == 1:
         return questions[0]
-    labels = [f"{question.request_id} of {question.run_id}" for question in questions[:CHOICES]]
+    labels = [f"{question.request_id} of {question.run_id}" for question in questions]
     if not _is_interactive():
         listing = "\n".join(labels)
         raise CommandFailed(f"several requests match:\n{listing}", "name the run and the request", USAGE)

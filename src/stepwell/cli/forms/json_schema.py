@@ -14,6 +14,7 @@ from urllib.parse import unquote
 HOPS = 50  # references followed in a row: more is a cycle
 _SHOWN = 60  # characters of a value in a message
 
+# The name of each type in messages.
 KINDS = {
     "null": "null",
     "boolean": "boolean",
@@ -23,7 +24,6 @@ KINDS = {
     "array": "list",
     "object": "object",
 }
-"""The name of each type in messages."""
 
 BOUNDS = {
     "minimum": "at least",
@@ -32,13 +32,13 @@ BOUNDS = {
     "exclusiveMaximum": "less than",
 }
 
+# The formats that are checked, in words.
 FORMATS = {
     "date-time": "date and time like 2027-01-31T12:00:00Z",
     "date": "date like 2027-01-31",
     "uuid": "UUID",
     "decimal": "decimal number",
 }
-"""The formats that are checked, in words."""
 
 
 def resolved(root: Any, schema: Any) -> dict[str, Any]:

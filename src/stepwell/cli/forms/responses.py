@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from stepwell.admin.lookup import NotFound, find_run
-from stepwell.admin.requests import OpenRequest, open_requests
-from stepwell.admin.responses import send_response
-from stepwell.cli.failures import NOT_FOUND, CommandFailed, refusals
-from stepwell.cli.forms.answers import (
-    CHOICES,
-    PASS_JSON,
-    check_answer,
-    check_unanswered,
-    has_prefix,
-    match_requests,
-    read_json,
-)
-from stepwell.cli.hints import command_line
-from stepwell.cli.input_text import read_input
+from stepwell.admin.lookup import NotFound, find_checkpoint, find_run
+from stepwell.admin.requests import OpenRequest, load_requests, open_requests, send_response
+from stepwell.admin.state_edits import check_plain
+from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed, command_line, refusals
+from stepwell.cli.forms.validation import UnusableSchema, problems
+from stepwell.cli.input_text import PASS_JSON, read_input
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
+from stepwell.cli.views.output import print_note
 from stepwell.model.status_words import status_word
 
+CHOICES = 20  # requests to choose from
+SHORTEST = 4  # characters of a shortened id
+_SHOWN = 5  # problems of one response
 _PAGE = 500  # requests read at a time
 _LOOK_BACK = 500  # commits searched for what closed a request
 
 
 def respond(run: str | None, request: str | None, argument: str | None) -> OpenRequest:
     """Find the request, and send the argument, or what a person enters in a form."""
-    value = None if argument is None else read_json(_read_argument(argument), "the response")
+    text = None if argument is None else read_input("@-" if argument == "-" else argument, PASS_JSON)
+    value = None if text is None else read_json(text, "the response")
 
     async def find(storage: BuiltInStorage) -> tuple[list[OpenRequest], bool]:
         """Return the requests that may be meant, and whether the response to the only one is sent."""
@@ -48,18 +45,11 @@ def respond(run: str | None, request: str | None, argument: str | None) -> OpenR
     from stepwell.cli.forms.dialogue import ask_for_response, choose  # lazy: 10 ms, and a script is never asked
 
     # No store is open while a person thinks.
-    question = choose(questions)
+    question = choose(questions[:CHOICES])
     check_unanswered(question)
     answer = ask_for_response(question) if argument is None else value
     run_on_store(lambda storage: _send_if_unchanged(storage, question, answer), waits_for_nothing_else=True)
     return question
-
-
-def _read_argument(argument: str) -> str:
-    try:
-        return read_input("@-" if argument == "-" else argument)
-    except CommandFailed as error:
-        raise CommandFailed(str(error), PASS_JSON, error.code) from error
 
 
 async def _find_requests(storage: BuiltInStorage, run: str | None, request: str | None) -> list[OpenRequest]:
@@ -147,3 +137,58 @@ async def _send_if_unchanged(storage: BuiltInStorage, question: OpenRequest, val
         if current.request_id == question.request_id and current.asked_at == question.asked_at:
             return await _send(storage, current, value)
     raise await _explain_gone(storage, question.run_id, question.request_id, questions)
+
+
+def read_json(text: str, what: str) -> Any:
+    """Parse JSON. Raises CommandFailed."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise CommandFailed(f"{what} is nested too deeply", code=USAGE) from None
+    except ValueError as error:
+        hint = """quote a string for JSON and for the shell: '"like this"'"""
+        raise CommandFailed(f"{what} is not valid JSON: {error}", hint, USAGE) from None
+
+
+def check_answer(question: OpenRequest, value: Any) -> None:
+    """Raise CommandFailed if a value cannot be stored, or does not match the schema."""
+    # NaN, huge integers and deep nesting pass a schema, but cannot be stored.
+    with refusals():
+        check_plain(value, f"the response to {question.request_id!r}")
+    try:
+        flaws = problems(question.response_schema, value)[:_SHOWN]
+    except UnusableSchema as error:
+        print_note(f"the response is not checked before it is sent: {error}")
+        return
+    if flaws:
+        problem = f"this is not a valid response to {question.request_id!r}, which expects {question.response_type}"
+        raise CommandFailed("\n".join([problem, *flaws]), "`stepwell requests --json` prints the schema", USAGE)
+
+
+async def check_answers(storage: BuiltInStorage, checkpoint: str, answers: Mapping[str, Any]) -> None:
+    """Raise CommandFailed unless each value matches the schema of its request at the checkpoint."""
+    at = await find_checkpoint(storage, checkpoint)
+    questions = {question.request_id: question for question in await load_requests(storage, at)}
+    for id, value in answers.items():
+        # An unknown request is left to `admin.fork`, which lists the open ones in its error.
+        if id in questions:
+            check_answer(questions[id], value)
+
+
+def match_requests(prefix: str, questions: Sequence[OpenRequest]) -> list[OpenRequest]:
+    """Return the request with this id, or else all whose ids start with it."""
+    exact = [question for question in questions if question.request_id == prefix]
+    return exact or [question for question in questions if has_prefix(question.request_id, prefix)]
+
+
+def has_prefix(id: str, prefix: str) -> bool:
+    # Shorter prefixes match by accident, and a response cannot be taken back.
+    return len(prefix) >= SHORTEST and id.startswith(prefix)
+
+
+def check_unanswered(question: OpenRequest) -> None:
+    """Raise CommandFailed if the request already has a response."""
+    if question.answered:
+        problem = f"{question.request_id!r} of run {question.run_id!r} already has a response, which is not applied yet"
+        resume = command_line("resume", question.run_id, "MODULE:WORKFLOW")
+        raise CommandFailed(problem, f"to apply it: {resume}", NOT_FOUND)

@@ -58,11 +58,8 @@ class Unfillable(ValueError):
     """No form can be built from the schema. The message says why."""
 
 
-class Nothing:
-    """A marker for the absence of a value: None is a JSON value."""
-
-
-LEFT_OUT, END = Nothing(), Nothing()  # omit the field; end the list
+# Omit the field; end the list. Not None, which is a JSON value.
+LEFT_OUT, END = object(), object()
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ _USABLE: dict[str, Callable[[Any], bool]] = {
     "pattern": lambda pattern: _can_read(lambda pattern: validator_for({"pattern": pattern}, offline=True), pattern),
 }
 _UNITS = {"Length": "character", "Items": "item", "Properties": "field"}
+# By keyword; the others are rare, and have the messages of the library.
 _MESSAGES = {
     **{keyword: f"{{value}} is not {words} {{limit}}" for keyword, words in BOUNDS.items()},
     **{f"min{what}": f"has {{size}} {unit}{{s}}, expected at least {{limit}}" for what, unit in _UNITS.items()},
@@ -66,7 +67,6 @@ _MESSAGES = {
     "format": "{value} is not a {limit}",
     "falseSchema": "{value} is not allowed here",
 }
-"""By keyword; the others are rare, and have the messages of the library."""
 
 
 class UnusableSchema(ValueError):

@@ -40,10 +40,10 @@ def parse_text(text: str) -> str:
 
 def parse_any(text: str) -> Any:
     """Parse the input as JSON; return it as typed if it is not JSON."""
-    value = _json(text)
-    return text if value is NOT_JSON else value
+    return _json(text, otherwise=text)
 
 
+# By JSON schema type; the empty name accepts anything.
 PARSERS: dict[str, Callable[[str], Any]] = {
     "boolean": parse_bool,
     "integer": parse_number,
@@ -51,7 +51,6 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "string": parse_text,
     "": parse_any,
 }
-"""By JSON schema type; the empty name accepts anything."""
 
 
 def make_labels(values: Sequence[Any]) -> list[str]:
@@ -61,7 +60,7 @@ def make_labels(values: Sequence[Any]) -> list[str]:
 
 def are_numbered(labels: Sequence[str]) -> bool:
     """Return whether choices can be picked by position: not if one of them is a number."""
-    return not any(_json(label) is not NOT_JSON and _is_number(_json(label)) for label in labels)
+    return not any(_is_number(_json(label)) for label in labels)
 
 
 def parse_choice(text: str, labels: Sequence[str]) -> int:
@@ -80,22 +79,18 @@ def parse_choice(text: str, labels: Sequence[str]) -> int:
     raise InvalidInput(f"{word!r} {'matches several choices' if word and starting else 'is not one of the choices'}")
 
 
-class _NotJson:
-    """Stands for input that is not JSON. None cannot: it is a JSON value."""
+_NOT_JSON = object()  # None is a JSON value
 
 
-NOT_JSON = _NotJson()
-
-
-def _json(text: str) -> Any:
+def _json(text: str, otherwise: Any = _NOT_JSON) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        return NOT_JSON
+        return otherwise
 
 
 def _can_be_unquoted(text: str) -> bool:
-    return bool(text) and text == text.strip() and _json(text) is NOT_JSON
+    return bool(text) and text == text.strip() and _json(text) is _NOT_JSON
 
 
 def _is_number(value: Any) -> bool:

@@ -6,29 +6,16 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 
-from stepwell.admin.lookup import NotFound
-from stepwell.cli.type_names import BuiltInStorage, Checkpoint, Commit
+from stepwell.cli.type_names import BuiltInStorage, Commit
 from stepwell.cli.views.events import TimedEvent
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.kernel.commit import events
 from stepwell.storage.filters import CheckpointFilter
-from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.wire.format import read_commit
 
 PAGE = 100  # records in memory at a time
 # Seconds between two looks at a run that another process drives; the last one is repeated.
 LOOK_EVERY = (0.05, 0.1, 0.25)
-
-
-async def read_head(storage: BuiltInStorage, run_id: str) -> Checkpoint:
-    """Read the newest checkpoint of a run.
-
-    Raises NotFound if the run was deleted in the meantime.
-    """
-    at = await StoreArchive(storage._store, DEFAULT_CODEC).head(run_id)
-    if at is None:
-        raise NotFound(f"run {run_id!r} was deleted in the meantime")
-    return at
 
 
 async def read_history(storage: BuiltInStorage, run_id: str) -> AsyncIterator[TimedEvent]:

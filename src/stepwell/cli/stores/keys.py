@@ -11,8 +11,8 @@ from pathlib import Path
 
 import stepwell
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
-from stepwell.cli.project import find_project_setting
 from stepwell.cli.secrets import hide
+from stepwell.cli.stores.locations import find_project_setting
 
 VARIABLE, FILE, IN_PROJECT = "STEPWELL_KEYS", "STEPWELL_KEYS_FILE", "keys_file"
 SIZES = (16, 24, 32)  # bytes
@@ -46,9 +46,8 @@ def parse_keys(text: str, where: str) -> dict[str, bytes]:
 
 def _read_key(word: str, what: str) -> tuple[str, bytes]:
     # Somebody may have written a key where the name belongs: hide everything, and quote nothing.
-    hide(word)
     name, _, text = word.partition("=")
-    hide(text)
+    hide(word, text)
     try:
         key = base64.b64decode(text, validate=True)
     except ValueError:  # its message may quote the key

@@ -7,11 +7,11 @@ from typing import Any, Self
 
 import msgspec
 
+from stepwell.admin.diffs.documents import plain_value
 from stepwell.cli.type_names import WorkflowEvent
 from stepwell.cli.views.text import leaf, printable
 from stepwell.model.payload import PayloadList
 from stepwell.model.status_words import status_word
-from stepwell.storage.json_text import json_of
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class TimedEvent:
         if self.event.type == "status":
             parts.append(fields["state"])
         if self.event.path:
-            fields["executor"] = place_of(self.event)
+            # Through its sub-workflows: `outer/inner`.
+            fields["executor"] = "/".join(id for id in (*self.event.path, self.event.executor_id) if id is not None)
         parts += [
             f"{name}={fields[name]}" for name in ("executor", "iteration", "request_id", "error") if name in fields
         ]
@@ -86,21 +87,12 @@ class Follower:
         """Stop showing."""
 
 
-def place_of(event: WorkflowEvent) -> str:
-    """Return the path of the executor, through its sub-workflows: `outer/inner`."""
-    return "/".join([*event.path, event.executor_id] if event.executor_id is not None else event.path)
-
-
 def data_of(event: WorkflowEvent) -> Any:
     """Return the data of an event in its stored form, which needs none of the program's classes."""
     payload = event.payload
     if payload is None:
-        return None if event.details is not None else _plain(event.data)
+        # Live data was never stored, and may hold objects that cannot be.
+        return None if event.details is not None else msgspec.to_builtins(event.data, str_keys=True, enc_hook=repr)
     if isinstance(payload, PayloadList):
-        return [msgspec.json.decode(json_of(item)) for item in payload.payloads]
-    return msgspec.json.decode(json_of(payload))
-
-
-def _plain(value: Any) -> Any:
-    """Convert live data, which was never stored and may hold objects that cannot be."""
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=repr)
+        return [plain_value(item) for item in payload.payloads]
+    return plain_value(payload)

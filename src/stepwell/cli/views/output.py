@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, TextIO
 
 import click
@@ -78,20 +78,16 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """
     # Stored strings may hold escape sequences, which a terminal would obey.
     cells = [[printable(cell) for cell in row] for row in rows]
-    if not (sys.stdout.isatty() and _draw(columns, cells)):
-        print_lines(_align([[column.upper() for column in columns], *cells]))
+    if sys.stdout.isatty():
+        with suppress(ModuleNotFoundError):
+            from stepwell.cli.views.rich_table import draw_table  # lazy: rich takes 15 ms and may be missing
+
+            if draw_table(columns, cells):
+                return
+    print_lines(_align([[column.upper() for column in columns], *cells]))
 
 
 def _align(rows: Sequence[Sequence[str]]) -> Iterable[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Draw the table with rich; return False if that is not possible."""
-    try:
-        from stepwell.cli.views.rich_table import draw_table  # lazy: rich takes 15 ms and may be missing
-    except ModuleNotFoundError:
-        return False
-    return draw_table(columns, rows)

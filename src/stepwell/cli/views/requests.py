@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from stepwell.admin.diffs.documents import plain_value
 from stepwell.cli.type_names import Request
 from stepwell.cli.views.text import format_moment, pluralise, printable, tree
-from stepwell.storage.json_text import json_of
 
 
 def format_requests(requests: Iterable[Request], *, full: bool = False) -> Iterator[str]:
@@ -21,7 +21,7 @@ def format_requests(requests: Iterable[Request], *, full: bool = False) -> Itera
         wanted = f"from {request.executor} at {format_moment(request.at)} UTC, expects {request.response_type}"
         until = f", deadline {format_moment(request.deadline)} UTC" if request.deadline else ""
         yield f"  {printable(request.id)}: {printable(wanted)}{until}"
-        yield from (f"    {line}" for line in tree(_decode_payload(request), full=full))
+        yield from (f"    {line}" for line in tree(plain_value(request.payload), full=full))
 
 
 def request_to_dict(request: Request) -> dict[str, Any]:
@@ -34,9 +34,5 @@ def request_to_dict(request: Request) -> dict[str, Any]:
         "response_schema": msgspec.json.decode(request.schema),
         "asked_at": request.at,
         "deadline": request.deadline,
-        "question": _decode_payload(request),
+        "question": plain_value(request.payload),
     }
-
-
-def _decode_payload(request: Request) -> Any:
-    return msgspec.json.decode(json_of(request.payload))

@@ -48,16 +48,18 @@ def tree(value: Any, *, full: bool = False) -> Iterator[str]:
     Large values are cut unless `full`.
     """
     value = _remove_tag(value)
-    if isinstance(value, dict) and value:
-        for key, inner in _some(list(value.items()), full):
-            yield from _under(printable(str(key)), inner, full)
-        yield from _rest(len(value), full)
-    elif isinstance(value, list) and value:
-        for inner in _some(value, full):
-            yield from _under("-", inner, full)
-        yield from _rest(len(value), full)
-    else:
+    if not isinstance(value, (dict, list)) or not value:
         yield leaf(value, full=full)
+        return
+    if isinstance(value, dict):
+        items = [(f"{name}:", inner) for name, inner in value.items()]
+    else:
+        items = [("-", inner) for inner in value]
+    shown = items if full else items[:ITEMS]
+    for name, inner in shown:
+        yield from _under(printable(name), inner, full)
+    if len(shown) < len(items):
+        yield f"... and {len(items) - len(shown)} more"
 
 
 def leaf(value: Any, *, full: bool = False) -> str:
@@ -73,13 +75,12 @@ def leaf(value: Any, *, full: bool = False) -> str:
 def _under(name: str, value: Any, full: bool) -> Iterator[str]:
     # The class of a value stands beside its name: `order: (shop:Order)`.
     plain = _remove_tag(value)
-    colon = "" if name == "-" else ":"
     kind = f" ({printable(value['$'])})" if plain is not value else ""
-    if not (isinstance(plain, (dict, list)) and plain):
-        yield f"{name}{colon} {leaf(plain, full=full)}{kind}"
-        return
-    yield f"{name}{colon}{kind}"
-    yield from (f"  {line}" for line in tree(plain, full=full))
+    if isinstance(plain, (dict, list)) and plain:
+        yield f"{name}{kind}"
+        yield from (f"  {line}" for line in tree(plain, full=full))
+    else:
+        yield f"{name} {leaf(plain, full=full)}{kind}"
 
 
 def _remove_tag(value: Any) -> Any:
@@ -94,12 +95,3 @@ def _remove_tags(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _remove_tags(inner) for key, inner in value.items()}
     return [_remove_tags(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _some(items: list[Any], full: bool) -> list[Any]:
-    return items if full else items[:ITEMS]
-
-
-def _rest(number: int, full: bool) -> Iterator[str]:
-    if not full and number > ITEMS:
-        yield f"... and {number - ITEMS} more"

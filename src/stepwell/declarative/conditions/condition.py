@@ -7,17 +7,27 @@ true.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 from stepwell.declarative.conditions import patterns
-from stepwell.declarative.conditions.operators import OPERATORS, Incomparable, describe_value, look_up, normalize_value
-from stepwell.declarative.value_paths import MISSING
+from stepwell.declarative.conditions.operators import (
+    OPERATORS,
+    Incomparable,
+    normalize_value,
+    read_part,
+    shorten,
+)
+from stepwell.declarative.value_paths import MISSING, look_up
 from stepwell.errors import DefinitionError, StepwellError
+
+MAX_VALUE_LENGTH = 100  # characters of one value in a description
 
 
 class ConditionFailed(StepwellError):
@@ -56,10 +66,10 @@ class Condition(ABC):
         )
 
     def __and__(self, other: Condition) -> Condition:
-        return all_of(*_flatten(AllOf, self), *_flatten(AllOf, other))
+        return all_of(*_flatten("all_of", self), *_flatten("all_of", other))
 
     def __or__(self, other: Condition) -> Condition:
-        return any_of(*_flatten(AnyOf, self), *_flatten(AnyOf, other))
+        return any_of(*_flatten("any_of", self), *_flatten("any_of", other))
 
     def __invert__(self) -> Condition:
         return not_(self)
@@ -91,88 +101,67 @@ class FieldCondition(Condition):
 
     def describe(self) -> str:
         operator = OPERATORS[self.kind]
-        return f"{self.field} {operator.phrase}{describe_value(operator.operand, self.value)}"
+        if operator.operand == "nothing":
+            return f"{self.field} {operator.phrase}"
+        items = self.value if operator.operand == "values" else [self.value]
+        texts = [shorten(json.dumps(item, ensure_ascii=False), MAX_VALUE_LENGTH) for item in items]
+        return f"{self.field} {operator.phrase} {', '.join(texts)}"
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         operator = OPERATORS[self.kind]
-        value = look_up(self.field, values)
+        value = look_up(self.field, values, read_part)
         if value is MISSING:
             return operator.if_missing
         try:
             return operator.test(value, self.value)
         except Incomparable as error:
-            raise self._make_error(f"is {_shorten(value)}, a {type(value).__name__}: {error}") from None
-        except patterns.TooSlow:
-            raise self._make_error(
+            problem = f"is {shorten(repr(value), 80)}, a {type(value).__name__}: {error}"
+        except TimeoutError:
+            problem = (
                 f"has {len(value)} characters: matching the pattern {self.value!r} took longer than "
                 f"{patterns.TIME_LIMIT:g} s; simplify it, above all repetitions inside repetitions"
-            ) from None
+            )
+        text = self.describe()
+        raise ConditionFailed(f"`{text}` cannot be evaluated: the field {self.field!r} {problem}", condition=text)
 
     def keys(self) -> tuple[str, ...]:
         return (self.field,)
 
-    def _make_error(self, what: str) -> ConditionFailed:
-        text = self.describe()
-        return ConditionFailed(f"`{text}` cannot be evaluated: the field {self.field!r} {what}", condition=text)
-
 
 @dataclass(frozen=True, slots=True)
 class ConditionGroup(Condition):
-    """Several conditions. Evaluation stops at the first that decides."""
+    """All of several conditions, any of them, or the negation of a single one.
 
+    Evaluation stops at the first condition that decides.
+    """
+
+    kind: Literal["all_of", "any_of", "not"]
     conditions: tuple[Condition, ...]
 
-    kind: ClassVar[str]
-    word: ClassVar[str]  # between two conditions in a description
-
     def __post_init__(self) -> None:
-        _check_conditions(self.kind, self.conditions)
+        name = "not_" if self.kind == "not" else self.kind
+        if not self.conditions:
+            raise DefinitionError(f"{name} needs at least one condition")
+        for condition in self.conditions:
+            if not isinstance(condition, Condition):
+                raise DefinitionError(f"{name} takes conditions, not {condition!r}")
 
     def describe(self) -> str:
-        texts = [(inner.describe(), isinstance(inner, ConditionGroup)) for inner in self.conditions]
-        return f" {self.word} ".join(f"({text})" if is_group else text for text, is_group in texts)
+        texts = [condition.describe() for condition in self.conditions]
+        if self.kind == "not":
+            return f"not ({texts[0]})"
+        nested = [isinstance(inner, ConditionGroup) and inner.kind != "not" for inner in self.conditions]
+        parts = [f"({text})" if is_nested else text for text, is_nested in zip(texts, nested, strict=True)]
+        return (" and " if self.kind == "all_of" else " or ").join(parts)
+
+    def holds(self, values: Mapping[str, Any]) -> bool:
+        results = (condition.holds(values) for condition in self.conditions)
+        if self.kind == "any_of":
+            return any(results)
+        return all(results) if self.kind == "all_of" else not all(results)
 
     def keys(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(chain.from_iterable(condition.keys() for condition in self.conditions)))
-
-
-@dataclass(frozen=True, slots=True)
-class AllOf(ConditionGroup):
-    """True if all conditions are."""
-
-    kind, word = "all_of", "and"
-
-    def holds(self, values: Mapping[str, Any]) -> bool:
-        return all(condition.holds(values) for condition in self.conditions)
-
-
-@dataclass(frozen=True, slots=True)
-class AnyOf(ConditionGroup):
-    """True if any condition is."""
-
-    kind, word = "any_of", "or"
-
-    def holds(self, values: Mapping[str, Any]) -> bool:
-        return any(condition.holds(values) for condition in self.conditions)
-
-
-@dataclass(frozen=True, slots=True)
-class Not(Condition):
-    """True if the inner condition is not."""
-
-    condition: Condition
-
-    def __post_init__(self) -> None:
-        _check_conditions("not_", (self.condition,))
-
-    def describe(self) -> str:
-        return f"not ({self.condition.describe()})"
-
-    def holds(self, values: Mapping[str, Any]) -> bool:
-        return not self.condition.holds(values)
-
-    def keys(self) -> tuple[str, ...]:
-        return self.condition.keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,17 +279,37 @@ def contains_all(field: str, values: Iterable[Any]) -> Condition:
 
 def all_of(*conditions: Condition) -> Condition:
     """All conditions are true."""
-    return AllOf(conditions)
+    return ConditionGroup("all_of", conditions)
 
 
 def any_of(*conditions: Condition) -> Condition:
     """At least one condition is true."""
-    return AnyOf(conditions)
+    return ConditionGroup("any_of", conditions)
 
 
 def not_(condition: Condition) -> Condition:
     """The condition is not true."""
-    return Not(condition)
+    return ConditionGroup("not", (condition,))
+
+
+async def evaluate(condition: Condition, values: Mapping[str, Any]) -> bool:
+    """Evaluate like `condition.holds(values)`, without blocking the event loop: patterns are matched in a thread.
+
+    The package `regex` stops a match after its time limit, but checks the clock only once in several
+    hundred steps, and one step may scan a long text. It releases the GIL meanwhile, so a thread helps.
+    """
+    match condition:
+        case ConditionGroup(kind=kind, conditions=parts):
+            # A loop, because `all` and `any` cannot await and must stop at the first result as
+            # `holds` does.
+            for part in parts:
+                if await evaluate(part, values) is (kind == "any_of"):
+                    return kind != "all_of"
+            return kind == "all_of"
+        case FieldCondition(kind="matches"):
+            return await asyncio.to_thread(condition.holds, values)
+        case _:
+            return condition.holds(values)
 
 
 def _to_tuple(values: Iterable[Any]) -> Any:
@@ -308,18 +317,7 @@ def _to_tuple(values: Iterable[Any]) -> Any:
     return values if isinstance(values, str) else tuple(values)
 
 
-def _flatten(kind: type[ConditionGroup], condition: Condition) -> tuple[Condition, ...]:
-    return condition.conditions if isinstance(condition, kind) else (condition,)
-
-
-def _check_conditions(name: str, conditions: tuple[Condition, ...]) -> None:
-    if not conditions:
-        raise DefinitionError(f"{name} needs at least one condition")
-    for condition in conditions:
-        if not isinstance(condition, Condition):
-            raise DefinitionError(f"{name} takes conditions, not {condition!r}")
-
-
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}..."
+def _flatten(kind: str, condition: Condition) -> tuple[Condition, ...]:
+    if isinstance(condition, ConditionGroup) and condition.kind == kind:
+        return condition.conditions
+    return (condition,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -14,8 +13,6 @@ from typing import Any, Literal
 from stepwell.declarative import value_paths
 from stepwell.declarative.conditions import patterns
 from stepwell.declarative.value_paths import MISSING
-
-MAX_VALUE_LENGTH = 100  # characters of one value in a description
 
 Operand = Literal["nothing", "value", "bound", "text", "pattern", "values"]
 
@@ -34,12 +31,8 @@ class Operator:
     if_missing: bool = False
 
 
-def look_up(path: str, values: Any) -> Any:
-    """Return the value of a field, or MISSING if it does not exist or is None."""
-    return value_paths.look_up(path, values, _read_part)
-
-
-def _read_part(value: Any, name: str) -> Any:
+def read_part(value: Any, name: str) -> Any:
+    """Return one part of a value for a condition, or MISSING if it does not exist or is None."""
     part = value_paths.read_part(value, name)
     # Conditions come from JSON, which has no enums: compare with the value of the member.
     if isinstance(part, Enum):
@@ -64,20 +57,9 @@ def normalize_value(operand: Operand, value: Any) -> Any:
     Raises ValueError if it has the wrong type, and DefinitionError if it is an invalid pattern. The
     messages continue a sentence that starts with the condition.
     """
-    if operand == "nothing":
-        if value is not None:
-            raise ValueError(f"takes no value, not {value!r}")
-        return None
-    if operand == "values" and (
-        isinstance(value, str) or not isinstance(value, list | tuple | set | frozenset) or not value
-    ):
-        raise ValueError(f"takes a list of at least one value, not {value!r}")
-    if operand == "value" and value is None:
-        raise ValueError("takes a value; to test for a missing field, use not_exists")
-    if operand == "bound" and not (isinstance(value, str) or _is_number(value)):
-        raise ValueError(f"takes a number or a string, not {value!r}")
-    if operand in ("text", "pattern") and not isinstance(value, str):
-        raise ValueError(f"takes a string, not {value!r}")
+    accepts, problem = _OPERANDS[operand]
+    if not accepts(value):
+        raise ValueError(problem.format(value))
     plain = to_plain(value)
     if operand == "pattern":
         patterns.check(plain)
@@ -98,22 +80,27 @@ def to_plain(value: Any) -> Any:
     raise ValueError(f"takes only JSON data, not {value!r}")
 
 
-def describe_value(operand: Operand, value: Any) -> str:
-    """Describe an operand, with a leading space if there is one."""
-    if operand == "nothing":
-        return ""
-    if operand == "values":
-        return " " + ", ".join(_short_json(item) for item in value)
-    return " " + _short_json(value)
-
-
-def _short_json(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]}..."
+def shorten(text: str, length: int) -> str:
+    """Cut a string after so many characters, and mark that with three dots."""
+    return text if len(text) <= length else f"{text[:length]}..."
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real | Decimal) and not isinstance(value, bool)
+
+
+# What each operand must be, and the problem if it is not.
+_OPERANDS: Mapping[Operand, tuple[Callable[[Any], bool], str]] = {
+    "nothing": (lambda value: value is None, "takes no value, not {!r}"),
+    "value": (lambda value: value is not None, "takes a value; to test for a missing field, use not_exists"),
+    "bound": (lambda value: isinstance(value, str) or _is_number(value), "takes a number or a string, not {!r}"),
+    "text": (lambda value: isinstance(value, str), "takes a string, not {!r}"),
+    "pattern": (lambda value: isinstance(value, str), "takes a string, not {!r}"),
+    "values": (
+        lambda value: isinstance(value, list | tuple | set | frozenset) and len(value) > 0,
+        "takes a list of at least one value, not {!r}",
+    ),
+}
 
 
 def _comparison(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:

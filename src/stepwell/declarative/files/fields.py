@@ -6,9 +6,10 @@ One table (`FIELDS`) drives the reader, the writer and the JSON schema, so they 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, get_args
 
+from stepwell.declarative.conditions.condition import Condition
 from stepwell.declarative.definition import (
     FORMAT,
     Approval,
@@ -26,36 +27,15 @@ from stepwell.model.checkpoint import Retention
 
 
 @dataclass(frozen=True, slots=True)
-class SimpleShape:
-    """A value without records and conditions inside."""
+class FieldShape:
+    """What a value in a file must be."""
 
-    words: str  # what it must be, for people
+    words: str  # for people
     schema: Mapping[str, Any]  # the same as a JSON schema
     accepts: Callable[[Any], bool]
     convert: Callable[[Any], Any] = lambda value: value  # makes the value of the record from it
     blank: Any = None  # stands for a required value that could not be read
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionShape:
-    """A condition."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordShape:
-    """A mapping with the fields of a record."""
-
-    of: type
-
-
-@dataclass(frozen=True, slots=True)
-class RecordListShape:
-    """A list of such mappings."""
-
-    of: type
-
-
-Shape = SimpleShape | ConditionShape | RecordShape | RecordListShape
+    of: type | None = None  # the class that it is read into, or each of its items: a record or Condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +43,7 @@ class FieldSpec:
     """One field of a record."""
 
     attribute: str
-    shape: Shape
+    shape: FieldShape
     description: str
     key: str = ""  # the key in a file, if it differs from the attribute
 
@@ -86,10 +66,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-TEXT = SimpleShape("a string", {"type": "string"}, lambda value: isinstance(value, str))
-NAME = SimpleShape("a non-empty string", {"type": "string", "minLength": 1}, _is_name, blank="")
-NAMES = SimpleShape("a list of names", {"type": "array", "items": NAME.schema}, _are_names, tuple)
-ONE_OR_MORE = SimpleShape(
+TEXT = FieldShape("a string", {"type": "string"}, lambda value: isinstance(value, str))
+NAME = FieldShape("a non-empty string", {"type": "string", "minLength": 1}, _is_name, blank="")
+NAMES = FieldShape("a list of names", {"type": "array", "items": NAME.schema}, _are_names, tuple)
+ONE_OR_MORE = FieldShape(
     "a name or a non-empty list of names",
     {"anyOf": [NAME.schema, {**NAMES.schema, "minItems": 1}]},
     lambda value: _is_name(value) or (_are_names(value) and value != []),
@@ -97,27 +77,40 @@ ONE_OR_MORE = SimpleShape(
     blank=(),
 )
 # JSON does not distinguish 3.0 from 3, and some writers produce the former.
-COUNT = SimpleShape(
+COUNT = FieldShape(
     "an integer of at least 1",
     {"type": "integer", "minimum": 1},
     lambda value: _is_number(value) and value >= 1 and value == int(value),
     int,
     blank=FORMAT,  # the only required number
 )
-SECONDS = SimpleShape(
+SECONDS = FieldShape(
     "a number above 0", {"type": "number", "exclusiveMinimum": 0}, lambda value: _is_number(value) and value > 0
 )
-DELAY = SimpleShape(
+DELAY = FieldShape(
     "a number of at least 0", {"type": "number", "minimum": 0}, lambda value: _is_number(value) and value >= 0
 )
-FLAG = SimpleShape("true or false", {"type": "boolean"}, lambda value: isinstance(value, bool))
-DATA = SimpleShape("a mapping", {"type": "object"}, lambda value: isinstance(value, dict))
+FLAG = FieldShape("true or false", {"type": "boolean"}, lambda value: isinstance(value, bool))
+DATA = FieldShape("a mapping", {"type": "object"}, lambda value: isinstance(value, dict))
+CONDITION = replace(DATA, schema={"$ref": "#/$defs/condition"}, of=Condition)
 
 
-def _choice(options: Iterable[str], convert: Callable[[str], Any] = str) -> SimpleShape:
+def _choice(options: Iterable[str], convert: Callable[[str], Any] = str) -> FieldShape:
     names = list(map(str, options))
-    return SimpleShape(f"one of {', '.join(names)}", {"enum": names}, lambda value: value in names, convert)
+    return FieldShape(f"one of {', '.join(names)}", {"enum": names}, lambda value: value in names, convert)
 
+
+def _record(of: type) -> FieldShape:
+    return replace(DATA, schema={"$ref": f"#/$defs/{RECORD_NAMES[of]}"}, of=of)
+
+
+def _records(of: type) -> FieldShape:
+    schema = {"type": "array", "items": _record(of).schema}
+    return FieldShape("a list of mappings", schema, lambda value: isinstance(value, list), blank=(), of=of)
+
+
+# In the JSON schema.
+RECORD_NAMES: Mapping[type, str] = {Node: "node", Edge: "edge", Retries: "retries", Approval: "approval"}
 
 # The descriptions are part of the published JSON schema (docs/agent-workflow.schema.json).
 FIELDS: Mapping[type, tuple[FieldSpec, ...]] = {
@@ -125,8 +118,8 @@ FIELDS: Mapping[type, tuple[FieldSpec, ...]] = {
         FieldSpec("version", COUNT, "the format of this file", key="format"),
         FieldSpec("name", NAME, "the name of the workflow"),
         FieldSpec("description", TEXT, "what the workflow is for"),
-        FieldSpec("nodes", RecordListShape(Node), "the agents, and how each is used"),
-        FieldSpec("edges", RecordListShape(Edge), "which nodes follow which, and when"),
+        FieldSpec("nodes", _records(Node), "the agents, and how each is used"),
+        FieldSpec("edges", _records(Edge), "which nodes follow which, and when"),
         FieldSpec("max_iterations", COUNT, "how often one run may run the same node"),
         FieldSpec("timeout", SECONDS, "maximum duration of a run in seconds"),
         FieldSpec("conversation", _choice(get_args(Conversation)), "what agents remember of a session"),
@@ -146,16 +139,16 @@ FIELDS: Mapping[type, tuple[FieldSpec, ...]] = {
         FieldSpec("output_types", NAMES, "type names: one for structured, several for union"),
         FieldSpec("default_target", NAME, "the target of a router that makes no choice"),
         FieldSpec("timeout", SECONDS, "maximum duration of one attempt in seconds"),
-        FieldSpec("retry", RecordShape(Retries), "how it is retried after a failure"),
+        FieldSpec("retry", _record(Retries), "how it is retried after a failure"),
         FieldSpec("on_error", _choice(get_args(ErrorMode)), "what happens when no attempts are left"),
         FieldSpec("fallback", NAME, "the node that runs instead, if on_error is fallback"),
         FieldSpec("concurrency", COUNT, "how many runs of one process may use it at once"),
-        FieldSpec("approval", RecordShape(Approval), "a person approves its output before other nodes use it"),
+        FieldSpec("approval", _record(Approval), "a person approves its output before other nodes use it"),
     ),
     Edge: (
         FieldSpec("sources", ONE_OR_MORE, "the source nodes", key="from"),
         FieldSpec("targets", ONE_OR_MORE, "the target nodes", key="to"),
-        FieldSpec("condition", ConditionShape(), "the edge is taken if this is true", key="when"),
+        FieldSpec("condition", CONDITION, "the edge is taken if this is true", key="when"),
         FieldSpec("default", FLAG, "the edge is taken only if no other edge of the source is"),
         FieldSpec("type", NAME, "the edge is taken if the output of the source has this type"),
     ),
@@ -167,7 +160,7 @@ FIELDS: Mapping[type, tuple[FieldSpec, ...]] = {
         FieldSpec("errors", NAMES, "class names of the errors to retry; default: every Exception"),
     ),
     Approval: (
-        FieldSpec("when", ConditionShape(), "approval is needed only if this is true; default: always"),
+        FieldSpec("when", CONDITION, "approval is needed only if this is true; default: always"),
         FieldSpec("message", TEXT, "what the person reads"),
         FieldSpec("timeout", DELAY, "seconds until on_timeout applies"),
         FieldSpec("on_timeout", _choice(get_args(OnTimeout)), "what happens without a response in time"),

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
-from stepwell.declarative.conditions.condition import AllOf, AnyOf, Condition, FieldCondition, Not
-from stepwell.declarative.conditions.operators import OPERATORS
+from stepwell.declarative.conditions.condition import Condition, ConditionGroup, FieldCondition
+from stepwell.declarative.conditions.operators import OPERATORS, shorten
 from stepwell.declarative.definition import FORMAT, Definition
 from stepwell.declarative.files import json_text, yaml_text
-from stepwell.declarative.files.fields import (
-    COUNT,
-    FIELDS,
-    ConditionShape,
-    RecordListShape,
-    RecordShape,
-    Shape,
-    SimpleShape,
-    get_defaults,
-)
+from stepwell.declarative.files.fields import CONDITION, COUNT, FIELDS, FieldShape, get_defaults
 from stepwell.declarative.files.source_lines import (
     LineTree,
     Problems,
@@ -36,12 +27,8 @@ from stepwell.errors import DefinitionError
 SCHEMA_KEY = "$schema"  # editors find the schema by it; the reader ignores it
 # A few lines of YAML can name millions of routes. These limits bound the time of all later checks.
 LIMITS: Mapping[str, int] = {"nodes": 500, "routes": 2000, "conditions": 2000}
-GROUPS: Mapping[str, tuple[str, Callable[[Any], Condition]]] = {
-    "all_of": ("conditions", lambda inner: AllOf(tuple(inner))),
-    "any_of": ("conditions", lambda inner: AnyOf(tuple(inner))),
-    "not": ("condition", Not),
-}
-"""The kinds of conditions that contain others: the key of those, and the constructor."""
+GROUPS: Mapping[str, str] = {"all_of": "conditions", "any_of": "conditions", "not": "condition"}
+"""The kinds of conditions that contain others, and the key of those."""
 
 
 def from_data(data: Mapping[str, Any]) -> Definition:
@@ -90,29 +77,26 @@ class _DefinitionReader:
 
     def read(self) -> Definition | None:
         """Read the definition; None if there is nothing to read. Adds every problem."""
-        if not self._is_mapping(self._data, ()) or self._reject_newer_format(self._data.get("format")):
+        if not self._is_mapping(self._data, ()):
+            return None
+        format = self._data.get("format")
+        if COUNT.accepts(format) and format > FORMAT:
+            # Nothing else in such a document is read: it may mean anything.
+            self._report(
+                ("format",),
+                f"the definition has format {format}, but this version of Stepwell reads formats up to {FORMAT}: "
+                f"upgrade Stepwell",
+            )
             return None
         definition: Definition = self._read_record(Definition, self._data, ())
         self._check_limit("nodes", len(definition.nodes))
         self._check_limit("routes", sum(len(edge.sources) * len(edge.targets) for edge in definition.edges))
         for where, text in find_problems(definition):
             if not self._is_consequence(where):
-                self._problems.add(self._lines.find(_to_file_path(where)), text)
+                # `validation` names the attribute, which has another key in a file.
+                path = (*where[:2], "when") if where[:1] == ("edges",) and where[2:] == ("condition",) else where
+                self._problems.add(self._lines.find(path), text)
         return definition
-
-    def _reject_newer_format(self, format: Any) -> bool:
-        """Add a problem if the format is newer than this version; return whether it is.
-
-        Nothing else in such a document is read: it may mean anything.
-        """
-        newer = COUNT.accepts(format) and format > FORMAT
-        if newer:
-            self._report(
-                ("format",),
-                f"the definition has format {format}, but this version of Stepwell reads formats up to {FORMAT}: "
-                f"upgrade Stepwell",
-            )
-        return newer
 
     def _check_limit(self, what: str, count: int) -> None:
         """Stop reading if there are more of these than the limit allows."""
@@ -129,44 +113,35 @@ class _DefinitionReader:
     def _read_record(self, of: type, data: dict[str, Any], where: Where) -> Any:
         """Read a mapping into a record, and report unknown and missing keys."""
         specs = {spec.name: spec for spec in FIELDS[of]}
-        values = {**_blank_values(of), **get_defaults(of)}
+        values, defaults = _blank_values(of), get_defaults(of)
         for key, inner in data.items():
             if key in specs:
-                spec = specs[key]
-                value = self._read_value(spec.shape, inner, (*where, key))
-                values[spec.attribute] = values[spec.attribute] if value is None else value
+                value = self._read_value(specs[key].shape, inner, (*where, key))
+                if value is not None:
+                    values[specs[key].attribute] = value
             elif (key, where) != (SCHEMA_KEY, ()):
                 self._report_unknown_key(key, specs, where)
         for spec in specs.values():
-            if spec.attribute not in get_defaults(of) and spec.name not in data:
+            if spec.attribute not in defaults and spec.name not in data:
                 self._report((*where, spec.name), f"{_format_path(where)} has no `{spec.name}`: {spec.description}")
         return of(**values)
 
-    def _report_unknown_key(self, key: str, known_keys: Mapping[str, Any], where: Where) -> None:
-        instead = _suggest(key, known_keys)
-        self._report((*where, key), f"{_format_path(where)} has an unknown key {key!r}: {instead}")
+    def _report_unknown_key(self, key: str, known_keys: Iterable[str], where: Where) -> None:
+        self._report((*where, key), f"{_format_path(where)} has an unknown key {key!r}: {_suggest(key, known_keys)}")
 
-    def _read_value(self, shape: Shape, value: Any, where: Where) -> Any:
+    def _read_value(self, shape: FieldShape, value: Any, where: Where) -> Any:
         """Read a value of that shape; None if it has another, after adding a problem."""
-        match shape:
-            case SimpleShape():
-                readable = shape.accepts(value) and not is_unreadable(value)
-                return shape.convert(value) if readable else self._reject(where, shape.words, value)
-            case ConditionShape():
-                return self._read_condition(value, where)
-            case RecordShape(of=of):
-                return self._read_record(of, value, where) if self._is_mapping(value, where) else None
-            case RecordListShape(of=of):
-                return tuple(self._read_records(of, value, where))
+        if not shape.accepts(value) or (shape.of is None and is_unreadable(value)):
+            return self._reject(where, shape.words, value)
+        if shape.of is None:
+            return shape.convert(value)
+        if isinstance(value, list):
+            return tuple(self._read_item(shape.of, item, (*where, number)) for number, item in enumerate(value))
+        return self._read_condition(value, where) if shape is CONDITION else self._read_record(shape.of, value, where)
 
-    def _read_records(self, of: type, items: Any, where: Where) -> Iterator[Any]:
-        if not isinstance(items, list):
-            self._reject(where, "a list of mappings", items)
-            return
-        for number, item in enumerate(items):
-            # A blank record keeps the numbers of those after it, which problems refer to.
-            readable = self._is_mapping(item, (*where, number))
-            yield self._read_record(of, item, (*where, number)) if readable else of(**_blank_values(of))
+    def _read_item(self, of: type, item: Any, where: Where) -> Any:
+        # A blank record keeps the numbers of those after it, which problems refer to.
+        return self._read_record(of, item, where) if self._is_mapping(item, where) else of(**_blank_values(of))
 
     def _is_mapping(self, value: Any, where: Where) -> bool:
         if not isinstance(value, dict):
@@ -186,36 +161,33 @@ class _DefinitionReader:
             instead = _suggest(kind, [*OPERATORS, *GROUPS])
             self._report((*where, "kind"), f"the condition {_format_path(where)} {what}: {instead}")
             return None
-        return self._read_group(kind, data, where) if kind in GROUPS else self._read_field_condition(kind, data, where)
-
-    def _read_group(self, kind: str, data: dict[str, Any], where: Where) -> Condition | None:
-        key, make = GROUPS[kind]
-        if not self._has_keys(data, ("kind", key), where):
+        takes_value = kind in OPERATORS and OPERATORS[kind].operand != "nothing"
+        keys = (GROUPS[kind],) if kind in GROUPS else ("field", "value") if takes_value else ("field",)
+        if not self._has_keys(data, ("kind", *keys), where):
             return None
-        if key == "condition":
-            condition = self._read_condition(data[key], (*where, key))
-            return None if condition is None else make(condition)
-        items = data[key]
-        if not isinstance(items, list) or not items:
-            return self._reject((*where, key), "a non-empty list of conditions", items)  # type: ignore[no-any-return]
-        conditions = [self._read_condition(item, (*where, key, number)) for number, item in enumerate(items)]
-        return None if None in conditions else make(conditions)
-
-    def _read_field_condition(self, kind: str, data: dict[str, Any], where: Where) -> Condition | None:
-        keys = ("kind", "field") if OPERATORS[kind].operand == "nothing" else ("kind", "field", "value")
-        if not self._has_keys(data, keys, where) or is_unreadable(data):
-            return None
+        if kind in GROUPS:
+            return self._read_group(kind, data[GROUPS[kind]], (*where, GROUPS[kind]))
         try:
-            return FieldCondition(kind, data["field"], data.get("value"))
+            return None if is_unreadable(data) else FieldCondition(kind, data["field"], data.get("value"))
         except DefinitionError as error:
             for problem in error.problems:
                 self._report(where, problem)
             return None
 
+    def _read_group(self, kind: Any, data: Any, where: Where) -> Condition | None:
+        if kind == "not":
+            conditions = [self._read_condition(data, where)]
+        elif isinstance(data, list) and data:
+            conditions = [self._read_condition(item, (*where, number)) for number, item in enumerate(data)]
+        else:
+            return self._reject(where, "a non-empty list of conditions", data)  # type: ignore[no-any-return]
+        readable = tuple(condition for condition in conditions if condition is not None)
+        return ConditionGroup(kind, readable) if len(readable) == len(conditions) else None
+
     def _has_keys(self, data: dict[str, Any], keys: tuple[str, ...], where: Where) -> bool:
         """Return whether a condition has exactly these keys, after adding problems if not."""
         for key in (key for key in data if key not in keys):
-            self._report_unknown_key(key, dict.fromkeys(keys), where)
+            self._report_unknown_key(key, keys, where)
         for key in (key for key in keys if key not in data):
             self._report(where, f"the condition {_format_path(where)} has no `{key}`")
         return data.keys() == set(keys)
@@ -246,14 +218,8 @@ _DEPENDS_ON: Mapping[str | int, frozenset[Any]] = {
 
 
 def _blank_values(of: type) -> dict[str, Any]:
-    """Return a placeholder for each required attribute, until it is read."""
-    required = [spec for spec in FIELDS[of] if spec.attribute not in get_defaults(of)]
-    return {spec.attribute: spec.shape.blank if isinstance(spec.shape, SimpleShape) else () for spec in required}
-
-
-def _to_file_path(where: Where) -> Where:
-    """Translate a path of `validation` into the keys of a file."""
-    return (*where[:2], "when") if where[:1] == ("edges",) and where[2:] == ("condition",) else where
+    """Return the attributes of a record of which nothing was read: defaults, and placeholders for required ones."""
+    return {spec.attribute: spec.shape.blank for spec in FIELDS[of]} | dict(get_defaults(of))
 
 
 def _format_path(where: Where) -> str:
@@ -272,5 +238,4 @@ def _describe(value: Any) -> str:
         return "a mapping"
     if isinstance(value, list):
         return "a list" if value else "an empty list"
-    text = json_text.write(value).strip()
-    return text if len(text) <= 60 else f"{text[:60]}..."
+    return shorten(json_text.write(value).strip(), 60)

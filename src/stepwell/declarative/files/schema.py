@@ -6,22 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stepwell.declarative.conditions.operators import OPERATORS, Operand
-from stepwell.declarative.definition import FORMAT, Approval, Definition, Edge, Node, Retries
-from stepwell.declarative.files.fields import (
-    FIELDS,
-    NAME,
-    ConditionShape,
-    FieldSpec,
-    RecordListShape,
-    RecordShape,
-    Shape,
-    SimpleShape,
-    get_defaults,
-)
+from stepwell.declarative.definition import FORMAT, Definition
+from stepwell.declarative.files.fields import CONDITION, FIELDS, NAME, RECORD_NAMES, FieldSpec, get_defaults
 from stepwell.declarative.files.reader import GROUPS, SCHEMA_KEY
 
-_NAMES: Mapping[type, str] = {Node: "node", Edge: "edge", Retries: "retries", Approval: "approval"}
-_CONDITION = {"$ref": "#/$defs/condition"}
 _OPERAND_SCHEMAS: Mapping[Operand, Any] = {
     "value": {"not": {"type": "null"}},
     "bound": {"type": ["number", "string"]},
@@ -44,7 +32,7 @@ def schema() -> dict[str, Any]:
         "$id": f"urn:stepwell:agent-workflow:{FORMAT}",
         "title": "A Stepwell workflow of named agents",
         **root,
-        "$defs": {**{name: _record(of) for of, name in _NAMES.items()}, "condition": _condition()},
+        "$defs": {**{name: _record(of) for of, name in RECORD_NAMES.items()}, "condition": _condition()},
     }
 
 
@@ -66,7 +54,7 @@ def _object(properties: Mapping[str, Any], required: Iterable[str]) -> dict[str,
 
 
 def _part(part: FieldSpec, usual: Mapping[str, Any]) -> dict[str, Any]:
-    entry: dict[str, Any] = {**_shape(part.shape), "description": part.description}
+    entry: dict[str, Any] = {**part.shape.schema, "description": part.description}
     default = usual.get(part.attribute)
     # None and empty values mean "not set"; as a stated default they would only confuse editors.
     if isinstance(default, bool | int | float | str) and default != "":
@@ -74,18 +62,6 @@ def _part(part: FieldSpec, usual: Mapping[str, Any]) -> dict[str, Any]:
     if part.attribute == "nodes":
         entry["minItems"] = 1
     return entry
-
-
-def _shape(shape: Shape) -> dict[str, Any]:
-    match shape:
-        case SimpleShape(schema=schema):
-            return dict(schema)
-        case ConditionShape():
-            return dict(_CONDITION)
-        case RecordShape(of=of):
-            return {"$ref": f"#/$defs/{_NAMES[of]}"}
-        case RecordListShape(of=of):
-            return {"type": "array", "items": {"$ref": f"#/$defs/{_NAMES[of]}"}}
 
 
 def _condition() -> dict[str, Any]:
@@ -102,7 +78,8 @@ def _condition() -> dict[str, Any]:
         if operand != "nothing":
             properties["value"] = _OPERAND_SCHEMAS[operand]
         shapes.append(_object(properties, properties))
-    for name, (key, _) in GROUPS.items():
-        inner = {"type": "array", "items": _CONDITION, "minItems": 1} if key == "conditions" else _CONDITION
+    for name, key in GROUPS.items():
+        one = CONDITION.schema
+        inner = {"type": "array", "items": one, "minItems": 1} if key == "conditions" else one
         shapes.append(_object({"kind": {"const": name}, key: inner}, ["kind", key]))
     return {"oneOf": shapes}

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, NoReturn
 
+from stepwell.declarative.conditions.operators import shorten
 from stepwell.model.valid_text import is_text
 
 MAX_DEPTH = 100  # nested lists and mappings
@@ -37,32 +38,16 @@ class LineTree(NamedTuple):
 
     def find(self, where: Where) -> int | None:
         """Return the line of the value at a path, or of its nearest existing parent."""
-        here = self
-        for step in where:
-            if step not in here.inside:
-                break
-            here = here.inside[step]
-        return here.line
+        inner = self.inside.get(where[0]) if where else None
+        return self.line if inner is None else inner.find(where[1:])
 
 
-class Problem(NamedTuple):
-    """A problem and its line."""
-
-    line: int | None
-    text: str
-
-    def to_sentence(self, name: str) -> str:
-        place = [name] if name else []
-        place += [] if self.line is None else [f"line {self.line}"]
-        return f"{', '.join(place)}: {self.text}" if place else self.text
-
-
-class Problems(list[Problem]):
-    """The problems found so far."""
+class Problems(list[tuple[int | None, str]]):
+    """The problems found so far, each with its line."""
 
     def add(self, line: int | None, text: str) -> None:
         """Add a problem. Raises StopReading when there are `MAX_PROBLEMS`."""
-        self.append(Problem(line, text if len(text) <= MAX_PROBLEM_LENGTH else f"{text[:MAX_PROBLEM_LENGTH]}..."))
+        self.append((line, shorten(text, MAX_PROBLEM_LENGTH)))
         if len(self) == MAX_PROBLEMS:
             raise StopReading
 
@@ -73,10 +58,12 @@ class Problems(list[Problem]):
 
     def to_sentences(self, name: str) -> list[str]:
         """Return the problems as sentences, in the order of their lines, each once."""
-        problems = sorted(self, key=lambda problem: problem.line or 0)
+        problems = sorted(self, key=lambda problem: problem[0] or 0)
         if len(self) >= MAX_PROBLEMS:
-            problems.append(Problem(None, f"there may be more problems: these are the first {MAX_PROBLEMS}"))
-        return list(dict.fromkeys(problem.to_sentence(name) for problem in problems))
+            problems.append((None, f"there may be more problems: these are the first {MAX_PROBLEMS}"))
+        places = [", ".join(filter(None, (name, f"line {line}" if line else None))) for line, _ in problems]
+        sentences = [f"{place}: {text}" if place else text for place, (_, text) in zip(places, problems, strict=True)]
+        return list(dict.fromkeys(sentences))
 
 
 class Token(NamedTuple):
@@ -146,7 +133,7 @@ def find_flaw(value: Any) -> str:
         return f"{value} is not a finite number"
     if isinstance(value, str) and not is_text(value):
         return f"the string {value[:40]!a} contains a lone surrogate"
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or value is UNREADABLE or isinstance(value, bool | int | float | str):
         return ""
     return f"{value!r} is a {type(value).__name__}, not JSON data"
 

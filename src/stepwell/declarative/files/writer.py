@@ -5,20 +5,17 @@ Everything that cannot be written is reported at once; then nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from stepwell.declarative.conditions.condition import AllOf, AnyOf, Condition, FieldCondition, Not
+from stepwell.declarative.conditions.condition import Condition, ConditionGroup, FieldCondition
 from stepwell.declarative.conditions.operators import OPERATORS
 from stepwell.declarative.definition import Definition
 from stepwell.declarative.files import json_text, yaml_text
 from stepwell.declarative.files.fields import FIELDS, ONE_OR_MORE, get_defaults
-from stepwell.declarative.files.reader import from_data
-from stepwell.declarative.files.source_lines import MAX_PROBLEM_LENGTH, TOO_DEEP, find_flaw
+from stepwell.declarative.files.reader import GROUPS, from_data
+from stepwell.declarative.files.source_lines import MAX_PROBLEM_LENGTH, TOO_DEEP, UNREADABLE, find_flaw
 from stepwell.errors import DefinitionError
-
-# Stands for a value that cannot be written; its problem has been added. None is a valid value.
-_UNWRITABLE: Any = object()
 
 
 def to_data(definition: Definition) -> dict[str, Any]:
@@ -64,62 +61,46 @@ def _write_record(record: Any, path: str, problems: list[str]) -> dict[str, Any]
     data: dict[str, Any] = {}
     for spec in FIELDS[type(record)]:
         value = getattr(record, spec.attribute)
-        if spec.attribute in defaults and _is_exactly(value, defaults[spec.attribute]):
+        # With the type: 1, 1.0 and True are equal, but must not be read back as each other.
+        default = defaults.get(spec.attribute, UNREADABLE)
+        if type(value) is type(default) and value == default:
             continue
         written = _write_value(value, f"{path}.{spec.name}".removeprefix("."), problems)
-        if spec.shape is ONE_OR_MORE and isinstance(written, list) and len(written) == 1:
-            written = written[0]
-        if written is not _UNWRITABLE:
-            data[spec.name] = written
+        alone = spec.shape is ONE_OR_MORE and isinstance(written, list) and len(written) == 1
+        data[spec.name] = written[0] if alone else written
     return data
 
 
-def _is_exactly(value: Any, other: Any) -> bool:
-    # With the type: 1, 1.0 and True are equal, but must not be read back as each other.
-    return type(value) is type(other) and bool(value == other)
-
-
 def _write_value(value: Any, path: str, problems: list[str]) -> Any:
+    """Return a value as data. What cannot be written is UNREADABLE in it, after adding a problem."""
     if type(value) in FIELDS:
         return _write_record(value, path, problems)
-    if isinstance(value, Condition):
-        return _write_condition(value, path, problems)
-    if isinstance(value, list | tuple):
-        return [written for written in _write_items(value, path, problems) if written is not _UNWRITABLE]
-    if isinstance(value, Mapping):
-        inner = {str(key): _write_value(item, f"{path}.{key}", problems) for key, item in value.items()}
-        problems += [
-            f"`{path}` has the key {key!r}, which is not a string" for key in value if not isinstance(key, str)
-        ]
-        return {key: item for key, item in inner.items() if item is not _UNWRITABLE}
-    if flaw := find_flaw(value):
-        problems.append(f"`{path}` cannot be written: {flaw[:MAX_PROBLEM_LENGTH]}")
-        return _UNWRITABLE
+    match value:
+        case FieldCondition(kind=kind, field=field, value=operand):
+            if OPERATORS[kind].operand == "nothing":
+                return {"kind": kind, "field": field}
+            return {"kind": kind, "field": field, "value": _write_value(operand, path, problems)}
+        case ConditionGroup(kind=kind, conditions=conditions):
+            key = GROUPS[kind]
+            inner = conditions if key == "conditions" else conditions[0]
+            return {"kind": kind, key: _write_value(inner, f"{path}.{key}", problems)}
+        case Condition():
+            flaw = (
+                f"the condition `{value.describe()}` is a function of this program; "
+                f"use conditions such as greater(...) and all_of(...) instead"
+            )
+        case list() | tuple():
+            return [_write_value(item, f"{path}[{number}]", problems) for number, item in enumerate(value)]
+        case Mapping():
+            data = {str(key): _write_value(item, f"{path}.{key}", problems) for key, item in value.items()}
+            problems += [
+                f"`{path}` has the key {key!r}, which is not a string" for key in value if not isinstance(key, str)
+            ]
+            return data
+        case _:
+            flaw = find_flaw(value)[:MAX_PROBLEM_LENGTH]
+    if flaw:
+        problems.append(f"`{path}` cannot be written: {flaw}")
+        return UNREADABLE
     # A string enum, such as Retention, is written as a plain string.
     return str(value) if isinstance(value, str) else value
-
-
-def _write_items(values: list[Any] | tuple[Any, ...], path: str, problems: list[str]) -> Iterator[Any]:
-    for number, value in enumerate(values):
-        yield _write_value(value, f"{path}[{number}]", problems)
-
-
-def _write_condition(condition: Condition, path: str, problems: list[str]) -> Any:
-    match condition:
-        case FieldCondition(kind=kind, field=field, value=value):
-            data = {"kind": kind, "field": field}
-            return (
-                data if OPERATORS[kind].operand == "nothing" else {**data, "value": _write_value(value, path, problems)}
-            )
-        case AllOf(conditions=inner) | AnyOf(conditions=inner):
-            written = list(_write_items(inner, f"{path}.conditions", problems))
-            kind = "all_of" if isinstance(condition, AllOf) else "any_of"
-            return _UNWRITABLE if _UNWRITABLE in written else {"kind": kind, "conditions": written}
-        case Not(condition=negated):
-            written = _write_condition(negated, f"{path}.condition", problems)
-            return _UNWRITABLE if written is _UNWRITABLE else {"kind": "not", "condition": written}
-    problems.append(
-        f"`{path}` cannot be written: the condition `{condition.describe()}` is a function of this program; "
-        f"use conditions such as greater(...) and all_of(...) instead"
-    )
-    return _UNWRITABLE

@@ -7,9 +7,9 @@ rejected, so a small file cannot expand into a large one.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 from stepwell.declarative.files.source_lines import LineTree, Problems, Token, build, decode
@@ -18,7 +18,7 @@ from stepwell.errors import DefinitionError
 MAX_LENGTH = 2**18  # characters; longer documents are rejected without parsing, because the parser is slow
 
 _CONSTANTS = {"true": True, "false": False, "null": None, "~": None, "": None}
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(?P<broken>\.[0-9]+)?(?P<scaled>[eE][-+]?[0-9]+)?", re.ASCII)
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?", re.ASCII)
 # Characters that PyYAML writes as line breaks or drops; they survive only as escapes in quotes.
 _OTHER_BREAKS = re.compile("[\r\x85\u2028\u2029\ufeff]")
 _TAG = "tag:yaml.org,2002:"
@@ -56,7 +56,7 @@ def _represent_text(dumper: Any, text: str) -> Any:
     return dumper.represent_scalar(_TAG + "str", text, style=style)
 
 
-def _import_yaml() -> ModuleType:
+def _import_yaml() -> Any:
     try:
         # An optional dependency: a program that only uses JSON does not need it.
         import yaml  # type: ignore[import-untyped]  # lazy: it may not be installed
@@ -64,11 +64,10 @@ def _import_yaml() -> ModuleType:
         raise DefinitionError(
             "YAML definitions need the package `PyYAML`: pip install stepwell[declarative]; JSON needs no package"
         ) from missing
-    package: ModuleType = yaml
-    return package
+    return yaml
 
 
-def _tokenize(yaml: ModuleType, text: str, problems: Problems) -> Iterator[Token]:
+def _tokenize(yaml: Any, text: str, problems: Problems) -> Iterator[Token]:
     documents = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         line = event.start_mark.line + 1
@@ -115,7 +114,4 @@ def _parse_plain(text: str) -> Any:
     """Parse an unquoted word: a constant, a number, or else a string."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
-    number = _NUMBER.fullmatch(text)
-    if number is None:
-        return text
-    return float(text) if number["broken"] or number["scaled"] else int(text)
+    return json.loads(text) if _NUMBER.fullmatch(text) else text

@@ -12,10 +12,9 @@ from stepwell.orchestrations.group_chat.orchestrator import (
     AgentGroupChatOrchestrator,
     GroupChatOrchestrator,
     SelectionFunction,
-    TerminationCondition,
     interface_of,
 )
-from stepwell.orchestrations.participants import Participant, TeamOptions, executor_of
+from stepwell.orchestrations.participants import Check, Participant, TeamOptions, TerminationCondition, executor_of
 from stepwell.orchestrations.review import ReviewingTeamBuilder
 from stepwell.workflows.builder import WorkflowBuilder
 from stepwell.workflows.workflow import Workflow
@@ -79,40 +78,37 @@ class GroupChatBuilder(ReviewingTeamBuilder):
             self._factories = ()
         return super().build()
 
-    def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
-        yield from super()._find_problems(members)
+    def _check(self, members: Mapping[str, Executor]) -> Iterable[Check]:
+        yield from super()._check(members)
         for id, member in members.items():
-            if interface_of(member) is None:
-                yield (
-                    f"{id!r} accepts neither GroupChatRequestMessage nor list[Message], so it cannot be asked to speak"
-                )
-        if not isinstance(self._orchestrator_name, str) or not self._orchestrator_name:
-            yield f"orchestrator_name must be a non-empty string, not {self._orchestrator_name!r:.80}"
-        leads = (self._selection, self._agent, self._orchestrator)
-        if (number := sum(lead is not None for lead in leads)) != 1:
             yield (
-                f"a group chat needs exactly one of selection_func, orchestrator_agent and orchestrator, but {number} "
-                f"are set"
+                interface_of(member) is None,
+                f"{id!r} accepts neither GroupChatRequestMessage nor list[Message], so it cannot be asked to speak",
             )
-        if self._selection is not None and not callable(self._selection):
-            yield f"selection_func must be callable, not {self._selection!r:.80}"
-        if self._condition is not None and not callable(self._condition):
-            yield f"termination_condition must be callable, not {self._condition!r:.80}"
-        if self._orchestrator is not None and not isinstance(self._orchestrator, GroupChatOrchestrator):
-            yield f"orchestrator must be an instance of GroupChatOrchestrator, not {self._orchestrator!r:.80}"
+        yield (
+            not isinstance(self._orchestrator_name, str) or not self._orchestrator_name,
+            f"orchestrator_name must be a non-empty string, not {self._orchestrator_name!r:.80}",
+        )
+        number = sum(lead is not None for lead in (self._selection, self._agent, self._orchestrator))
+        yield (
+            number != 1,
+            f"a group chat needs exactly one of selection_func, orchestrator_agent and orchestrator, but {number} "
+            f"are set",
+        )
+        for name, function in (("selection_func", self._selection), ("termination_condition", self._condition)):
+            yield function is not None and not callable(function), f"{name} must be callable, not {function!r:.80}"
+        yield (
+            not isinstance(self._orchestrator, GroupChatOrchestrator | None),
+            f"orchestrator must be an instance of GroupChatOrchestrator, not {self._orchestrator!r:.80}",
+        )
         for option, limit, least in (("max_rounds", self._max_rounds, 1), ("retry_attempts", self._retries, 0)):
-            if limit is not None and (not isinstance(limit, int) or limit < least):
-                yield f"{option} must be at least {least}, not {limit!r}"
-        yield from self._find_agent_problems()
-
-    def _find_agent_problems(self) -> Iterable[str]:
-        if self._agent is None:
-            return
+            is_wrong = limit is not None and (not isinstance(limit, int) or limit < least)
+            yield is_wrong, f"{option} must be at least {least}, not {limit!r}"
         try:
-            if not isinstance(executor_of(self._agent), AgentExecutor):
-                yield f"orchestrator_agent is {self._agent!r:.80}, which is not an agent"
+            if self._agent is not None and not isinstance(executor_of(self._agent), AgentExecutor):
+                yield True, f"orchestrator_agent is {self._agent!r:.80}, which is not an agent"
         except DefinitionError as error:
-            yield from error.problems
+            yield from ((True, problem) for problem in error.problems)
 
     def _wire(self, members: dict[str, Executor]) -> WorkflowBuilder:
         team = self._add_reviews(members)
@@ -127,8 +123,7 @@ class GroupChatBuilder(ReviewingTeamBuilder):
 
     def _make_lead(self, agent: Executor | None) -> GroupChatOrchestrator:
         if agent is not None:
-            retries = self._retries
-            return AgentGroupChatOrchestrator(agent.id, id=self._orchestrator_name, retry_attempts=retries)
+            return AgentGroupChatOrchestrator(agent.id, id=self._orchestrator_name, retry_attempts=self._retries)
         # A clone: `lead` changes it, and the caller may use the same object for another team.
         if self._orchestrator is not None:
             return self._orchestrator.clone()

@@ -7,18 +7,25 @@ message is sent to each participant once, however long the chat is.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
-from stepwell.agents.messages import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message
+from stepwell.agents.messages import (
+    AgentExecutorRequest,
+    AgentExecutorResponse,
+    AgentResponse,
+    Message,
+    conversation_key,
+)
 from stepwell.errors import RunError
+from stepwell.graph.context import WorkflowContext
 from stepwell.graph.executor import Executor
 from stepwell.graph.handler import handler
 from stepwell.model.event import WorkflowEvent
-from stepwell.orchestrations.group_chat.state import Chat, ChatContext
 from stepwell.orchestrations.group_chat.values import (
-    AgentOrchestrationOutput,
     GroupChatParticipantMessage,
+    GroupChatProgress,
     GroupChatRequestMessage,
     GroupChatRequestSentEvent,
     GroupChatResponseMessage,
@@ -27,13 +34,12 @@ from stepwell.orchestrations.group_chat.values import (
     NotADecision,
     decision_in,
 )
-from stepwell.orchestrations.participants import TeamEntry, takes
+from stepwell.orchestrations.participants import TeamEntry, TerminationCondition, is_content, takes
 
 SelectionFunction = Callable[[GroupChatState], str | Awaitable[str | None] | None]
 """Returns the name of the next speaker, or None to end the chat."""
 
-TerminationCondition = Callable[[list[Message]], bool | Awaitable[bool]]
-"""Says whether the chat is over, given the whole conversation."""
+ChatContext = WorkflowContext[Any, AgentResponse]
 
 Interface = Literal["agent", "executor", "messages"]
 """How a participant is addressed: as an agent, by group chat messages, or by the whole conversation."""
@@ -47,6 +53,52 @@ def interface_of(member: Executor) -> Interface | None:
     if takes(member, GroupChatRequestMessage):
         return "executor"
     return "messages" if takes(member, list[Message]) else None
+
+
+class Chat:
+    """The conversation and the progress of a chat: read once, and written to the state on each change."""
+
+    def __init__(self, orchestrator_id: str, ctx: ChatContext) -> None:
+        self.ctx = ctx
+        self._conversation, self._progress = conversation_key(orchestrator_id), f"group_chat/{orchestrator_id}"
+        self.conversation: list[Message] = ctx.get_state(self._conversation, [])
+        self.progress: GroupChatProgress = ctx.get_state(self._progress, GroupChatProgress())
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of the progress."""
+        self.progress = replace(self.progress, **changes)
+        self.ctx.set_state(self._progress, self.progress)
+
+    def add(self, messages: Iterable[Message], author: str | None) -> list[Message]:
+        """Append the new ones of these messages to the conversation, and return them as stored.
+
+        The author is set if it is known.
+        """
+        # A participant may answer with the whole conversation; what is in it already is not new.
+        known_ids = {message.id for message in self.conversation}
+        new = [
+            message
+            for message in messages
+            if is_content(message) and (message.id is None or message.id not in known_ids)
+        ]
+        signed = [
+            replace(
+                message,
+                author_name=author or message.author_name,
+                id=message.id or f"{self.ctx.idempotency_key}/{n}",
+            )
+            for n, message in enumerate(new, len(self.conversation))
+        ]
+        self.ctx.append_state(self._conversation, *signed)
+        self.conversation += signed
+        return signed
+
+    def take_news_for(self, id: str) -> list[Message]:
+        """Return the messages of others that a participant has not received, and mark them as received."""
+        heard = self.progress.heard
+        if heard.get(id, 0) < len(self.conversation):
+            self.update(heard={**heard, id: len(self.conversation)})
+        return [message for message in self.conversation[heard.get(id, 0) :] if message.author_name != id]
 
 
 class GroupChatOrchestrator(TeamEntry):
@@ -101,10 +153,11 @@ class GroupChatOrchestrator(TeamEntry):
     async def receive_response(self, response: GroupChatResponseMessage, ctx: ChatContext) -> None:
         await self.receive([response.message], ctx)
 
-    async def open_text(self, text: str, ctx: ChatContext) -> None:
-        # A participant may send a plain string too; anything else comes from the user.
-        by_participant = ctx.get_source_executor_id() in self.participants
-        await self.receive([Message("assistant" if by_participant else "user", text)], ctx)
+    async def open_input(self, input: str | Message | list[str | Message], ctx: ChatContext) -> None:
+        # A participant may send a plain string too; any other string comes from the user.
+        if isinstance(input, str) and ctx.get_source_executor_id() in self.participants:
+            input = Message("assistant", input)
+        await super().open_input(input, ctx)
 
     async def receive(self, messages: list[Message], ctx: ChatContext) -> None:
         """Add messages of a participant or from outside to the chat, and continue it."""
@@ -161,14 +214,13 @@ class GroupChatOrchestrator(TeamEntry):
         chat.update(waiting_for=None, useless=0)
         await chat.ctx.yield_output(AgentResponse(final_messages))
 
-    def _check_participant(self, name: Any) -> str | None:
+    def _check_participant(self, name: str | None) -> str | None:
         if name is not None and name not in self.participants:
             raise LookupError(
                 f"{name!r} was chosen to speak next in the chat led by {self.id!r}, but is not a participant; the "
                 f"participants are {', '.join(map(repr, self.participants))}"
             )
-        chosen: str | None = name
-        return chosen
+        return name
 
 
 class AgentGroupChatOrchestrator(GroupChatOrchestrator):
@@ -194,10 +246,7 @@ class AgentGroupChatOrchestrator(GroupChatOrchestrator):
                 raise NotADecision(f"next_speaker is {decision.next_speaker!r}, which is not a participant")
         except NotADecision as problem:
             await self._reject_answer(problem, answer, chat)
-        else:
-            await self._apply_decision(decision, chat)
-
-    async def _apply_decision(self, decision: AgentOrchestrationOutput, chat: Chat) -> None:
+            return
         if decision.terminate or decision.next_speaker is None:
             why = decision.reason or "its leader ended it."
             await self._end(decision.final_message or f"The chat is over: {why}", chat)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -21,9 +21,7 @@ from stepwell.errors import RunError
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.handler import response_handler
 from stepwell.model.event import WorkflowEvent
-
-TerminationCondition = Callable[[list[Message]], bool | Awaitable[bool]]
-"""Says whether a conversation is over."""
+from stepwell.orchestrations.participants import TerminationCondition, is_content
 
 _Context = WorkflowContext[Any, AgentResponse]
 
@@ -115,7 +113,9 @@ class HandoffAgentExecutor(AgentExecutor):
         if self.routes.returns_to_previous or self.id == self.routes.start:
             await self.respond(ctx)
         else:
-            await ctx.send_message(self._conversation_so_far(ctx), self.routes.start)
+            # A response without an answer: the receiver reads the whole conversation from it.
+            so_far = AgentExecutorResponse(self.id, AgentResponse(), length_of(self.id, ctx))
+            await ctx.send_message(so_far, self.routes.start)
 
     async def _hand_over(self, tool: str, response: AgentExecutorResponse, ctx: _Context) -> None:
         target = self.routes.tools.get(tool)
@@ -129,25 +129,19 @@ class HandoffAgentExecutor(AgentExecutor):
         await ctx.send_message(response, target)
         await ctx.add_event(WorkflowEvent("handoff_sent", HandoffSentEvent(self.id, target)))
 
-    def _conversation_so_far(self, ctx: _Context) -> AgentExecutorResponse:
-        """Return the conversation as a response without an answer, which the receiver can read in full."""
-        return AgentExecutorResponse(self.id, AgentResponse(), length_of(self.id, ctx))
-
     def _from_other(self, response: AgentExecutorResponse, ctx: _Context) -> Sequence[Message]:
         """Return the whole conversation of another agent, without results of tools and empty messages."""
         # From outside the team, which is another run: its state cannot be read here.
         if not ctx.source_executor_ids:
             return response.agent_response.messages
-        heard = response.full_conversation(ctx)
-        return [message for message in heard if message.role != "tool" and (message.text or message.data is not None)]
+        return list(filter(is_content, response.full_conversation(ctx)))
 
     async def _is_over(self, ctx: _Context) -> bool:
         condition = self.routes.is_over
-        if condition is None:
-            return False
         # A step, because a condition may ask a model, or not be deterministic.
-        over: bool = await ctx.step("is it over?", _asked, condition, conversation_of(self.id, ctx))
-        return over
+        return condition is not None and bool(
+            await ctx.step("is it over?", _asked, condition, conversation_of(self.id, ctx))
+        )
 
     @property
     def _turns_key(self) -> str:

@@ -8,8 +8,8 @@ from typing import Any, Self, Unpack
 
 from stepwell.agents.executor import AgentExecutor
 from stepwell.graph.executor import Executor
-from stepwell.orchestrations.handoff.agents import HandoffAgentExecutor, HandoffRoutes, TerminationCondition
-from stepwell.orchestrations.participants import Participant, TeamBuilder, TeamOptions
+from stepwell.orchestrations.handoff.agents import HandoffAgentExecutor, HandoffRoutes
+from stepwell.orchestrations.participants import Check, Participant, TeamBuilder, TeamOptions, TerminationCondition
 from stepwell.workflows.builder import WorkflowBuilder
 
 DEFAULT_TURN_LIMIT = 50
@@ -114,7 +114,7 @@ class HandoffBuilder(TeamBuilder):
         return builder
 
     def _make_agent(self, member: Executor, offers: Mapping[str, str], turn_limit: int) -> HandoffAgentExecutor:
-        assert isinstance(member, AgentExecutor)  # checked by _find_problems
+        assert isinstance(member, AgentExecutor)  # checked by _check
         prompts = {self._id_of(mention): prompt for mention, prompt in self._prompts.items()}
         tools = {tool_name(target): target for target in offers}
         routes = HandoffRoutes(
@@ -147,33 +147,33 @@ class HandoffBuilder(TeamBuilder):
         # A limit of 0 turns autonomous mode off for an agent.
         return {id: limit for id, limit in limits.items() if limit}
 
-    def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
+    def _check(self, members: Mapping[str, Executor]) -> Iterable[Check]:
         for id, member in members.items():
-            if type(member) is not AgentExecutor:
-                yield (
-                    f"{id!r} is a {type(member).__name__}, but only agents can hand over: pass an agent, an async "
-                    f"function or an AgentExecutor"
-                )
-            elif member.context_mode != "full":
-                yield (
-                    f"{id!r} has context_mode={member.context_mode!r}, but agents of a handoff team always receive the "
-                    f"whole conversation"
-                )
-        if self._is_over is not None and not callable(self._is_over):
-            yield f"termination_condition must be callable, not {self._is_over!r:.80}"
-        if self._start is None:
-            yield "there is no start agent: call with_start_agent(...)"
+            yield (
+                type(member) is not AgentExecutor,
+                f"{id!r} is a {type(member).__name__}, but only agents can hand over: pass an agent, an async "
+                f"function or an AgentExecutor",
+            )
+            mode = member.context_mode if type(member) is AgentExecutor else "full"
+            yield (
+                mode != "full",
+                f"{id!r} has context_mode={mode!r}, but agents of a handoff team always receive the whole conversation",
+            )
+        is_callable = self._is_over is None or callable(self._is_over)
+        yield not is_callable, f"termination_condition must be callable, not {self._is_over!r:.80}"
+        yield self._start is None, "there is no start agent: call with_start_agent(...)"
         for where, id in self._list_mentions():
-            if id not in members:
-                yield f"{where} names {id!r}, which is not a participant"
+            yield id not in members, f"{where} names {id!r}, which is not a participant"
         handoffs = self._handoffs(members)
         for id, targets in handoffs.items():
-            yield from _find_target_problems(id, list(targets))
+            yield from _check_targets(id, list(targets))
         reachable = {self._id_of(self._start), *(target for targets in handoffs.values() for target in targets)}
         for id in members if self._start is not None else ():
-            if id not in reachable:
-                yield f"no agent may hand over to {id!r}: call add_handoff(..., [{id!r}]), or leave it out"
-        yield from self._find_limit_problems(members)
+            yield (
+                id not in reachable,
+                f"no agent may hand over to {id!r}: call add_handoff(..., [{id!r}]), or leave it out",
+            )
+        yield from self._check_limits(members)
 
     def _list_mentions(self) -> Iterator[tuple[str, str]]:
         if self._start is not None:
@@ -183,17 +183,18 @@ class HandoffBuilder(TeamBuilder):
         for mention in [*(self._autonomous or ()), *self._prompts, *self._turn_limits]:
             yield "with_autonomous_mode", self._id_of(mention)
 
-    def _find_limit_problems(self, members: Mapping[str, Executor]) -> Iterator[str]:
+    def _check_limits(self, members: Mapping[str, Executor]) -> Iterator[Check]:
         for mention, limit in self._turn_limits.items():
-            if not isinstance(limit, int) or limit < 0:
-                yield f"the turn limit of {self._id_of(mention)!r} must be an integer of at least 0, not {limit!r}"
+            yield (
+                not isinstance(limit, int) or limit < 0,
+                f"the turn limit of {self._id_of(mention)!r} must be an integer of at least 0, not {limit!r}",
+            )
         chosen = members if self._autonomous is None else set(map(self._id_of, self._autonomous))
-        for mention in dict.fromkeys([*self._prompts, *self._turn_limits]):
-            if self._id_of(mention) in members and self._id_of(mention) not in chosen:
-                yield (
-                    f"with_autonomous_mode has a prompt or a turn limit for {self._id_of(mention)!r}, which is not "
-                    f"among its agents"
-                )
+        for id in map(self._id_of, dict.fromkeys([*self._prompts, *self._turn_limits])):
+            yield (
+                id in members and id not in chosen,
+                f"with_autonomous_mode has a prompt or a turn limit for {id!r}, which is not among its agents",
+            )
 
 
 def tool_name(target: str) -> str:
@@ -207,14 +208,13 @@ def _describe_handoff(target: str, member: Executor | None) -> str:
     return f"Hand the conversation over to {target}" + (f": {description}" if description else ".")
 
 
-def _find_target_problems(source: str, targets: list[str]) -> Iterator[str]:
-    if source in targets:
-        yield f"{source!r} cannot hand over to itself"
+def _check_targets(source: str, targets: list[str]) -> Iterator[Check]:
+    yield source in targets, f"{source!r} cannot hand over to itself"
     by_tool: dict[str, str] = {}
     for target in targets:
         first = by_tool.setdefault(tool_name(target), target)
-        if first != target:
-            yield (
-                f"the tools of {source!r} for handing over to {first!r} and to {target!r} would both be called "
-                f"{tool_name(target)!r}: rename one of the agents"
-            )
+        yield (
+            first != target,
+            f"the tools of {source!r} for handing over to {first!r} and to {target!r} would both be called "
+            f"{tool_name(target)!r}: rename one of the agents",
+        )

@@ -11,10 +11,8 @@ from stepwell.graph.executor import Executor
 from stepwell.orchestrations.magentic.managers import MagenticManagerBase, StandardMagenticManager
 from stepwell.orchestrations.magentic.orchestrator import ORCHESTRATOR, MagenticOrchestrator
 from stepwell.orchestrations.magentic.values import MagenticTaskLedger
-from stepwell.orchestrations.participants import TeamBuilder, TeamOptions, takes
+from stepwell.orchestrations.participants import Check, TeamBuilder, TeamOptions, takes
 from stepwell.workflows.builder import WorkflowBuilder
-
-_LIMITS = ("max_stall_count", "max_reset_count", "max_round_count")
 
 
 class MagenticBuilder(TeamBuilder):
@@ -54,7 +52,7 @@ class MagenticBuilder(TeamBuilder):
         **team: Unpack[TeamOptions],
     ) -> None:
         super().__init__(**team)
-        self._managers = {
+        self._managers: dict[str, Any] = {
             "manager": manager,
             "manager_factory": manager_factory,
             "manager_agent": manager_agent,
@@ -70,7 +68,11 @@ class MagenticBuilder(TeamBuilder):
             "progress_ledger_prompt": progress_ledger_prompt,
             "final_answer_prompt": final_answer_prompt,
         }
-        self._limits = dict(zip(_LIMITS, (max_stall_count, max_reset_count, max_round_count), strict=True))
+        self._limits = {
+            "max_stall_count": max_stall_count,
+            "max_reset_count": max_reset_count,
+            "max_round_count": max_round_count,
+        }
         self._plan_review = enable_plan_review
 
     def with_plan_review(self, enable: bool = True) -> Self:
@@ -91,18 +93,10 @@ class MagenticBuilder(TeamBuilder):
     def _make_manager(self) -> MagenticManagerBase:
         """Return the manager. Raises DefinitionError if a prompt or the agent is not valid."""
         limits: dict[str, Any] = {name: value for name, value in self._limits.items() if value is not None}
-        match next((option, value) for option, value in self._managers.items() if value is not None):
-            case "manager", manager:
-                return self._apply_limits(manager, limits)
-            case "manager_factory", make:
-                return self._apply_limits(make(), limits)
-            case "manager_agent", agent:
-                pass
-            case _, make:
-                agent = make()
-        return StandardMagenticManager(agent, **self._agent_options, **limits)
-
-    def _apply_limits(self, manager: Any, limits: Mapping[str, int]) -> MagenticManagerBase:
+        option, value = next((option, value) for option, value in self._managers.items() if value is not None)
+        manager: Any = value() if option.endswith("_factory") else value
+        if "agent" in option:
+            return StandardMagenticManager(manager, **self._agent_options, **limits)
         if not isinstance(manager, MagenticManagerBase):
             raise DefinitionError(f"{manager!r:.80} is not a manager: pass a MagenticManagerBase, or manager_agent=...")
         # A clone: the caller may use the same object for another team.
@@ -110,29 +104,38 @@ class MagenticBuilder(TeamBuilder):
         vars(limited).update(limits)
         return limited
 
-    def _find_problems(self, members: Mapping[str, Executor]) -> Iterable[str]:
+    def _check(self, members: Mapping[str, Executor]) -> Iterable[Check]:
         managers_given = [option for option, value in self._managers.items() if value is not None]
-        if len(managers_given) != 1:
-            named = " and ".join(managers_given) or "nothing"
-            yield f"a team has exactly one manager: pass one of {', '.join(self._managers)}, not {named}"
-        if not any("agent" in option for option in managers_given):
-            for option, value in self._agent_options.items():
-                if value is not None:
-                    yield f"{option} applies only to a manager that is an agent: pass it to the manager itself"
+        named = " and ".join(managers_given) or "nothing"
+        yield (
+            len(managers_given) != 1,
+            f"a team has exactly one manager: pass one of {', '.join(self._managers)}, not {named}",
+        )
+        has_agent = any("agent" in option for option in managers_given)
+        for option, value in self._agent_options.items():
+            yield (
+                value is not None and not has_agent,
+                f"{option} applies only to a manager that is an agent: pass it to the manager itself",
+            )
         for option in ("manager_factory", "manager_agent_factory"):
-            if option in managers_given and not callable(self._managers[option]):
-                yield f"{option} must be callable, not {self._managers[option]!r:.80}"
-        if not isinstance(ledger := self._agent_options["task_ledger"], MagenticTaskLedger | None):
-            yield f"task_ledger must be a MagenticTaskLedger, with facts and a plan, not {ledger!r:.80}"
+            factory = self._managers[option]
+            yield factory is not None and not callable(factory), f"{option} must be callable, not {factory!r:.80}"
+        ledger = self._agent_options["task_ledger"]
+        yield (
+            not isinstance(ledger, MagenticTaskLedger | None),
+            f"task_ledger must be a MagenticTaskLedger, with facts and a plan, not {ledger!r:.80}",
+        )
         for option, limit in self._limits.items():
             least = 1 if option == "max_round_count" else 0
-            if limit is not None and (not isinstance(limit, int) or limit < least):
-                yield f"{option} must be an integer of at least {least}, not {limit!r}"
+            is_wrong = limit is not None and (not isinstance(limit, int) or limit < least)
+            yield is_wrong, f"{option} must be an integer of at least {least}, not {limit!r}"
         for id, member in members.items():
-            if id == ORCHESTRATOR:
-                yield f"a participant has the name of the orchestrator, {ORCHESTRATOR!r}: give it another name"
-            elif not takes(member, AgentExecutorRequest):
-                yield (
-                    f"{id!r}, a {type(member).__name__}, cannot receive instructions: it needs a handler for "
-                    f"AgentExecutorRequest that sends an AgentExecutorResponse"
-                )
+            yield (
+                id == ORCHESTRATOR,
+                f"a participant has the name of the orchestrator, {ORCHESTRATOR!r}: give it another name",
+            )
+            yield (
+                id != ORCHESTRATOR and not takes(member, AgentExecutorRequest),
+                f"{id!r}, a {type(member).__name__}, cannot receive instructions: it needs a handler for "
+                f"AgentExecutorRequest that sends an AgentExecutorResponse",
+            )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-from stepwell.agents.agent import Agent
-from stepwell.agents.agent_types import agent_of
+from stepwell.agents.agent_types import Agent, agent_of
 from stepwell.agents.executor import AgentExecutor
 from stepwell.agents.messages import AgentResponse, Message
 from stepwell.agents.turn_input import AgentRules
@@ -152,10 +151,8 @@ class StandardMagenticManager(MagenticManagerBase):
     async def plan(self, context: MagenticContext) -> Message:
         if self.task_ledger is not None:
             return self._make_ledger_message(self.task_ledger, context)
-        before = [*context.chat_history, self._fill_prompt("task_ledger_facts_prompt", context)]
-        facts = await self._ask_agent(before, context)
-        plan = await self._ask_agent([*before, facts, self._fill_prompt("task_ledger_plan_prompt", context)], context)
-        return self._make_ledger_message(MagenticTaskLedger(facts, plan), context)
+        request = self._fill_prompt("task_ledger_facts_prompt", context)
+        return await self._make_plan(request, self._fill_prompt("task_ledger_plan_prompt", context), context)
 
     async def replan(self, context: MagenticContext) -> Message:
         # A subclass may have made a plan without a task ledger: then its whole text counts as facts.
@@ -163,11 +160,12 @@ class StandardMagenticManager(MagenticManagerBase):
         facts_before = before.data.facts if before and isinstance(before.data, MagenticTaskLedger) else before
         old_facts = facts_before.text if facts_before is not None else ""
         request = self._fill_prompt("task_ledger_facts_update_prompt", context, old_facts=old_facts)
-        messages = [*context.chat_history, request]
+        return await self._make_plan(request, self._fill_prompt("task_ledger_plan_update_prompt", context), context)
+
+    async def _make_plan(self, facts_request: Message, plan_request: Message, context: MagenticContext) -> Message:
+        messages = [*context.chat_history, facts_request]
         facts = await self._ask_agent(messages, context)
-        plan = await self._ask_agent(
-            [*messages, facts, self._fill_prompt("task_ledger_plan_update_prompt", context)], context
-        )
+        plan = await self._ask_agent([*messages, facts, plan_request], context)
         return self._make_ledger_message(MagenticTaskLedger(facts, plan), context)
 
     async def create_progress_ledger(self, context: MagenticContext) -> MagenticProgressLedger | None:
@@ -202,7 +200,7 @@ class StandardMagenticManager(MagenticManagerBase):
         return Message("user", text, MANAGER)
 
 
-def parse_ledger(response: AgentResponse, names: Iterable[str]) -> MagenticProgressLedger | str:
+def parse_ledger(response: AgentResponse, names: Sequence[str]) -> MagenticProgressLedger | str:
     """Return the progress ledger in an answer, or a description of what is wrong with the answer."""
     keys = [item_field.name for item_field in fields(MagenticProgressLedger)]
     problem = "it contains no JSON object"
@@ -219,11 +217,10 @@ def parse_ledger(response: AgentResponse, names: Iterable[str]) -> MagenticProgr
         if wrong:
             return "; ".join(wrong)
         ledger = MagenticProgressLedger(**{key: item for key, item in items.items() if item is not None})
-        participants = list(names)
+        speaker = ledger.next_speaker.answer
         # When the task is done there is no next speaker, so the name does not matter then.
-        if not ledger.is_request_satisfied.answer and ledger.next_speaker.answer not in participants:
-            speaker = ledger.next_speaker.answer
-            return f"there is no participant {speaker!r}; next_speaker must be one of {', '.join(participants)}"
+        if not ledger.is_request_satisfied.answer and speaker not in names:
+            return f"there is no participant {speaker!r}; next_speaker must be one of {', '.join(names)}"
         return ledger
     return problem
 
@@ -245,9 +242,8 @@ def _parse_item(value: Any, is_boolean: bool) -> MagenticProgressLedgerItem | No
         answer = {"true": True, "yes": True, "false": False, "no": False}.get(str(answer).strip().lower())
         return None if answer is None else MagenticProgressLedgerItem(reason, answer)
     # When the task is done, there is no next speaker and no instruction.
-    if answer is None:
-        answer = ""
-    return MagenticProgressLedgerItem(reason, answer.strip()) if isinstance(answer, str) else None
+    text = "" if answer is None else answer
+    return MagenticProgressLedgerItem(reason, text.strip()) if isinstance(text, str) else None
 
 
 # Placeholders that a prompt may use besides the task and the team.

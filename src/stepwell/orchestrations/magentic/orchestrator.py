@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from stepwell.agents.agent import Agent
+from stepwell.agents.agent_types import Agent
 from stepwell.agents.conversation import conversation_of, hear, length_of
 from stepwell.agents.executor import AgentExecutor
-from stepwell.agents.messages import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message
-from stepwell.agents.replies import Answer
+from stepwell.agents.messages import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Answer, Message
 from stepwell.agents.turn import Turn
 from stepwell.errors import RunError
 from stepwell.graph.context import WorkflowContext
@@ -34,20 +33,16 @@ from stepwell.orchestrations.magentic.values import (
     MagenticProgressLedger,
     Phase,
 )
+from stepwell.orchestrations.participants import AbsentAgent
 
 ORCHESTRATOR = "magentic_orchestrator"
 
+# State keys. They are part of stored runs: the progress is under "stand", the progress ledger under
+# "progress", and the message with the plan under "ledger".
+_TASK, _PLAN = "magentic/task", "magentic/ledger"
+_PROGRESS, _PROGRESS_LEDGER = "magentic/stand", "magentic/progress"
+
 _Context = WorkflowContext[Any, AgentResponse]
-
-
-class _ManagerPlaceholder:
-    """Takes the place of the agent that AgentExecutor needs: the orchestrator overrides `take_turn`."""
-
-    name = ORCHESTRATOR
-    description = "plans the work of the team and tracks its progress"
-
-    async def take_turn(self, turn: Turn) -> Answer:
-        raise NotImplementedError("MagenticOrchestrator takes its turns itself")
 
 
 class MagenticOrchestrator(AgentExecutor):
@@ -59,15 +54,15 @@ class MagenticOrchestrator(AgentExecutor):
     manager: MagenticManagerBase
 
     def __init__(self, manager: MagenticManagerBase, descriptions: Mapping[str, str], *, plan_review: bool) -> None:
-        super().__init__(_ManagerPlaceholder())
+        super().__init__(AbsentAgent(ORCHESTRATOR, "plans the work of the team and tracks its progress"))
         self.manager, self.descriptions, self.plan_review = manager, dict(descriptions), plan_review
         self.rules = manager.rules
 
     def clone(self) -> Self:
-        clone: Any = super().clone()
+        clone = super().clone()
         # A manager may keep state, which belongs to one run.
         clone.manager = self.manager.clone()
-        return clone  # type: ignore[no-any-return]
+        return clone
 
     async def on_checkpoint_save(self) -> dict[str, Any]:
         return self.manager.on_checkpoint_save()
@@ -79,7 +74,7 @@ class MagenticOrchestrator(AgentExecutor):
 
     def hear(self, messages: Sequence[Message], ctx: _Context) -> None:
         """Start work on a task. Raises RunError if there is one already, ValueError if it is empty."""
-        before = self._find_progress(ctx)
+        before: MagenticProgress | None = ctx.get_state(_PROGRESS)
         if before is not None and before.phase != "over":
             raise RunError(
                 f"run {ctx.run_id!r} is already working on a task and cannot take another one; wait until it is done, "
@@ -91,9 +86,9 @@ class MagenticOrchestrator(AgentExecutor):
             raise ValueError(f"run {ctx.run_id!r} has no task: its input contains no text: {list(messages)!r:.200}")
         # A message from outside may consist of several; the manager sees one task.
         task = tasks[0] if len(tasks) == 1 else Message("user", "\n\n".join(message.text for message in tasks))
-        self._store("task", task, ctx)
+        ctx.set_state(_TASK, task)
         # A run may get a second task when the first is done; the conversation before it does not count.
-        self._set_progress(MagenticProgress("plan", since=length_of(self.id, ctx)), ctx)
+        ctx.set_state(_PROGRESS, MagenticProgress("plan", since=length_of(self.id, ctx)))
 
     @handler
     async def handle_request(self, request: AgentExecutorRequest, ctx: _Context) -> None:
@@ -104,10 +99,19 @@ class MagenticOrchestrator(AgentExecutor):
     async def handle_executor_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
         """Receive a participant's contribution, or a task from an agent outside the team."""
         # A message from outside the run has no source.
-        if ctx.source_executor_ids:
-            await self._receive_work(response, ctx)
-        else:
+        if not ctx.source_executor_ids:
             self.hear(response.agent_response.messages, ctx)
+            await self.respond(ctx)
+            return
+        messages = [message for message in response.agent_response.messages if message.text and message.role != "tool"]
+        hear(self.id, messages, ctx)
+        progress = self._progress(ctx)
+        if (progress.phase, progress.speaker) != ("working", response.executor_id):
+            # A participant that was not asked: its message is kept, but does not start a round.
+            return
+        heard = {**progress.heard, response.executor_id: length_of(self.id, ctx)}
+        await self._begin_round(replace(progress, heard=heard), ctx)
+        if self._progress(ctx).phase != "over":
             await self.respond(ctx)
 
     @handler
@@ -118,32 +122,20 @@ class MagenticOrchestrator(AgentExecutor):
     async def apply_review(
         self, request: MagenticPlanReviewRequest, response: MagenticPlanReviewResponse, ctx: _Context
     ) -> None:
-        progress = self._require_progress(ctx)
+        progress = self._progress(ctx)
         if not response.review:
             await self._begin_round(self._adopt_plan(progress, request.plan, ctx), ctx)
         else:
             # The review joins the conversation, where the manager finds it when it replans.
             hear(self.id, response.review, ctx)
-            self._set_progress(replace(progress, phase="replan"), ctx)
-        if self._require_progress(ctx).phase != "over":
-            await self.respond(ctx)
-
-    async def _receive_work(self, response: AgentExecutorResponse, ctx: _Context) -> None:
-        messages = [message for message in response.agent_response.messages if message.text and message.role != "tool"]
-        hear(self.id, messages, ctx)
-        progress = self._require_progress(ctx)
-        if (progress.phase, progress.speaker) != ("working", response.executor_id):
-            # A participant that was not asked: its message is kept, but does not start a round.
-            return
-        heard = {**progress.heard, response.executor_id: length_of(self.id, ctx)}
-        await self._begin_round(replace(progress, heard=heard), ctx)
-        if self._require_progress(ctx).phase != "over":
+            ctx.set_state(_PROGRESS, replace(progress, phase="replan"))
+        if self._progress(ctx).phase != "over":
             await self.respond(ctx)
 
     # Questions to the manager, and what follows from its answers
 
     async def take_turn(self, turn: Turn, ctx: _Context) -> Answer:
-        phase = self._require_progress(ctx).phase
+        phase = self._progress(ctx).phase
         questions: dict[Phase, Any] = {
             "plan": self.manager.plan,
             "replan": self.manager.replan,
@@ -162,7 +154,7 @@ class MagenticOrchestrator(AgentExecutor):
         return Answer(value=result)
 
     async def send_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
-        progress, result = self._require_progress(ctx), response.agent_response.value
+        progress, result = self._progress(ctx), response.agent_response.value
         if progress.phase == "progress":
             await self._evaluate_progress(progress, result, ctx)
         elif progress.phase == "final":
@@ -172,18 +164,19 @@ class MagenticOrchestrator(AgentExecutor):
 
     async def _present_plan(self, progress: MagenticProgress, plan: Message, ctx: _Context) -> None:
         kinds = MagenticOrchestratorEventType
-        await self._emit(kinds.PLAN_CREATED if progress.phase == "plan" else kinds.REPLANNED, plan, ctx)
-        self._store("ledger", plan, ctx)
+        kind = kinds.PLAN_CREATED if progress.phase == "plan" else kinds.REPLANNED
+        await ctx.add_event(WorkflowEvent(ORCHESTRATOR, MagenticOrchestratorEvent(kind, plan)))
+        ctx.set_state(_PLAN, plan)
         if not self.plan_review:
             await self._begin_round(self._adopt_plan(progress, plan, ctx), ctx)
             await self._ask_in_next_superstep(ctx)
             return
-        ledger = ctx.get_state(self._state_key("progress")) if progress.is_stalled else None
+        ledger = ctx.get_state(_PROGRESS_LEDGER) if progress.is_stalled else None
         # Derived from the delivery, which makes one request: every attempt uses the same id.
         id = f"plan-review-{ctx.idempotency_key}"
         request = MagenticPlanReviewRequest(plan, ledger, progress.is_stalled, id)
         await ctx.request_info(request, MagenticPlanReviewResponse, request_id=id)
-        self._set_progress(replace(progress, phase="review"), ctx)
+        ctx.set_state(_PROGRESS, replace(progress, phase="review"))
 
     def _adopt_plan(self, progress: MagenticProgress, plan: Message, ctx: _Context) -> MagenticProgress:
         """Put a plan into effect. After a stall the conversation before it no longer counts."""
@@ -198,7 +191,7 @@ class MagenticOrchestrator(AgentExecutor):
         if limit is not None and progress.rounds >= limit:
             await self._give_up(f"it was not done within the limit of {limit} rounds", ctx)
         else:
-            self._set_progress(replace(progress, phase="progress", rounds=progress.rounds + 1), ctx)
+            ctx.set_state(_PROGRESS, replace(progress, phase="progress", rounds=progress.rounds + 1))
 
     async def _evaluate_progress(
         self, progress: MagenticProgress, ledger: MagenticProgressLedger | None, ctx: _Context
@@ -208,10 +201,11 @@ class MagenticOrchestrator(AgentExecutor):
         if ledger is None:
             await self._reset(progress, ctx)
             return
-        await self._emit(MagenticOrchestratorEventType.PROGRESS_LEDGER_UPDATED, ledger, ctx)
-        self._store("progress", ledger, ctx)
+        event = MagenticOrchestratorEvent(MagenticOrchestratorEventType.PROGRESS_LEDGER_UPDATED, ledger)
+        await ctx.add_event(WorkflowEvent(ORCHESTRATOR, event))
+        ctx.set_state(_PROGRESS_LEDGER, ledger)
         if ledger.is_request_satisfied.answer:
-            self._set_progress(replace(progress, phase="final"), ctx)
+            ctx.set_state(_PROGRESS, replace(progress, phase="final"))
             await self._ask_in_next_superstep(ctx)
             return
         stalled = bool(ledger.is_in_loop.answer) or not ledger.is_progress_being_made.answer
@@ -234,12 +228,12 @@ class MagenticOrchestrator(AgentExecutor):
         # The speaker receives what is new since it last spoke, without instructions to others.
         conversation = conversation_of(self.id, ctx)
         *before, instruction = conversation[max(progress.since, progress.heard.get(speaker, 0)) :]
-        messages = [message for message in before if not _is_instruction(message)]
+        messages = [message for message in before if (message.role, message.author_name) != ("user", MANAGER)]
         # After a reset a participant must also forget its own part of the abandoned conversation.
         afresh = progress.since > 0 and speaker not in progress.heard
         await ctx.send_message(AgentExecutorRequest([*messages, instruction], afresh=afresh), speaker)
         heard = {**progress.heard, speaker: len(conversation)}
-        self._set_progress(replace(progress, phase="working", speaker=speaker, heard=heard), ctx)
+        ctx.set_state(_PROGRESS, replace(progress, phase="working", speaker=speaker, heard=heard))
 
     async def _reset(self, progress: MagenticProgress, ctx: _Context) -> None:
         """Make another plan, or give up if the limit of resets is reached."""
@@ -247,8 +241,8 @@ class MagenticOrchestrator(AgentExecutor):
         if limit is not None and progress.resets >= limit:
             await self._give_up(f"the work stalled, and the limit of {limit} new plans is reached", ctx)
             return
-        self._set_progress(
-            replace(progress, phase="replan", stalls=0, resets=progress.resets + 1, is_stalled=True), ctx
+        ctx.set_state(
+            _PROGRESS, replace(progress, phase="replan", stalls=0, resets=progress.resets + 1, is_stalled=True)
         )
         await self._ask_in_next_superstep(ctx)
 
@@ -257,13 +251,13 @@ class MagenticOrchestrator(AgentExecutor):
 
     async def _end(self, response: AgentResponse, ctx: _Context) -> None:
         hear(self.id, response.messages, ctx)
-        self._set_progress(replace(self._require_progress(ctx), phase="over"), ctx)
+        ctx.set_state(_PROGRESS, replace(self._progress(ctx), phase="over"))
         await ctx.yield_output(response)
 
     async def _ask_in_next_superstep(self, ctx: _Context) -> None:
         """Send a message to this executor, so that the manager's next question is asked then."""
         # One question per delivery: each answer is committed before the next question is asked.
-        if self._require_progress(ctx).phase != "over":
+        if self._progress(ctx).phase != "over":
             await ctx.send_message(MagenticContinue(), self.id)
 
     # State
@@ -278,44 +272,19 @@ class MagenticOrchestrator(AgentExecutor):
                 answer = await turn.within(messages, agent.take_turn)
             return AgentResponse(answer.messages, value=answer.value)
 
-        progress = self._require_progress(ctx)
+        progress = self._progress(ctx)
         return MagenticContext(
-            ctx.get_state(self._state_key("task")),
+            ctx.get_state(_TASK),
             self.descriptions,
             call=call,
             chat_history=turn.conversation[progress.since :],
             round_count=progress.rounds,
             stall_count=progress.stalls,
             reset_count=progress.resets,
-            plan_message=ctx.get_state(self._state_key("ledger")),
-            progress_ledger=ctx.get_state(self._state_key("progress")),
+            plan_message=ctx.get_state(_PLAN),
+            progress_ledger=ctx.get_state(_PROGRESS_LEDGER),
         )
 
-    async def _emit(
-        self, kind: MagenticOrchestratorEventType, content: Message | MagenticProgressLedger, ctx: _Context
-    ) -> None:
-        await ctx.add_event(WorkflowEvent(ORCHESTRATOR, MagenticOrchestratorEvent(kind, content)))
-
-    def _find_progress(self, ctx: _Context) -> MagenticProgress | None:
-        progress: MagenticProgress | None = ctx.get_state(self._state_key("stand"))
+    def _progress(self, ctx: _Context) -> MagenticProgress:
+        progress: MagenticProgress = ctx.get_state(_PROGRESS)  # set when a task arrives
         return progress
-
-    def _require_progress(self, ctx: _Context) -> MagenticProgress:
-        progress = self._find_progress(ctx)
-        assert progress is not None  # there is a task
-        return progress
-
-    def _set_progress(self, progress: MagenticProgress, ctx: _Context) -> None:
-        self._store("stand", progress, ctx)
-
-    def _store(self, what: str, value: object, ctx: _Context) -> None:
-        ctx.set_state(self._state_key(what), value)
-
-    def _state_key(self, what: str) -> str:
-        # These names are part of stored runs: "stand" holds the MagenticProgress, "progress" the
-        # progress ledger, "ledger" the message with the plan.
-        return f"magentic/{what}"
-
-
-def _is_instruction(message: Message) -> bool:
-    return message.role == "user" and message.author_name == MANAGER

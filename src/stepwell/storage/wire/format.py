@@ -1,4 +1,4 @@
-"""Format 1: commits, outcomes and log entries as JSON. `docs/format.md` explains it.
+"""Format 1: commits as JSON, and the parts they share with the superstep log. `docs/format.md` explains it.
 
 The shapes are frozen once published: a change is a new format number, and the old one stays
 readable.
@@ -17,15 +17,14 @@ from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit, Done, Stamp
 from stepwell.model.event import WorkflowErrorDetails
-from stepwell.model.log_keys import LogEntry
-from stepwell.model.message import Held, Outcome, Output, Reply, RoutedMessage, Sent
+from stepwell.model.message import Held, Output, Reply, RoutedMessage
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.state_writes import Appended, Assigned, Deleted, Edited, Write
-from stepwell.storage.checked_reads import damage_error, decode_stored, read_moment
+from stepwell.storage.checked_reads import damage_error, decode_stored
 from stepwell.storage.deltas import WORTH_IT, Splice, StoredEdit, splice_of
 from stepwell.storage.json_text import json_of
-from stepwell.storage.stored_values import Record
+from stepwell.storage.stored_values import Entry, Record
 from stepwell.storage.wire.shapes import (
     FORMAT,
     NOTHING,
@@ -36,25 +35,20 @@ from stepwell.storage.wire.shapes import (
     WireDone,
     WireFailure,
     WireMessage,
-    WireNote,
-    WireOutcome,
     WireOutput,
     WireReply,
     WireRequest,
     WireRun,
-    WireSent,
     WireSplice,
     WireWrites,
 )
-from stepwell.storage.wire.validation import check_commit, check_requests
+from stepwell.storage.wire.validation import check_commit
 
 T = TypeVar("T")
 
 _encode = msgspec.json.Encoder().encode
 _decode_commit = msgspec.json.Decoder(WireCommit).decode
 _decode_requests = msgspec.json.Decoder(list[WireRequest]).decode
-_decode_outcome = msgspec.json.Decoder(WireOutcome).decode
-_decode_note = msgspec.json.Decoder(WireNote).decode
 
 
 # -------------------------------------------------------------------- commits
@@ -74,39 +68,48 @@ def write_commit(
         iteration=commit.iteration,
         since_input=commit.since_input,
         place=commit.place,
-        run=None if header is None else _convert(header, WireRun),
+        run=None if header is None else convert(header, WireRun),
         previous_id=None if header is None else previous_id,
         messages=None if commit.messages is None else [_message(m) for m in commit.messages],
-        held=None if held is None else {k: {s: [_raw(p) for p in ps] for s, ps in v.items()} for k, v in held.items()},
-        state=_writes(commit.state, before) if commit.state else None,
+        held=None if held is None else _held(held),
+        state=write_state(commit.state, before) if commit.state else None,
         executors=executors,
         executor_splices=splices,
-        asked=[_request(r) for r in commit.asked],
+        asked=[write_request(r) for r in commit.asked],
         closed=commit.closed,
-        children=_children(commit.children, WireChild) if commit.children else {},
+        children=convert_children(commit.children, WireChild) if commit.children else {},
         wake=commit.wake,
         restored=commit.restored,
         migrated=commit.migrated,
         done=[
-            WireDone(d.delivery, d.executor, d.sent, _outputs(d.outputs) if d.outputs else [], d.asked, d.attempts)
+            WireDone(
+                d.delivery,
+                d.executor,
+                sent=d.sent,
+                outputs=write_outputs(d.outputs) if d.outputs else [],
+                asked=d.asked,
+                attempts=d.attempts,
+                time=d.time,
+                steps=d.steps,
+            )
             for d in commit.done
         ],
-        failures=[_convert(f, WireFailure) for f in commit.failures],
+        failures=[convert(f, WireFailure) for f in commit.failures],
         warnings=commit.warnings,
         metadata=dict(commit.metadata),
     )
     return _encode(shape)
 
 
-def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
-    """Decode the commit in a record.
+def read_shape(record: Record) -> WireCommit:
+    """Decode the body of a record.
 
     Raises CheckpointCorrupt, naming the checkpoint, if it is damaged.
     """
     entry = record.entry
-    what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
+    what = _name(entry)
     shape = decode_stored(_decode_commit, record.body, what)
-    _check_format(shape.format, what)
+    check_format(shape.format, what)
     check_commit(shape, what)
     # Entry and body may be stored apart: a body that was copied from another run is refused.
     if shape.run is not None and shape.run.run_id != entry.run_id:
@@ -114,6 +117,11 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
             f"checkpoint {entry.checkpoint_id} is stored under run {entry.run_id!r} but was written by run "
             f"{shape.run.run_id!r}"
         )
+    return shape
+
+
+def read_changes(shape: WireCommit, entry: Entry, codec: Codec) -> Commit:
+    """Return what a commit changed, without what was done to change it: enough to apply it."""
     held = shape.held
     return Commit(
         number=entry.number,
@@ -123,102 +131,59 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
         iteration=shape.iteration,
         since_input=shape.since_input,
         place=shape.place,
-        messages=None if shape.messages is None else tuple(_read_message(m, codec) for m in shape.messages),
+        messages=None if shape.messages is None else tuple([_read_message(m, codec) for m in shape.messages]),
         held=None if held is None else _read_held(held, codec),
-        state=_read_writes(shape.state, codec, what),
-        executors=_read_executors(shape, codec, what),
-        asked=tuple(_read_request(r, codec) for r in shape.asked),
+        state={} if shape.state is None else _read_writes(shape.state, codec, entry),
+        executors=_read_executors(shape, codec, entry) if shape.executors or shape.executor_splices else {},
+        asked=tuple([read_request(r, codec) for r in shape.asked]),
         closed=shape.closed,
-        children=_children(shape.children, Child),
+        children=convert_children(shape.children, Child) if shape.children else {},
         wake=shape.wake,
+    )
+
+
+def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
+    """Decode the commit in a record.
+
+    Raises CheckpointCorrupt, naming the checkpoint, if it is damaged.
+    """
+    shape = read_shape(record)
+    return msgspec.structs.replace(
+        read_changes(shape, record.entry, codec),
         restored=shape.restored,
         migrated=shape.migrated,
         done=tuple(
-            Done(d.delivery, d.executor, d.sent, _read_outputs(d.outputs, codec), d.asked, d.attempts)
+            Done(
+                d.delivery,
+                d.executor,
+                sent=d.sent,
+                outputs=read_outputs(d.outputs, codec),
+                asked=d.asked,
+                attempts=d.attempts,
+                time=d.time,
+                steps=d.steps,
+            )
             for d in shape.done
         ),
-        failures=tuple(_convert(f, WorkflowErrorDetails) for f in shape.failures),
+        failures=tuple(convert(f, WorkflowErrorDetails) for f in shape.failures),
         warnings=shape.warnings,
         metadata=shape.metadata,
     ), shape
 
 
+def _name(entry: Entry) -> str:
+    return f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
+
+
 def header_of(shape: WireCommit) -> RunHeader:
     """Return the run header in a snapshot."""
-    return _convert(shape.run, RunHeader)
-
-
-# -------------------------------------------------------------------- the superstep log
-
-
-def write_outcome(outcome: Outcome) -> bytes:
-    return _encode(
-        WireOutcome(
-            format=FORMAT,
-            delivery=outcome.delivery,
-            executor=outcome.executor,
-            sent=[WireSent(_raw(s.payload), s.target) for s in outcome.sent],
-            outputs=_outputs(outcome.outputs),
-            state=_writes(outcome.writes, None) if outcome.writes else None,
-            saved=NOTHING if outcome.saved is None else _raw(outcome.saved),
-            requests=[_request(r) for r in outcome.requests],
-            children=_children(outcome.children, WireChild),
-            attempts=outcome.attempts,
-            version=outcome.version,
-        )
-    )
-
-
-def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
-    """Decode an outcome of the superstep log.
-
-    Raises CheckpointCorrupt, naming it, if it is damaged.
-    """
-    what = f"outcome {key!r} in the superstep log of run {run_id!r}"
-    shape = decode_stored(_decode_outcome, body, what)
-    _check_format(shape.format, what)
-    if shape.delivery != key:
-        raise damage_error(what, f"it is the outcome of another delivery, {shape.delivery!r}")
-    check_requests(shape.requests, what)
-    return Outcome(
-        delivery=shape.delivery,
-        executor=shape.executor,
-        sent=tuple(Sent(_payload(s.payload, codec), s.target) for s in shape.sent),
-        outputs=_read_outputs(shape.outputs, codec),
-        writes=_read_plain_writes(shape.state, codec),
-        saved=_payload(shape.saved, codec) if bytes(shape.saved) else None,
-        requests=tuple(_read_request(r, codec) for r in shape.requests),
-        children=_children(shape.children, Child),
-        attempts=shape.attempts,
-        version=shape.version,
-    )
-
-
-def write_log_entry(entry: LogEntry) -> bytes:
-    failure = None if entry.failure is None else _convert(entry.failure, WireFailure)
-    value = NOTHING if entry.value is None else _raw(entry.value)
-    return _encode(WireNote(FORMAT, entry.due, failure=failure, final=entry.final, value=value, call=entry.call))
-
-
-def read_log_entry(run_id: str, key: str, body: bytes, codec: Codec) -> LogEntry:
-    """Decode an entry of the superstep log.
-
-    Raises CheckpointCorrupt, naming it, if it is damaged.
-    """
-    what = f"entry {key!r} in the superstep log of run {run_id!r}"
-    shape = decode_stored(_decode_note, body, what)
-    _check_format(shape.format, what)
-    if shape.due:  # the result of a step has no time
-        read_moment(shape.due, what)
-    failure = None if shape.failure is None else _convert(shape.failure, WorkflowErrorDetails)
-    value = _payload(shape.value, codec) if bytes(shape.value) else None
-    return LogEntry(shape.due, failure, shape.final, value, shape.call)
+    return convert(shape.run, RunHeader)
 
 
 # -------------------------------------------------------------------- parts: each written and read
 
 
-def _check_format(version: int, what: str) -> None:
+def check_format(version: int, what: str) -> None:
     if version in READABLE:
         return
     if version < min(READABLE):
@@ -226,87 +191,91 @@ def _check_format(version: int, what: str) -> None:
     raise NewerFormat(f"{what} has format {version}, and this Stepwell reads {READABLE}; use a newer Stepwell")
 
 
-def _raw(payload: Payload) -> Raw:
+def raw_of(payload: Payload) -> Raw:
     return Raw(payload.json if isinstance(payload, Encoded) else json_of(payload))
 
 
-def _payload(raw: Raw, codec: Codec) -> Payload:
+def payload_of(raw: Raw, codec: Codec) -> Payload:
     return Encoded(bytes(raw), codec)
 
 
-def _convert(value: object, kind: type[T]) -> T:
+def convert(value: object, kind: type[T]) -> T:
     """Return a value of ours as the shape that has the same fields, or the other way round."""
     return msgspec.convert(value, kind, from_attributes=True)
 
 
-def _children(children: Mapping[str, object], kind: type[T]) -> dict[str, T | None]:
-    return {key: None if child is None else _convert(child, kind) for key, child in children.items()}
+def convert_children(children: Mapping[str, object], kind: type[T]) -> dict[str, T | None]:
+    return {key: None if child is None else convert(child, kind) for key, child in children.items()}
 
 
 def _message(m: RoutedMessage) -> WireMessage:
-    reply = None if m.reply is None else WireReply(m.reply.request_id, _raw(m.reply.question), m.reply.child)
+    reply = None if m.reply is None else WireReply(m.reply.request_id, raw_of(m.reply.question), m.reply.child)
     return WireMessage(
-        m.id, m.source, payload=_raw(m.payload), target=m.target, takers=m.takers, joins=m.joins, reply=reply
+        m.id, m.source, payload=raw_of(m.payload), target=m.target, takers=m.takers, joins=m.joins, reply=reply
     )
 
 
 def _read_message(m: WireMessage, codec: Codec) -> RoutedMessage:
-    reply = None if m.reply is None else Reply(m.reply.request_id, _payload(m.reply.question, codec), m.reply.child)
-    payload = _payload(m.payload, codec)
+    reply = None if m.reply is None else Reply(m.reply.request_id, payload_of(m.reply.question, codec), m.reply.child)
+    payload = payload_of(m.payload, codec)
     return RoutedMessage(m.id, m.source, payload=payload, target=m.target, takers=m.takers, joins=m.joins, reply=reply)
 
 
-def _request(r: Request) -> WireRequest:
+def write_request(r: Request) -> WireRequest:
     return WireRequest(
         r.id,
         r.executor,
-        payload=_raw(r.payload),
+        payload=raw_of(r.payload),
         request_type=r.request_type,
         response_type=r.response_type,
         schema=Raw(r.schema.encode()),
         at=r.at,
         deadline=r.deadline,
-        default=NOTHING if r.default is None else _raw(r.default),
+        default=NOTHING if r.default is None else raw_of(r.default),
         child=r.child,
     )
 
 
+def _held(held: Held) -> dict[str, dict[str, list[Raw]]]:
+    return {key: {s: [raw_of(p) for p in ps] for s, ps in v.items()} for key, v in held.items()}
+
+
 def read_requests(plain: list[Any], codec: Codec) -> list[Request]:
     """Read requests from plain JSON data."""
-    return [_read_request(r, codec) for r in _decode_requests(_encode(plain))]
+    return [read_request(r, codec) for r in _decode_requests(_encode(plain))]
 
 
-def _read_request(r: WireRequest, codec: Codec) -> Request:
+def read_request(r: WireRequest, codec: Codec) -> Request:
     return Request(
         r.id,
         r.executor,
-        payload=_payload(r.payload, codec),
+        payload=payload_of(r.payload, codec),
         request_type=r.request_type,
         response_type=r.response_type,
         schema=bytes(r.schema).decode(),
         at=r.at,
         deadline=r.deadline,
-        default=_payload(r.default, codec) if bytes(r.default) else None,
+        default=payload_of(r.default, codec) if bytes(r.default) else None,
         child=r.child,
     )
 
 
 def _read_held(held: dict[str, dict[str, list[Raw]]], codec: Codec) -> Held:
-    return {key: {s: tuple(_payload(p, codec) for p in ps) for s, ps in v.items()} for key, v in held.items()}
+    return {key: {s: tuple(payload_of(p, codec) for p in ps) for s, ps in v.items()} for key, v in held.items()}
 
 
-def _outputs(outputs: tuple[Output, ...]) -> list[WireOutput]:
-    return [WireOutput(output.kind, _raw(output.payload)) for output in outputs]
+def write_outputs(outputs: tuple[Output, ...]) -> list[WireOutput]:
+    return [WireOutput(output.kind, raw_of(output.payload)) for output in outputs]
 
 
-def _read_outputs(outputs: list[WireOutput], codec: Codec) -> tuple[Output, ...]:
-    return tuple(Output(output.kind, _payload(output.payload, codec)) for output in outputs)
+def read_outputs(outputs: list[WireOutput], codec: Codec) -> tuple[Output, ...]:
+    return tuple(Output(output.kind, payload_of(output.payload, codec)) for output in outputs)
 
 
 # -------------------------------------------------------------------- state, and deltas of it
 
 
-def _writes(writes: Mapping[str, Write | Edited], before: Checkpoint | None) -> WireWrites:
+def write_state(writes: Mapping[str, Write | Edited], before: Checkpoint | None) -> WireWrites:
     earlier = before.state if before is not None else {}
     shape = WireWrites({}, {}, [], {})
     for key, write in writes.items():
@@ -315,11 +284,11 @@ def _writes(writes: Mapping[str, Write | Edited], before: Checkpoint | None) -> 
                 if (splice := _splice(earlier.get(key), value)) is not None:
                     shape.splice[key] = splice
                 else:
-                    shape.set[key] = _raw(value)
+                    shape.set[key] = raw_of(value)
             case Deleted():
                 shape.delete.append(key)
             case Appended(items=items):
-                shape.append[key] = [_raw(item) for item in items]
+                shape.append[key] = [raw_of(item) for item in items]
             case Edited():
                 # An edit exists only between reading a delta and applying it.
                 raise CodecError("an edit must be applied to its value before it is stored", path=f"$.state.{key}")
@@ -339,7 +308,7 @@ def _executors(
         if (splice := _splice(earlier.get(id), payload)) is not None:
             splices[id] = splice
         else:
-            texts[id] = _raw(payload)
+            texts[id] = raw_of(payload)
     return texts, splices
 
 
@@ -357,24 +326,22 @@ def _read_splice(shape: WireSplice, codec: Codec, what: str) -> Edited:
     return Edited(StoredEdit(Splice(shape.start, shape.tail, shape.text.encode()), codec, what))
 
 
-def _read_executors(shape: WireCommit, codec: Codec, what: str) -> dict[str, Payload | Edited]:
-    saved: dict[str, Payload | Edited] = {id: _payload(raw, codec) for id, raw in shape.executors.items()}
-    edits = {
-        id: _read_splice(splice, codec, f"executor {id!r} in {what}") for id, splice in shape.executor_splices.items()
-    }
-    return {**saved, **edits}
+def _read_executors(shape: WireCommit, codec: Codec, entry: Entry) -> dict[str, Payload | Edited]:
+    saved: dict[str, Payload | Edited] = {id: payload_of(raw, codec) for id, raw in shape.executors.items()}
+    for id, splice in shape.executor_splices.items():
+        saved[id] = _read_splice(splice, codec, f"executor {id!r} in {_name(entry)}")
+    return saved
 
 
-def _read_writes(shape: WireWrites | None, codec: Codec, what: str) -> dict[str, Write | Edited]:
-    if shape is None:
-        return {}
-    edits = {key: _read_splice(splice, codec, f"state[{key!r}] in {what}") for key, splice in shape.splice.items()}
-    return {**_read_plain_writes(shape, codec), **edits}
+def _read_writes(shape: WireWrites, codec: Codec, entry: Entry) -> dict[str, Write | Edited]:
+    writes: dict[str, Write | Edited] = {**read_writes(shape, codec)}
+    for key, splice in shape.splice.items():
+        writes[key] = _read_splice(splice, codec, f"state[{key!r}] in {_name(entry)}")
+    return writes
 
 
-def _read_plain_writes(shape: WireWrites | None, codec: Codec) -> dict[str, Write]:
-    if shape is None:
-        return {}
-    writes: dict[str, Write] = {key: Assigned(_payload(raw, codec)) for key, raw in shape.set.items()}
-    writes |= {key: Appended(tuple(_payload(raw, codec) for raw in raws)) for key, raws in shape.append.items()}
-    return writes | {key: Deleted() for key in shape.delete}
+def read_writes(shape: WireWrites, codec: Codec) -> dict[str, Write]:
+    writes: dict[str, Write] = {key: Assigned(payload_of(raw, codec)) for key, raw in shape.set.items()}
+    for key, raws in shape.append.items():
+        writes[key] = Appended(tuple([payload_of(raw, codec) for raw in raws]))
+    return writes | {key: Deleted() for key in shape.delete} if shape.delete else writes

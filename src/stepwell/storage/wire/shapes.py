@@ -13,6 +13,7 @@ import msgspec
 from stepwell.model.checkpoint import Retention
 from stepwell.model.commit import CommitKind
 from stepwell.model.event import WorkflowRunState
+from stepwell.model.timing import CallTime, StepRecord
 
 FORMAT = 1
 # What this version reads: its own format, and every published one before it.
@@ -77,6 +78,8 @@ class WireDone(_WireShape):
     outputs: list[WireOutput] = []
     asked: tuple[str, ...] = ()
     attempts: int = 1
+    time: CallTime | None = None
+    steps: tuple[StepRecord, ...] = ()
 
 
 class WireSplice(_WireShape):
@@ -165,6 +168,8 @@ class WireOutcome(_WireShape, kw_only=True):
     children: dict[str, WireChild | None] = {}
     attempts: int = 1
     version: int = 1
+    time: CallTime | None = None
+    steps: tuple[StepRecord, ...] = ()
 
 
 class WireNote(_WireShape):
@@ -176,3 +181,5 @@ class WireNote(_WireShape):
     final: bool = False
     value: Raw = NOTHING
     call: str | None = None
+    time: CallTime | None = None
+    attempts: int = 1

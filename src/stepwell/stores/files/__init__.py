@@ -9,10 +9,9 @@ overwritten with blanks, and if records are dropped, the file is written anew.
 Writers lock the file of their run, and readers share the lock, so any number of processes of one
 machine may use the store at once.
 
-    lines.py         what a line says, how it is written, and what the lines of a run add up to
+    lines.py         how a line is written, and how it is found again after a crash
     run_file.py      the file of a run: its lock, reading, appending, writing it anew
-    transactions.py  what is read from the file of a run, and what is checked and written
     layout.py        the names of files and folders
     threads.py       the threads that do the work
-    store.py         the port
+    store.py         what the port, which is in `stores/runs`, does with files
 """

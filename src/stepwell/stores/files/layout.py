@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -29,7 +30,7 @@ _RUN_NAME = re.compile(r".*~[0-9a-f]{13}\.jsonl")
 
 
 class _Mark(msgspec.Struct):
-    format: int
+    format: Annotated[int, msgspec.Meta(ge=1)]
 
 
 _decode_mark = msgspec.json.Decoder(_Mark).decode
@@ -108,10 +109,9 @@ def read_mark(root: Path) -> int | None:
         stored = _decode_mark(path.read_text("utf-8")).format
     except FileNotFoundError:
         return None
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        stored = 0
-    if stored < 1:
-        raise CheckpointCorrupt(f"{path} is damaged: it does not say the format of the store; restore it from a backup")
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        what = f"{path} is damaged: it does not say the format of the store; restore it from a backup"
+        raise CheckpointCorrupt(what) from error
     if stored > FORMAT:
         raise NewerFormat(
             f"{path} was written by a newer Stepwell (format {stored}, this one knows {FORMAT}) and is unchanged; "

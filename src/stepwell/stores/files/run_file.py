@@ -9,21 +9,22 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
 
 from stepwell.errors import CheckpointCorrupt
 from stepwell.storage.durable_files import lock_file, write_at
-from stepwell.storage.lease import Lease
 from stepwell.storage.permissions import create
 from stepwell.storage.posix import sync_folder
-from stepwell.storage.stored_values import Entry, Record
+from stepwell.storage.stored_values import Record
 from stepwell.stores.files import lines
 from stepwell.stores.files.layout import run_name
-from stepwell.stores.files.lines import Acquire, Body, CommitLine, HeaderLine, Line, LogWrite, Placed, Signal, State
+from stepwell.stores.files.lines import FileBody, HeaderLine, Placed
+from stepwell.stores.runs.run import Run, StoredRecord
+from stepwell.stores.runs.state import CommitLine, Line, State
 
+_LINE = 350  # bytes of a commit beside its body, about
 _FIRST = 44  # bytes of a file that tell it from others: the header up to the generation
 _PIECE = 1 << 20  # bytes that are written at once when a file is written anew
 _STATE_EVERY = 32 << 10  # bytes of lines between two lines with the whole state
@@ -31,14 +32,7 @@ _STATE_AT_REST = 2 << 10  # the same if the driver leaves the run: it is likely 
 _STATE_SHARE = 4  # a large state is written only after this many times its size
 
 
-class StoredRecord(NamedTuple):
-    """Where a record is in the file."""
-
-    entry: Entry
-    body: Body
-
-
-class RunFile:
+class RunFile(Run[FileBody]):
     """The log of one run.
 
     All methods but `reading` and `writing` are for the time in which one of these holds the file.
@@ -60,8 +54,8 @@ class RunFile:
         self._first = b""  # of the file that was read
         self.end = self._next = 0  # of its complete lines; and with those that are not written yet
         self.state = State()
-        self.records: dict[int, StoredRecord] = {}  # those that begin at `_indexed` or later
-        self._indexed = 0
+        self.records = {}
+        self._indexed = 0  # the records from this offset on are known
         self._damage: int | None = None  # where the part before `_indexed` is damaged
         self._state_end = self._state_size = 0  # of the last line with the whole state
         self._is_named = False  # the name of the file survives a power failure
@@ -115,7 +109,7 @@ class RunFile:
         if placed is None:
             return header.end
         self._indexed = placed.end
-        self._apply(placed)
+        self._note(placed)
         return placed.end
 
     def _fold(self, data: mmap.mmap, start: int) -> None:
@@ -125,19 +119,13 @@ class RunFile:
             raise self._damage_error(min(damages, default=start))
         for placed in complete:
             if placed.offset < end:
-                self._apply(placed)
+                self._note(placed)
         self.end = self._next = end
 
-    def _apply(self, placed: Placed) -> None:
-        self._note_record(placed)
+    def _note(self, placed: Placed) -> None:
         if isinstance(placed.line, State):
-            self.state, self._state_end, self._state_size = placed.line, placed.end, placed.end - placed.offset
-        self.state.apply(placed)
-
-    def _note_record(self, placed: Placed) -> None:
-        if isinstance(placed.line, CommitLine):
-            entry = placed.line.entry
-            self.records[entry.number] = StoredRecord(entry, placed.body)
+            self._state_end, self._state_size = placed.end, placed.end - placed.offset
+        self.apply(placed.line, placed.body, placed.offset)
 
     def _map(self) -> mmap.mmap:
         return mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
@@ -145,27 +133,24 @@ class RunFile:
     # ---------------------------------------------------------------- reading
 
     def index(self, lowest: int = 0) -> None:
-        """Make the records from that number on known. Those since the newest snapshot always are."""
+        """Make the records from that number on known, and those since the newest snapshot."""
         for start in (self.state.snapshot, 0):
             if start < self._indexed and (start or min(self.records, default=lowest + 1) > lowest):
                 with self._map() as data:
                     before, damages = lines.scan(data, start or data.find(b"\n") + 1, self._indexed, self.run_id)
-                for placed in before:
-                    self._note_record(placed)
+                self.records |= {
+                    placed.line.entry.number: StoredRecord(placed.line.entry, placed.body)
+                    for placed in before
+                    if isinstance(placed.line, CommitLine)
+                }
                 self._indexed, self._damage = start, min(damages, default=self._damage)
 
     def check_complete(self) -> None:
-        """Raise CheckpointCorrupt if damage was noticed: what was not found may have been there."""
         if self._damage is not None:
             raise self._damage_error(self._damage)
 
-    def read_record(self, number: int) -> Record:
-        stored = self.records[number]
-        return Record(stored.entry, self.read_body(stored.body, f"commit {number}"))
-
-    def read_body(self, body: Body, what: str) -> bytes:
-        """Return a body. Raises CheckpointCorrupt, naming `what`, if it is damaged."""
-        text = self._read(body)
+    def read_body(self, body: FileBody, what: str) -> bytes:
+        text = self.read(body)
         if crc32(text) != body.crc:
             raise CheckpointCorrupt(
                 f"{self.path} is damaged: {what} of run {self.run_id!r} is not what was written; restore the file from "
@@ -173,14 +158,7 @@ class RunFile:
             )
         return text
 
-    def read_lease(self) -> Lease | None:
-        """Return the lease that is held, if there is one; it may be over."""
-        if self.state.owner is not None and self.state.until is not None:
-            with suppress(ValueError):  # it is blank, or was lost with the power
-                return Lease(self.state.owner, float(self._read(self.state.until)))
-        return None
-
-    def _read(self, body: Body) -> bytes:
+    def read(self, body: FileBody) -> bytes:
         if body.offset >= self.end:
             self.flush()
         return os.pread(self._fd, body.size, body.offset)
@@ -206,15 +184,12 @@ class RunFile:
         self._buffer += [text, body, b"\n"] if body else [text]
         self._next = placed.end
         self._rests = self._rests or (isinstance(line, CommitLine) and line.release)
-        self._apply(placed)
+        self._note(placed)
 
-    def set_lease_end(self, until: float | None) -> None:
-        """Renew the lease that is held, or release it."""
-        self.flush()  # it may not have been written yet
+    def set_lease_text(self, text: bytes) -> None:
+        self.flush()  # the lease may not have been written yet
         assert self.state.until is not None
-        os.pwrite(self._fd, lease_text(until), self.state.until.offset)
-        if until is None:
-            self.state.owner = self.state.until = None
+        os.pwrite(self._fd, text, self.state.until.offset)
 
     def flush(self) -> None:
         """Write what was put, and sync it."""
@@ -261,14 +236,18 @@ class RunFile:
     def write_anew(self, records: Iterable[Record]) -> None:
         """Write these records and the state to a new file, which takes the place of this one."""
         fresh = RunFile(_part(self.path), self.run_id)
+
+        def write_in_pieces() -> Iterator[Record]:
+            for record in records:
+                yield record
+                if fresh._next - fresh.end > _PIECE:
+                    fresh._write_out()
+
         try:
             _unlink(fresh.path)
             fresh._fd = create(fresh.path, os.O_RDWR, os.fstat(self._fd).st_mode & 0o666)
-            for record in records:
-                fresh.put(CommitLine(entry=record.entry), record.body)
-                if fresh._next - fresh.end > _PIECE:
-                    fresh._write_out()
-            fresh._put_state_of(self)
+            self.copy_to(fresh, write_in_pieces())
+            fresh.put(fresh.state)
             fresh._write_out()
             os.fsync(fresh._fd)
             os.replace(fresh.path, self.path)
@@ -282,32 +261,21 @@ class RunFile:
             self._forget()
             self.is_replaced = True
 
-    def _put_state_of(self, other: RunFile) -> None:
-        """Put all that is in another file, but the records."""
-        state = other.state
-        for place, entries in state.log.items():
-            for key, body in entries.items():
-                self.put(LogWrite(place=place, key=key), other.read_body(body, f"log entry {key!r}"))
-        for key, body in state.signals.items():
-            self.put(Signal(key=key), other.read_body(body, f"signal {key!r}"))
-        if (lease := other.read_lease()) is not None:
-            self.put(Acquire(owner=lease.owner, fence=state.fence), lease_text(lease.until))
-        for name in ("began", "metadata", "requests", "wake", "used_keys", "fence"):
-            setattr(self.state, name, getattr(state, name))
-        self.put(self.state)
+    def compact(self) -> int:
+        """Write the file anew if a quarter of it is not needed any more; return by how much it shrank."""
+        with self.writing():
+            size, needed = self.end, sum(stored.body.size + _LINE for stored in self.find_all().values())
+            if self.state.newest is None or size - needed < size / 4:
+                return 0
+            self.write_anew([self.read_record(number) for number in sorted(self.records)])
+            return size - os.stat(self.path).st_size
 
     def remove(self) -> None:
-        """Delete the file: the run is gone."""
         _unlink(_part(self.path))
         os.unlink(self.path)
         sync_folder(self.folder)
         self._forget()
         self.is_replaced = True
-
-
-def lease_text(until: float | None) -> bytes:
-    """Return the end of a lease as it is stored, always of the same length; blank if it was released."""
-    return b" " * 20 if until is None else b"%20.6f" % until
 
 
 def _part(path: Path) -> Path:

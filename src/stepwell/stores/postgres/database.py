@@ -16,8 +16,8 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import TypeVar
 
-from stepwell.errors import StoreUnavailable
-from stepwell.stores import fork_hooks
+from stepwell.stores.fork_hooks import Reopenable
+from stepwell.stores.jobs import submit
 from stepwell.stores.postgres.connection import Call, Connection, StepConnection
 from stepwell.stores.postgres.pool import ConnectionPool
 from stepwell.stores.postgres.values import Row, encode
@@ -27,13 +27,8 @@ T = TypeVar("T")
 
 EXIT_GRACE = 2.0  # seconds for writes to finish when the program ends
 
-# What a forked child inherited. Referenced for the rest of the process, so that connections are
-# never closed: closing sends a goodbye over the socket, and the server would end the session of the
-# parent.
-_INHERITED: list[object] = []
 
-
-class PostgresDatabase:
+class PostgresDatabase(Reopenable["_Resources"]):
     """Sends calls and queries to one schema.
 
     Connects at the first use, and again at the first use after `close`.
@@ -48,10 +43,9 @@ class PostgresDatabase:
             raise ValueError(
                 f"a store needs at least 2 connections, one to write and one to read; got connections={connections}"
             )
-        self._start = partial(_Resources, dsn, schema, timeout, connections)
-        self._lock, self._resources = threading.Lock(), self._start()
-        self._is_exiting = False
-        fork_hooks.register(self)
+        self._settings = (dsn, schema, timeout, connections)
+        super().__init__()
+        self._get()
 
     async def write(self, call: Call, *, holds_back: bool = False, asked: float | None = None) -> list[Row]:
         """Return the rows of a call that writes, once it is committed.
@@ -60,9 +54,8 @@ class PostgresDatabase:
         back until then. For `asked`, see the pool.
         """
         write = Write(call, holds_back=holds_back, asked=asked)
-        # Under the lock, so that nobody closes what is used.
         with self._lock:
-            self._check_open().writer(write.waiting.loop).submit(write)
+            self._get().writer(write.waiting.loop).submit(write)
         return await write.waiting
 
     async def read(self, query: str, *values: object) -> list[Row]:
@@ -73,16 +66,13 @@ class PostgresDatabase:
     async def use(self, work: Callable[[Connection, bool], T]) -> T:
         """Return the result of work on a connection, in a thread. A broken connection repeats it."""
         with self._lock:
-            resources = self._check_open()
-            try:
-                done = resources.readers.submit(resources.pool.use, work, asked=time.monotonic())
-            except RuntimeError as error:  # the interpreter is shutting down and its pools accept no work
-                raise StoreUnavailable(f"cannot use the store while the program is exiting: {error}") from error
+            resources = self._get()
+            done = submit(resources.readers, partial(resources.pool.use, work, asked=time.monotonic()))
         return await asyncio.wrap_future(done)
 
     def call(self, call: Call, *, asked: float | None = None) -> list[Row]:
         """Return the rows of a call, waiting for it in this thread."""
-        return self._check_open().pool.use(lambda db, again: db.call(call)[0], asked=asked)
+        return self._get_locked().pool.use(lambda db, again: db.call(call)[0], asked=asked)
 
     @contextmanager
     def step_connection(self) -> Iterator[StepConnection]:
@@ -90,14 +80,16 @@ class PostgresDatabase:
 
         At most `connections` of these are open at a time, besides those of the store.
         """
-        resources = self._check_open()
+        resources = self._get_locked()
         with resources.room_for_steps, closing(resources.pool.connect_for_step()) as db:
             yield db
 
     async def close(self) -> None:
         """Finish what is under way and close all connections. The next call opens them again."""
         with self._lock:
-            resources, self._resources = self._resources, self._start()
+            resources = self._detach()
+        if resources is None:
+            return
         # Other event loops finish by themselves, and a connection is closed when it is returned.
         idle = asyncio.Event()
         resources.writer(asyncio.get_running_loop()).when_idle(idle.set)
@@ -107,29 +99,16 @@ class PostgresDatabase:
 
     def close_at_exit(self) -> None:
         """Let writes finish for a moment. The readers have ended before exit hooks are called."""
-        self._is_exiting = True
-        until = time.monotonic() + EXIT_GRACE
-        for writer in list(self._resources.writers.values()):
-            if writer.thread.is_alive():
-                writer.thread.join(max(until - time.monotonic(), 0))
-        self._resources.pool.close()
+        super().close_at_exit()
+        if self._opened is not None:
+            until = time.monotonic() + EXIT_GRACE
+            for writer in list(self._opened.writers.values()):
+                if writer.thread.is_alive():
+                    writer.thread.join(max(until - time.monotonic(), 0))
+            self._opened.pool.close()
 
-    def _check_open(self) -> _Resources:
-        if self._is_exiting:
-            raise StoreUnavailable("cannot use the store while the program is exiting")
-        return self._resources
-
-    # Connections may stay open while the process forks: the child does not use them.
-
-    def before_fork(self) -> None:
-        self._lock.acquire()
-
-    def after_fork(self, *, in_child: bool) -> None:
-        if in_child:  # threads are not inherited, and the connections belong to the parent
-            _INHERITED.append(self._resources)
-            self._lock, self._resources = threading.Lock(), self._start()
-        else:
-            self._lock.release()
+    def _start(self) -> _Resources:
+        return _Resources(*self._settings)
 
 
 class _Resources:

@@ -38,17 +38,18 @@ def prepare_schema(db: Connection, schema: str, where: str, *, must_exist: bool)
     schema would hide that.
     """
     try:
-        row = _query(db, f"SELECT format, pg_backend_pid() FROM {quote_schema(schema)}.stepwell")
+        query = f"SELECT coalesce(max(format), 0), pg_backend_pid() FROM {quote_schema(schema)}.stepwell"
+        version, session = _query(db, query)
     except (errors.UndefinedTable, errors.InvalidSchemaName):
         if must_exist:
             raise
-        row = None
-    if row is None or row[0] < FORMAT:
+        version = 0
+    if version < FORMAT:
         with db.transaction():
             _bring_up_to_date(db, schema, where)
-        row = _query(db, "SELECT 0, pg_backend_pid()") or (0, 0)
-    _refuse_newer(row[0], where)
-    return int(row[1])
+        version, session = _query(db, f"SELECT {FORMAT}, pg_backend_pid()")
+    _refuse_newer(version, where)
+    return int(session)
 
 
 def _bring_up_to_date(db: Connection, schema: str, where: str) -> None:
@@ -57,26 +58,11 @@ def _bring_up_to_date(db: Connection, schema: str, where: str) -> None:
     db.execute(b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
     # One process at a time. The lock ends with the transaction.
     _query(db, "SELECT pg_advisory_xact_lock($1)", _lock_of(schema))
-    name = quote_schema(schema)
     version = _format(db, schema, where)
     _refuse_newer(version, where)
-    if version == FORMAT:  # another process was faster and already uses the functions
-        return
-    for step in STEPS[version:]:
-        db.execute(step.replace("{schema}", name).encode())
-    _replace_functions(db, schema)
-    db.execute(f"UPDATE {name}.stepwell SET format = {FORMAT}".encode())
-
-
-def _replace_functions(db: Connection, schema: str) -> None:
-    # Dropped and created anew, because CREATE OR REPLACE cannot change the arguments or the result
-    # of a function.
-    named = b"SELECT p.oid::regprocedure::text FROM pg_proc AS p WHERE p.pronamespace = to_regnamespace($1)"
-    name = quote_schema(schema)
-    for (function,) in psycopg.RawCursor(db).execute(named, [name]).fetchall():
-        db.execute(f"DROP FUNCTION {function}".encode())
-    db.execute(f"DROP TYPE IF EXISTS {name}.part".encode())
-    db.execute(FUNCTIONS.replace("{schema}", name).replace("{format}", str(FORMAT)).encode())
+    if version < FORMAT:  # otherwise another process was faster, and already uses the functions
+        script = "".join((*STEPS[version:], FUNCTIONS, "UPDATE {schema}.stepwell SET format = {format}"))
+        db.execute(script.replace("{schema}", quote_schema(schema)).replace("{format}", str(FORMAT)).encode())
 
 
 def _format(db: Connection, schema: str, where: str) -> int:
@@ -86,19 +72,19 @@ def _format(db: Connection, schema: str, where: str) -> int:
     """
     name = quote_schema(schema)
     if _query(db, "SELECT to_regclass($1) IS NOT NULL", f"{name}.stepwell") == (True,):
-        return int((_query(db, f"SELECT format FROM {name}.stepwell") or (0,))[0])
+        return int(_query(db, f"SELECT coalesce(max(format), 0) FROM {name}.stepwell")[0])
     if _query(db, "SHOW server_encoding") != ("UTF8",):
         raise StoreUnavailable(f"{where}: the database encoding is not UTF8; use a database with ENCODING 'UTF8'")
-    if _query(db, "SELECT FROM pg_namespace WHERE nspname = $1", schema) is None:
+    if _query(db, "SELECT to_regnamespace($1) IS NULL", name) == (True,):
         db.execute(f"CREATE SCHEMA {name}".encode())
-    if _query(db, "SELECT FROM pg_class WHERE relnamespace = to_regnamespace($1) LIMIT 1", name) is not None:
+    if _query(db, "SELECT 1 FROM pg_class WHERE relnamespace = to_regnamespace($1) LIMIT 1", name):
         raise StoreUnavailable(f"{where} holds tables of another program and was not changed; choose another schema")
     return 0
 
 
-def _query(db: Connection, query: str, *values: object) -> tuple[Any, ...] | None:
+def _query(db: Connection, query: str, *values: object) -> tuple[Any, ...]:
     """Return the first row. A raw cursor: a schema may contain a %, which others read as a placeholder."""
-    return psycopg.RawCursor(db).execute(query.encode(), values or None).fetchone()
+    return psycopg.RawCursor(db).execute(query.encode(), values or None).fetchone() or ()
 
 
 def _refuse_newer(version: int, where: str) -> None:

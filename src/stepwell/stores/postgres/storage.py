@@ -1,16 +1,22 @@
 """Storage for runs in a PostgreSQL database.
 
-This module does not import the driver: it is loaded when a storage is created, so that Stepwell can be
-imported without it.
+The driver is loaded with this module. A program without it gets the error when it creates a storage, so that
+`from stepwell import *` works everywhere.
 """
 
 from __future__ import annotations
+
+from contextlib import suppress
+from importlib import import_module
 
 from stepwell.model.checkpoint import Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.storage.lease import LEASE
 from stepwell.storage.posix import require_posix
+
+with suppress(ImportError):
+    import_module("stepwell.stores.postgres.store")
 
 
 class PostgresCheckpointStorage(BuiltInStorage):

@@ -21,15 +21,15 @@ from stepwell.storage.conflicts import (
     newest_error,
 )
 from stepwell.storage.filters import (
+    ALL_RUNS,
     ANY_CHECKPOINT,
     ANY_REQUEST,
-    ANY_RUN,
-    EVERY_RUN,
+    TOP_RUNS,
     CheckpointFilter,
     RequestFilter,
     RunFilter,
 )
-from stepwell.storage.ids import place_of, run_hash
+from stepwell.storage.ids import location_of, run_hash
 from stepwell.storage.lease import Lease, Owner
 from stepwell.storage.limits import LARGEST
 from stepwell.storage.stored_values import (
@@ -111,9 +111,8 @@ class PostgresStore:
     # ---------------------------------------------------------------- superstep log and signals
 
     async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        given = (_FIRST_TIME, run_id, run_hash(run_id), place, key, body, fence)
-        values = encode(*given)
-        ((is_stored,),) = await self._write("write_log", values, body=5)
+        values = (_FIRST_TIME, run_id, run_hash(run_id), place, key, body, fence)
+        ((is_stored,),) = await self._write("write_log", encode(*values), body=5)
         if is_stored is None:
             check_fence(run_id, fence, LARGEST)
         return bool(is_stored)
@@ -166,7 +165,7 @@ class PostgresStore:
         return read_run(rows[0]) if rows else None
 
     async def runs(
-        self, run_filter: RunFilter = ANY_RUN, *, past: RunEntry | None = None, limit: int | None = None
+        self, run_filter: RunFilter = TOP_RUNS, *, past: RunEntry | None = None, limit: int | None = None
     ) -> list[RunEntry]:
         return [read_run(row) for row in await self._search(runs_query, run_filter, past, limit)]
 
@@ -181,7 +180,7 @@ class PostgresStore:
         return [Entry(*unescape_row(row)) for row in reversed(rows)]
 
     async def locate(self, checkpoint_id: str) -> Entry | None:
-        place = place_of(checkpoint_id)
+        place = location_of(checkpoint_id)
         rows = await self._read(queries.LOCATE, checkpoint_id, *((None, None) if place is None else place))
         return Entry(*unescape_row(rows[0])) if rows else None
 
@@ -217,10 +216,9 @@ class PostgresStore:
             "replace": [plain_record(record) for record in replace],
             "remove": list(remove),
         }
-        given = NO_EFFECTS if effects is None else effects
-        more = None if effects is None else plain_effects(effects)
-        first = (_FIRST_TIME, run_id, run_hash(run_id), changes, more)
-        values = encode(*first, given.drop_log_through, given.wake, given.fence)
+        applied, more = (NO_EFFECTS, None) if effects is None else (effects, plain_effects(effects))
+        columns = (applied.drop_log_through, applied.wake, applied.fence)
+        values = encode(_FIRST_TIME, run_id, run_hash(run_id), changes, more, *columns)
         ((answer,),) = await self._write("rewrite", values)
         match msgspec.json.decode(answer):
             case {"newest": newest}:
@@ -230,7 +228,7 @@ class PostgresStore:
             case int(count):
                 return count
             case position:
-                check_fence(run_id, given.fence, position["fence"])
+                check_fence(run_id, applied.fence, position["fence"])
                 for record in (*inserted, *replace):
                     check_workflow(record.entry, unescape(position["workflow"]))
                 raise AssertionError(position)
@@ -241,7 +239,7 @@ class PostgresStore:
 
     async def survey(self) -> Survey:
         runs, damaged = list[RunEntry](), list[DamagedRun]()
-        for row in await self._search(runs_query, EVERY_RUN, None, None):
+        for row in await self._search(runs_query, ALL_RUNS, None, None):
             try:
                 runs.append(read_run(row))
             except CheckpointCorrupt as error:

@@ -13,7 +13,7 @@ import msgspec
 
 from stepwell.storage.checked_reads import damage_error
 from stepwell.storage.conflicts import check_chain
-from stepwell.storage.ids import run_hash, says_its_place
+from stepwell.storage.ids import run_hash, says_its_location
 from stepwell.storage.stored_values import (
     CommitEffects,
     Entry,
@@ -72,7 +72,7 @@ def encode_append(record: Record, effects: CommitEffects) -> list[bytes | None]:
         b"%d" % run_hash(entry.run_id),
         b"%d" % entry.number,
         escape(entry.checkpoint_id).encode(),
-        b"f" if says_its_place(entry) else b"t",
+        b"f" if says_its_location(entry) else b"t",
         escape(entry.workflow).encode(),
         escape(entry.status).encode(),
         b"%d" % entry.iteration,
@@ -104,7 +104,7 @@ def plain_effects(effects: CommitEffects) -> dict[str, Any]:
 
 def plain_record(record: Record) -> dict[str, Any]:
     """Return a record as the functions read it."""
-    return {**_plain(record.entry), "foreign_id": not says_its_place(record.entry), "body": record.body.decode()}
+    return {**_plain(record.entry), "foreign_id": not says_its_location(record.entry), "body": record.body.decode()}
 
 
 def _plain(value: Entry | RequestEntry) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def read_opened(run_id: str, parts: Sequence[Row]) -> OpenedRun:
 
     Raises CheckpointCorrupt if a record is missing.
     """
-    records, log, signals, fence = [], [], [], None
+    records, log, signals, fence, has_outputs = [], [], [], None, True
     for kind, number, name, workflow, *rest, body in parts:
         match kind:
             case "record":
@@ -156,7 +156,7 @@ def read_opened(run_id: str, parts: Sequence[Row]) -> OpenedRun:
             case "signal":
                 signals.append(SignalRow(unescape(name), body))
             case _:
-                fence = number
+                fence, has_outputs = number, rest[4] is not False
     if records:
         check_chain(run_id, records[-1].entry.number, records)
-    return OpenedRun(records, log, signals, fence)
+    return OpenedRun(records, log, signals, fence, has_outputs)

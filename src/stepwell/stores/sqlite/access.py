@@ -16,10 +16,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from stepwell.errors import DurabilityError, StoreUnavailable
 from stepwell.storage.permissions import OWNER_ONLY
-from stepwell.stores import fork_hooks
-from stepwell.stores.jobs import Job, make_awaited, settle
+from stepwell.stores.fork_hooks import Reopenable
+from stepwell.stores.jobs import Job, fail, make_awaited, settle, submit
 from stepwell.stores.sqlite.connections import FOREIGN, Connections, Prepare, patiently, translate
 
 READERS = 4  # threads
@@ -30,7 +29,7 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 
-class SQLiteDatabase:
+class SQLiteDatabase(Reopenable["_SQLiteWorkers"]):
     """Runs reads and writes on the file.
 
     Folders, connections and threads are created at the first use, and again at the first use after
@@ -44,10 +43,7 @@ class SQLiteDatabase:
         repeatable. `mode` is the permissions of a newly created file.
         """
         self._settings = (path, prepare, mode)
-        self._lock = threading.Lock()
-        self._workers: _SQLiteWorkers | None = None
-        self._exiting = False
-        fork_hooks.register(self)
+        super().__init__()
 
     async def write(self, work: Work[T]) -> T:
         """Return what `work` returns, once it is committed.
@@ -89,7 +85,7 @@ class SQLiteDatabase:
     async def close(self) -> None:
         """Finish what is under way and close all connections. The next call opens them again."""
         with self._lock:
-            workers = self._detach_workers()
+            workers = self._detach()
         if workers is not None and make_awaited() is not None:
             from asyncio import to_thread  # lazy: it loads asyncio, 15 ms
 
@@ -100,8 +96,8 @@ class SQLiteDatabase:
     def close_at_exit(self) -> None:
         """Let the writer finish for a moment. The readers have ended before exit hooks are called."""
         with self._lock:
-            self._exiting = True
-            workers = self._detach_workers()
+            super().close_at_exit()
+            workers = self._detach()
         if workers is not None:
             workers.close(EXIT_GRACE)
 
@@ -110,37 +106,22 @@ class SQLiteDatabase:
     # everything is closed while the process forks.
 
     def before_fork(self) -> None:
-        self._lock.acquire()
-        if (workers := self._detach_workers()) is not None:
+        super().before_fork()
+        if (workers := self._detach()) is not None:
             workers.close()
 
-    def after_fork(self, *, in_child: bool) -> None:
-        if in_child:  # threads that were waiting for the lock do not exist here
-            self._lock = threading.Lock()
-        else:
-            self._lock.release()
-
-    def _detach_workers(self) -> _SQLiteWorkers | None:
-        workers, self._workers = self._workers, None
-        if workers is not None:
-            workers.close_if_abandoned.detach()
-        return workers
+    def _start(self) -> _SQLiteWorkers:
+        return _SQLiteWorkers(self._settings, self)
 
     def _submit(self, job: Job, *, only_reads: bool = False) -> None:
         # Under the lock: otherwise `close` could send the end marker first, and the job would wait
         # forever.
         with self._lock:
-            if self._exiting:
-                raise StoreUnavailable("cannot use the store while the program is exiting")
-            if self._workers is None:
-                self._workers = _SQLiteWorkers(self._settings, self)
-            if not only_reads:
-                self._workers.jobs.put(job)
-                return
-            try:
-                self._workers.readers.submit(self._workers.read, job)
-            except RuntimeError as error:  # the interpreter is shutting down and its pools accept no work
-                raise StoreUnavailable(f"cannot read from the store while the program is exiting: {error}") from error
+            workers = self._get()
+            if only_reads:
+                submit(workers.readers, lambda: workers.read(job))
+            else:
+                workers.jobs.put(job)
 
 
 class _SQLiteWorkers:
@@ -155,8 +136,8 @@ class _SQLiteWorkers:
         self._writer = threading.Thread(target=self._write_until_closed, name="stepwell-sqlite-write", daemon=True)
         self._writer.start()
         # A database that is garbage collected without `close` still ends its threads.
-        self.close_if_abandoned = weakref.finalize(owner, self.jobs.put, None)
-        self.close_if_abandoned.atexit = False  # at exit, `close_at_exit` does it and waits
+        self._close_if_abandoned = weakref.finalize(owner, self.jobs.put, None)
+        self._close_if_abandoned.atexit = False  # at exit, `close_at_exit` does it and waits
 
     def read(self, job: Job) -> None:
         """Do a job that only reads, in a thread of the pool."""
@@ -172,6 +153,7 @@ class _SQLiteWorkers:
 
     def close(self, patience: float | None = None) -> None:
         """Wait until all jobs are done and all connections are closed, or for so many seconds."""
+        self._close_if_abandoned.detach()
         self.jobs.put(None)
         self._writer.join(patience)
 
@@ -205,11 +187,7 @@ def _commit(batch: list[Job], connections: Connections) -> None:
                     _do_alone(job, db, connections.path)
             db.execute("COMMIT")
     except Exception as error:  # noqa: BLE001 - nothing was committed, and the writer thread must survive
-        # Each job gets its own error: one exception raised in several tasks would mix their
-        # tracebacks.
-        for job in batch:
-            job.error = type(error)(str(error)) if isinstance(error, DurabilityError) else StoreUnavailable(repr(error))
-            job.error.__cause__ = error
+        fail(batch, error)
 
 
 def _begin(db: sqlite3.Connection) -> None:

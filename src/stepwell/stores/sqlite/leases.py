@@ -32,6 +32,7 @@ INSERT INTO signals (run, key, position, body) VALUES (:run, :key, 1 + coalesce(
     (SELECT max(position) FROM signals WHERE run = :run AND position IS NOT NULL), 0), CAST(:body AS TEXT))
 ON CONFLICT DO NOTHING
 """
+SELECT_HAS_OUTPUTS = "SELECT 1 FROM runs JOIN commits USING (run) WHERE run_id = ? AND outputs LIMIT 1"
 SELECT_SIGNALS = f"""
 SELECT key, {BODY} FROM signals
 WHERE run = (SELECT run FROM runs WHERE run_id = ?) AND position IS NOT NULL ORDER BY position
@@ -42,7 +43,8 @@ _decode_owner = msgspec.json.Decoder(Owner).decode
 
 def open_run(db: sqlite3.Connection, run_id: str, owner: Owner | None, seconds: float) -> OpenedRun:
     fence = None if owner is None else acquire(db, run_id, owner, seconds)
-    return OpenedRun(read(db, run_id, None), read_log(db, run_id), pending_signals(db, run_id), fence)
+    has_outputs = db.execute(SELECT_HAS_OUTPUTS, (run_id,)).fetchone() is not None
+    return OpenedRun(read(db, run_id, None), read_log(db, run_id), pending_signals(db, run_id), fence, has_outputs)
 
 
 def acquire(db: sqlite3.Connection, run_id: str, owner: Owner, seconds: float) -> int:

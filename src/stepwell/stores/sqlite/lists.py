@@ -10,7 +10,7 @@ import msgspec
 
 from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.filters import CheckpointFilter, RequestFilter, RunFilter, prefix_end
-from stepwell.storage.ids import place_of, run_hashes_for
+from stepwell.storage.ids import location_of, run_hashes_for
 from stepwell.storage.stored_values import Entry, RequestEntry, RunEntry, RunMetadata, Wake
 from stepwell.stores.sqlite.records import ENTRY, LAST, REQUEST, entry_in
 
@@ -162,7 +162,7 @@ def list_checkpoints(
 
 
 def locate(db: sqlite3.Connection, checkpoint_id: str) -> Entry | None:
-    place, row = place_of(checkpoint_id), None
+    place, row = location_of(checkpoint_id), None
     if place is not None:
         row = db.execute(SELECT_AT_PLACE, (*place, checkpoint_id)).fetchone()
     row = row or db.execute(SELECT_FOREIGN, (checkpoint_id,)).fetchone()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stepwell.storage.conflicts import check_chain, check_fence, check_follows, check_workflow
-from stepwell.storage.ids import run_hash, says_its_place
+from stepwell.storage.ids import run_hash, says_its_location
 from stepwell.storage.rewrite_plan import plan_rewrite
 from stepwell.storage.stored_values import CommitEffects, Entry, Record, RequestEntry, RunMetadata
 
@@ -65,7 +65,8 @@ SET_STATUS_OF_NEWEST = """
 UPDATE runs SET status = (SELECT status FROM commits WHERE commits.run = runs.run ORDER BY number DESC LIMIT 1)
 WHERE run = ?
 """
-# After a record was stored among others: it may have to be dropped, and its time may not fit in.
+# After a record was stored in the middle of a run: `dropped_below` is lowered, so that the next
+# DELETE_SUPERSEDED looks at it, and `unordered` is set if its time is out of order.
 NOTE_STORED = """
 UPDATE runs SET dropped_below = min(dropped_below, :number), unordered = unordered OR EXISTS (
     SELECT 1 FROM commits AS this, commits AS other WHERE this.run = :run AND this.number = :number
@@ -251,7 +252,7 @@ def _record(row: tuple[Any, ...]) -> Record:
 def _columns(run: RunRow, record: Record) -> tuple[object, ...]:
     """Return the values of a record in the order of `INSERT_COMMIT` and `UPDATE_COMMIT`."""
     e = record.entry
-    flags = (e.is_snapshot, e.outputs, e.latest_only, not says_its_place(e))
+    flags = (e.is_snapshot, e.outputs, e.latest_only, not says_its_location(e))
     return (e.checkpoint_id, e.status, e.iteration, e.at, *flags, record.body, run.run, e.number)
 
 

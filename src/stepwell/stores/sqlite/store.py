@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from stepwell.model.checkpoint import FullHistory, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
-from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, ANY_RUN, CheckpointFilter, RequestFilter, RunFilter
+from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, TOP_RUNS, CheckpointFilter, RequestFilter, RunFilter
 from stepwell.storage.lease import LEASE, Owner
 from stepwell.storage.permissions import OWNER_ONLY, validate_mode
 from stepwell.storage.stored_values import (
@@ -99,7 +99,7 @@ class SQLiteStore:
         return await self._db.read(lambda db: lists.find_run_entry(db, run_id))
 
     async def runs(
-        self, run_filter: RunFilter = ANY_RUN, *, past: RunEntry | None = None, limit: int | None = None
+        self, run_filter: RunFilter = TOP_RUNS, *, past: RunEntry | None = None, limit: int | None = None
     ) -> list[RunEntry]:
         return await self._db.read(lambda db: lists.list_runs(db, run_filter, past, limit))
 

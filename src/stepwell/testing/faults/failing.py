@@ -31,9 +31,9 @@ class FailingStore(WrappedStore):
         number = self.writes
         if number not in self._at:
             return await call()
-        if not self._after:
-            self.failed.append((name, args))
-            raise StoreUnavailable(f"write {number} ({name}) failed on purpose; nothing was written")
-        await call()
+        fate = "failed on purpose; nothing was written"
+        if self._after:
+            await call()
+            fate = "was made, but its acknowledgement was lost on purpose"
         self.failed.append((name, args))
-        raise StoreUnavailable(f"write {number} ({name}) was made, but its acknowledgement was lost on purpose")
+        raise StoreUnavailable(f"write {number} ({name}) {fate}")

@@ -26,14 +26,15 @@ _CHAPTERS = (
 )
 
 
+# Makes pytest show the values in a failed assert, as it does in test modules. It must know before
+# the import, and pytest is not a dependency, so it is used only if the program has loaded it.
+if "pytest" in sys.modules:
+    sys.modules["pytest"].register_assert_rewrite(*(f"{__package__}.{module}" for module in ("samples", *_CHAPTERS)))
+
+
 def _promises_of(chapter: str) -> list[Promise]:
-    name = f"{__package__}.{chapter}"
-    # Makes pytest show the values in a failed assert, as it does in test modules. It must know
-    # before the import, and pytest is not a dependency, so it is used only if the program has
-    # loaded it.
-    if "pytest" in sys.modules:
-        sys.modules["pytest"].register_assert_rewrite(name)
-    return [value for value in vars(import_module(name)).values() if isinstance(value, Promise)]
+    values = vars(import_module(f"{__package__}.{chapter}")).values()
+    return [value for value in values if isinstance(value, Promise)]
 
 
 _PROMISES = [promise for chapter in _CHAPTERS for promise in _promises_of(chapter)]

@@ -1,20 +1,32 @@
-"""Sample records, strings and requests for the store rules, and helpers to compare what is read back."""
+"""Sample records, strings and requests for the store rules, and helpers to make and compare what is stored."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 from msgspec.structs import replace
 
-from stepwell.storage.filters import RunFilter
+from stepwell.errors import CommitConflict
+from stepwell.storage.filters import ALL_RUNS, RunFilter
 from stepwell.storage.ids import checkpoint_id
+from stepwell.storage.lease import this_process
 from stepwell.storage.port import Store
-from stepwell.storage.stored_values import Entry, Record, RequestEntry, RunEntry, RunMetadata
+from stepwell.storage.stored_values import (
+    NO_EFFECTS,
+    CommitEffects,
+    Entry,
+    OpenedRun,
+    Record,
+    RequestEntry,
+    RunEntry,
+    RunMetadata,
+    Wake,
+)
 from stepwell.testing.clock import FakeClock
 
 # Ids that break naive stores: file names and paths, names that some file systems treat as equal,
@@ -33,8 +45,6 @@ ODD_IDS = [
     "memory",
     "-",
     "a~b",
-]
-ODD_IDS += [
     "Run",
     "run",
     "RUN",
@@ -108,7 +118,6 @@ def run_metadata(caller: str | None = None, **tags: str) -> RunMetadata:
 def run_entry(newest: Record, *, began: str | None = None, metadata: RunMetadata | None = None) -> RunEntry:
     """Return how a run with this newest record is listed."""
     entry = newest.entry
-    metadata = RunMetadata() if metadata is None else metadata
     return RunEntry(
         entry.run_id,
         entry.workflow,
@@ -118,11 +127,151 @@ def run_entry(newest: Record, *, began: str | None = None, metadata: RunMetadata
         iteration=entry.iteration,
         at=entry.at,
         began=began or entry.at,
-        metadata=metadata,
+        metadata=metadata or RunMetadata(),
     )
 
 
+# What rules do again and again.
+
+
+async def append_all(store: Store, records: Iterable[Record], effects: CommitEffects = NO_EFFECTS) -> None:
+    """Append records, each with these effects."""
+    for each in records:
+        await store.append(each, effects)
+
+
+async def fill(store: Store, run_id: str, count: int, **changes: Any) -> None:
+    """Append so many sample records to a run, all with these changes."""
+    await append_all(store, (record(run_id, number, **changes) for number in range(count)))
+
+
+async def store_sample_run(store: Store, run_id: str, *, workflow: str = "w") -> dict[str, object]:
+    """Store a run that has something of everything; return the `contents` of a store that has only this run.
+
+    Two snapshots and a delta between them, tags, two open requests, a wake-up time, a consumed and a
+    pending signal, and an entry in its superstep log.
+    """
+    records = [record(run_id, n, workflow=workflow, is_snapshot=n != 1, at=on(1 + n)) for n in range(3)]
+    first, second = (question(run_id, request_id, workflow=workflow) for request_id in ("q", "q2"))
+    await store.send(run_id, "used", text(0))
+    await store.append(records[0], CommitEffects(asked=(first,), metadata=run_metadata(team="red")))
+    await store.append(records[1], CommitEffects(consumed=("used",)))
+    await store.append(records[2], CommitEffects(asked=(second,), wake=on(5)))
+    await store.send(run_id, "k", text(1))
+    await store.write_log(run_id, 2, "k", text(1))
+    return expected_contents(
+        records,
+        metadata=run_metadata(team="red"),
+        requests=[first, second],
+        wake=on(5),
+        log={(2, "k"): text(1)},
+        signals=[("k", text(1))],
+    )
+
+
+async def acquire(store: Store, run_id: str, drive: str = "mine", *, seconds: float = 60) -> int:
+    """Acquire a run for a drive of this very process: it is alive, so nobody takes its lease over early."""
+    return await store.acquire(run_id, this_process(drive), seconds=seconds)
+
+
+async def take_over(store: Store, run_id: str) -> int:
+    """Acquire a run for another drive, after the lease of its driver has expired; return the fence."""
+    with after(minutes=2):
+        return await acquire(store, run_id, "other", seconds=600)
+
+
+async def open_for(store: Store, run_id: str, drive: str = "mine", *, seconds: float = 60) -> tuple[OpenedRun, int]:
+    """Open and acquire a run for a drive of this process; return it, and the fence."""
+    opened = await store.open(run_id, owner=this_process(drive), seconds=seconds)
+    assert opened.fence is not None
+    return opened, opened.fence
+
+
+async def release(store: Store, run_id: str, drive: str = "mine") -> None:
+    await store.release(run_id, this_process(drive))
+
+
+async def renew(store: Store, fences: Mapping[str, int], *, seconds: float | None = 60) -> tuple[list[str], list[str]]:
+    """Renew leases; return the runs that another process has acquired, and those with signals."""
+    report = await asyncio.to_thread(store.renew, fences, seconds=seconds)
+    return sorted(report.lost), sorted(report.signalled)
+
+
+async def expect_error(kind: type[Exception], call: Awaitable[object], saying: str = "") -> Any:
+    """Await a call that must raise an error of this kind, with a message that matches `saying`; return the error.
+
+    `pytest.raises`, without pytest.
+    """
+    try:
+        await call
+    except kind as error:
+        if re.search(saying, str(error)):
+            return error
+        raise AssertionError(f"the message does not match {saying!r}: {error}") from error
+    raise AssertionError(f"no {kind.__name__} was raised")
+
+
+async def check_refused_appends(store: Store, effects: CommitEffects) -> None:
+    """Check that an append with these effects changes nothing, for every reason to refuse it.
+
+    The store then has the sample run "r", and no run "new".
+    """
+    stored = await store_sample_run(store, "r")
+    for reason, stale in {
+        "its number is used": record("r", 2, status="done", at=on(9)),
+        "it leaves a gap": record("r", 4, status="done", at=on(9)),
+        "the run belongs to another workflow": record("r", 3, workflow="another"),
+        "a new run starts with number 0": record("new", 1),
+    }.items():
+        await expect_error(CommitConflict, store.append(stale, effects))
+        assert await contents(store, "r") == stored, f"the append was refused because {reason}"
+
+
+@contextmanager
+def after(*, minutes: float) -> Iterator[None]:
+    """Advance the clock inside the block."""
+    with FakeClock() as later:
+        later(minutes=minutes)
+        yield
+
+
 # Helpers that reduce what was read to what an assert compares.
+
+
+async def contents(store: Store, *run_ids: str) -> dict[str, object]:
+    """Return all that a store lists, and all that it has of these runs."""
+    return {
+        "runs": await store.runs(ALL_RUNS),
+        "checkpoints": await store.checkpoints(),
+        "requests": await store.requests(),
+        "wakes": await store.wakes(),
+        "records": {run_id: meanings(await store.history(run_id)) for run_id in run_ids},
+        "logs": {run_id: await log_of(store, run_id) for run_id in run_ids},
+        "signals": {run_id: await signals_of(store, run_id) for run_id in run_ids},
+    }
+
+
+def expected_contents(
+    records: Sequence[Record],
+    *,
+    began: str | None = None,
+    metadata: RunMetadata | None = None,
+    requests: Sequence[RequestEntry] = (),
+    wake: str | None = None,
+    log: Mapping[tuple[int, str], bytes] | None = None,
+    signals: Sequence[tuple[str, bytes]] = (),
+) -> dict[str, object]:
+    """Return the `contents` of a store that has only this run."""
+    run = run_entry(records[-1], began=began or records[0].entry.at, metadata=metadata)
+    return {
+        "runs": [run],
+        "checkpoints": [each.entry for each in records],
+        "requests": list(requests),
+        "wakes": [] if wake is None else [Wake(run.run_id, run.workflow, wake)],
+        "records": {run.run_id: meanings(records)},
+        "logs": {run.run_id: log or {}},
+        "signals": {run.run_id: list(signals)},
+    }
 
 
 async def run_ids(store: Store, **criteria: Any) -> list[str]:
@@ -136,19 +285,18 @@ async def head(store: Store, run_id: str) -> Record | None:
     return records[-1] if records else None
 
 
+async def log_of(store: Store, run_id: str) -> dict[tuple[int, str], bytes]:
+    """Return the superstep log of a run, by place and key."""
+    return {(row.place, row.key): row.body for row in (await store.open(run_id)).log}
+
+
 async def logged(store: Store, run_id: str, place: int) -> dict[str, bytes]:
     """Return what the superstep log of a run has at one place, by key."""
-    return {row.key: row.body for row in (await store.open(run_id)).log if row.place == place}
+    return {key: body for (at, key), body in (await log_of(store, run_id)).items() if at == place}
 
 
 async def signals_of(store: Store, run_id: str) -> list[tuple[str, bytes]]:
     return [(signal.key, signal.body) for signal in await store.pending_signals(run_id)]
-
-
-async def fill(store: Store, run_id: str, count: int, *, workflow: str = "w") -> None:
-    """Append so many sample records to a run."""
-    for number in range(count):
-        await store.append(record(run_id, number, workflow=workflow))
 
 
 def meaning(record: Record | None) -> object:
@@ -170,33 +318,3 @@ def places(entries: Sequence[Entry]) -> list[tuple[str, int]]:
 
 def names(requests: Sequence[RequestEntry]) -> list[tuple[str, str]]:
     return [(request.run_id, request.request_id) for request in requests]
-
-
-class refused:  # noqa: N801 - reads as a word: `with refused(CommitConflict):`
-    """Expects an error of this kind whose message matches `saying`.
-
-    `pytest.raises`, without pytest.
-    """
-
-    def __init__(self, kind: type[Exception], saying: str = "") -> None:
-        self._kind, self._saying = kind, saying
-        self.error: Any = None  # what was raised
-
-    def __enter__(self) -> refused:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
-        assert error is not None, f"no {self._kind.__name__} was raised"
-        if not isinstance(error, self._kind):
-            return False
-        self.error = error
-        assert re.search(self._saying, str(error)), f"the message does not match {self._saying!r}: {error}"
-        return True
-
-
-@contextmanager
-def after(*, minutes: float) -> Iterator[None]:
-    """Advance the clock inside the block."""
-    with FakeClock() as later:
-        later(minutes=minutes)
-        yield

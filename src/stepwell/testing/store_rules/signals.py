@@ -5,21 +5,29 @@ from __future__ import annotations
 import asyncio
 import json
 
-from stepwell.errors import CommitConflict
 from stepwell.storage.filters import RequestFilter
-from stepwell.storage.lease import this_process
 from stepwell.storage.port import Store
 from stepwell.storage.stored_values import CommitEffects
 from stepwell.testing.store_rules.rule import rule
-from stepwell.testing.store_rules.samples import ODD_IDS, fill, head, names, question, record, refused, signals_of, text
+from stepwell.testing.store_rules.samples import (
+    ODD_IDS,
+    acquire,
+    check_refused_appends,
+    fill,
+    numbers,
+    question,
+    record,
+    release,
+    signals_of,
+    text,
+)
 
 
 @rule
 async def a_run_without_signals_has_none(store: Store) -> None:
     assert await store.pending_signals("r") == []
     await fill(store, "r", 1)
-    assert await store.pending_signals("r") == []
-    assert list((await store.open("r")).signals) == []
+    assert (*await store.pending_signals("r"), *(await store.open("r")).signals) == ()
 
 
 @rule
@@ -72,12 +80,7 @@ async def a_key_consumed_before_it_was_sent_cannot_be_sent(store: Store) -> None
 
 @rule
 async def a_refused_append_consumes_no_signals(store: Store) -> None:
-    await fill(store, "r", 1)
-    await store.send("r", "k", text(1))
-    for stale in (record("r", 0), record("r", 2), record("r", 1, workflow="another")):
-        with refused(CommitConflict):
-            await store.append(stale, CommitEffects(consumed=("k", "other")))
-    assert await signals_of(store, "r") == [("k", text(1))]
+    await check_refused_appends(store, CommitEffects(consumed=("k", "other")))
     assert await store.send("r", "other", text(2))
 
 
@@ -85,8 +88,8 @@ async def a_refused_append_consumes_no_signals(store: Store) -> None:
 async def a_run_without_records_accepts_signals(store: Store) -> None:
     assert await store.send("r", "k", text(1))
     assert await signals_of(store, "r") == [("k", text(1))]
-    await store.acquire("r", this_process("mine"), seconds=60)
-    await store.release("r", this_process("mine"))
+    await acquire(store, "r")
+    await release(store, "r")
     await fill(store, "r", 1)
     assert not await store.send("r", "k", text(2))
     assert await signals_of(store, "r") == [("k", text(1))]
@@ -113,7 +116,7 @@ async def signals_with_odd_runs_and_keys_are_kept_apart(store: Store) -> None:
         assert not await store.send(name, name, text(1))
         pending = {key: json.loads(body)["said"] for key, body in await signals_of(store, name)}
         assert pending == {key: [name, key] for key in ODD_IDS if key != name}
-        assert names(await store.requests(RequestFilter(run_id=name))) == [(name, name)]
+        assert await store.requests(RequestFilter(run_id=name)) == [question(name, name)]
 
 
 @rule
@@ -135,8 +138,7 @@ async def an_append_and_its_consumed_signals_become_visible_together(store: Stor
     await fill(store, "r", 1)
     for number in range(1, 6):
         await store.send("r", str(number), text(number))
-        effects = CommitEffects(consumed=(str(number),))
-        appending = asyncio.create_task(store.append(record("r", number), effects))
+        appending = asyncio.create_task(store.append(record("r", number), CommitEffects(consumed=(str(number),))))
         while not appending.done():
             await asyncio.sleep(0)
             # Each pair is read in the order in which a half-done append would show: with only one
@@ -149,8 +151,7 @@ async def an_append_and_its_consumed_signals_become_visible_together(store: Stor
 
 
 async def _is_committed(store: Store, number: int) -> bool:
-    newest = await head(store, "r")
-    return newest is not None and newest.entry.number == number
+    return numbers(await store.read("r")) == [number]
 
 
 async def _is_waiting(store: Store, number: int) -> bool:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from stepwell.errors import CommitConflict
-from stepwell.storage.lease import this_process
 from stepwell.storage.port import Store
 from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects
 from stepwell.testing.store_rules.rule import rule
-from stepwell.testing.store_rules.samples import after, fill, logged, record, refused, text
+from stepwell.testing.store_rules.samples import (
+    acquire,
+    check_refused_appends,
+    expect_error,
+    fill,
+    log_of,
+    logged,
+    record,
+    take_over,
+    text,
+)
 
 
 @rule
@@ -20,9 +30,8 @@ async def the_first_log_entry_of_a_key_wins(store: Store) -> None:
     assert not await store.write_log("r", 1, "k", text(2))
     assert await store.write_log("r", 1, "K/../k", text(3))  # not a path
     assert await store.write_log("r", 2, "k", text(4))
-    assert await logged(store, "r", 1) == {"k": b'{"first":1}', "K/../k": text(3)}
-    assert await logged(store, "r", 2) == {"k": text(4)}
-    assert await logged(store, "s", 1) == {}
+    assert await log_of(store, "r") == {(1, "k"): b'{"first":1}', (1, "K/../k"): text(3), (2, "k"): text(4)}
+    assert await log_of(store, "s") == {}
 
 
 @rule
@@ -39,33 +48,26 @@ async def an_append_drops_the_superstep_log_it_settles(store: Store) -> None:
     for place in range(3):
         await store.write_log("r", place, "k", text(place))
     await store.append(record("r", 1), CommitEffects(drop_log_through=1))
-    assert await logged(store, "r", 0) == {}
-    assert await logged(store, "r", 1) == {}
-    assert await logged(store, "r", 2) == {"k": text(2)}
+    assert await log_of(store, "r") == {(2, "k"): text(2)}
     await store.append(record("r", 2))
-    assert await logged(store, "r", 2) == {"k": text(2)}
+    assert await log_of(store, "r") == {(2, "k"): text(2)}
 
 
 @rule
 async def a_refused_append_keeps_the_superstep_log(store: Store) -> None:
-    await fill(store, "r", 1)
-    await store.write_log("r", 1, "k", text(1))
-    with refused(CommitConflict):
-        await store.append(record("r", 0), CommitEffects(drop_log_through=1))
-    assert await logged(store, "r", 1) == {"k": text(1)}
+    await check_refused_appends(store, CommitEffects(drop_log_through=2))
 
 
 @rule
 async def removing_a_record_drops_later_superstep_logs(store: Store) -> None:
     await fill(store, "r", 3)
-    await store.write_log("r", 1, "k", text(1))
-    await store.write_log("r", 2, "k", text(2))
+    for place in (1, 2):
+        await store.write_log("r", place, "k", text(place))
     assert await store.rewrite("r", remove=[2], effects=NO_EFFECTS) == 1
-    assert await logged(store, "r", 2) == {}
-    assert await logged(store, "r", 1) == {"k": text(1)}
+    assert await log_of(store, "r") == {(1, "k"): text(1)}
     # The place exists again, but what was logged there belonged to another history.
     await store.rewrite("r", insert=record("r", 2))
-    assert await logged(store, "r", 2) == {}
+    assert await log_of(store, "r") == {(1, "k"): text(1)}
     assert await store.write_log("r", 2, "k", text(3))
 
 
@@ -80,28 +82,20 @@ async def concurrent_log_entries_of_one_key_have_one_winner(store: Store) -> Non
 @rule
 async def a_transaction_logs_its_result(store: Store) -> None:
     await fill(store, "r", 1)
-    fence = await store.acquire("r", this_process("mine"), seconds=60)
-    transaction = store.transaction("r", 0, "k", fence=fence)
-    if transaction is None:  # the store has none
+    fence = await acquire(store, "r")
+    if store.transaction("r", 0, "k", fence=fence) is None:  # the store has none
         return
-    assert await asyncio.to_thread(transaction.do, lambda connection: text(1)) is None
-    assert await logged(store, "r", 0) == {"k": text(1)}
 
-    def fail(connection: Any) -> bytes:
-        raise ZeroDivisionError
+    async def do(key: str, work: Callable[[Any], bytes]) -> bytes | None:
+        transaction = store.transaction("r", 0, key, fence=fence)
+        assert transaction is not None
+        return await asyncio.to_thread(transaction.do, work)
 
+    assert await do("k", lambda connection: text(1)) is None
+    assert await log_of(store, "r") == {(0, "k"): text(1)}
     # Done once: the second time, the logged result is returned and nothing is stored.
-    assert await asyncio.to_thread(_begin(store, "k", fence).do, lambda connection: text(2)) == text(1)
-    with refused(ZeroDivisionError):
-        await asyncio.to_thread(_begin(store, "l", fence).do, fail)
-    with after(minutes=2):
-        await store.acquire("r", this_process("other"), seconds=60)
-    with refused(CommitConflict):
-        await asyncio.to_thread(_begin(store, "l", fence).do, lambda connection: text(3))
-    assert await logged(store, "r", 0) == {"k": text(1)}
-
-
-def _begin(store: Store, key: str, fence: int) -> Any:
-    transaction = store.transaction("r", 0, key, fence=fence)
-    assert transaction is not None
-    return transaction
+    assert await do("k", lambda connection: text(2)) == text(1)
+    await expect_error(ZeroDivisionError, do("l", lambda connection: text(1 / 0)))
+    await take_over(store, "r")
+    await expect_error(CommitConflict, do("l", lambda connection: text(3)))
+    assert await log_of(store, "r") == {(0, "k"): text(1)}

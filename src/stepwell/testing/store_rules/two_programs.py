@@ -7,23 +7,27 @@ from collections.abc import Coroutine
 from typing import Any
 
 from stepwell.errors import CommitConflict, RunBusy
-from stepwell.storage.lease import this_process
 from stepwell.storage.port import Store
-from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Wake
+from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects
 from stepwell.testing.store_rules.rule import rule_of_two
 from stepwell.testing.store_rules.samples import (
+    acquire,
     after,
+    contents,
+    expect_error,
+    expected_contents,
     fill,
     head,
-    logged,
+    log_of,
     meaning,
     meanings,
-    names,
     numbers,
+    open_for,
     places,
     question,
     record,
-    refused,
+    release,
+    renew,
     signals_of,
     text,
 )
@@ -32,21 +36,18 @@ from stepwell.testing.store_rules.samples import (
 @rule_of_two
 async def each_program_reads_what_the_other_stored(one: Store, other: Store) -> None:
     assert await other.read("r") == []
-    await one.append(record("r", 0), CommitEffects(asked=(question("r", "q"),), wake="2026-01-01"))
-    await other.append(record("r", 1, is_snapshot=False))
+    first, second = record("r", 0), record("r", 1, is_snapshot=False)
+    await one.append(first, CommitEffects(asked=(question("r", "q"),), wake="2026-01-01"))
+    await other.append(second)
     await one.write_log("r", 2, "k", text(1))
     await one.send("r", "k", text(2))
-    fence = await one.acquire("r", this_process("mine"), seconds=60)
+    fence = await acquire(one, "r")
     for each in (one, other):
-        assert meaning(await head(each, "r")) == meaning(record("r", 1, is_snapshot=False))
-        assert numbers(await each.read("r", 1)) == [0, 1]
-        assert places(await each.checkpoints()) == [("r", 0), ("r", 1)]
-        assert await logged(each, "r", 2) == {"k": text(1)}
-        assert await signals_of(each, "r") == [("k", text(2))]
-        report = await asyncio.to_thread(each.renew, {"r": fence}, seconds=None)
-        assert (list(report.lost), list(report.signalled)) == ([], ["r"])
-        assert names(await each.requests()) == [("r", "q")]
-        assert await each.wakes() == []
+        assert await contents(each, "r") == expected_contents(
+            [first, second], requests=[question("r", "q")], log={(2, "k"): text(1)}, signals=[("k", text(2))]
+        )
+        assert meanings(await each.read("r")) == meanings(await each.read("r", 1)) == meanings([first, second])
+        assert await renew(each, {"r": fence}, seconds=None) == ([], ["r"])
 
 
 @rule_of_two
@@ -58,14 +59,14 @@ async def a_stale_writer_is_refused(one: Store, other: Store) -> None:
     await one.append(record("r", 1), CommitEffects(wake="2026-01-01"))
     stale = CommitEffects(consumed=("k",), asked=(question("r", "q"),), drop_log_through=1)
     await one.write_log("r", 1, "k", text(2))
-    with refused(CommitConflict, "'r'"):
-        await other.append(record("r", 1, body="stale"), stale)
-    for each in (one, other):
-        assert meaning(await head(each, "r")) == meaning(record("r", 1))
-        assert await signals_of(each, "r") == [("k", text(1))]
-        assert await logged(each, "r", 1) == {"k": text(2)}
-        assert await each.requests() == []
-        assert await each.wakes() == [Wake("r", "w", "2026-01-01")]
+    await expect_error(CommitConflict, other.append(record("r", 1, body="stale"), stale), "'r'")
+    assert (
+        await contents(one, "r")
+        == await contents(other, "r")
+        == expected_contents(
+            [record("r", 0), record("r", 1)], wake="2026-01-01", log={(1, "k"): text(2)}, signals=[("k", text(1))]
+        )
+    )
     await other.append(record("r", 2))
 
 
@@ -76,8 +77,7 @@ async def what_one_program_removes_is_gone_for_the_other(one: Store, other: Stor
     assert await other.rewrite("r", remove=[1], effects=NO_EFFECTS) == 1
     assert numbers(await one.history("r")) == [0]
     assert await other.rewrite("r", remove=[0], effects=NO_EFFECTS) == 1
-    assert await one.read("r") == []
-    assert await one.pending_signals("r") == []
+    assert (*await one.read("r"), *await one.pending_signals("r")) == ()
     await one.append(record("r", 0, workflow="another"))
     assert meaning(await head(other, "r")) == meaning(record("r", 0, workflow="another"))
 
@@ -98,43 +98,34 @@ async def the_first_log_entry_of_a_key_wins_across_programs(one: Store, other: S
     await fill(one, "r", 1)
     assert await one.write_log("r", 1, "k", text("first"))
     assert not await other.write_log("r", 1, "k", text("second"))
-    assert await logged(other, "r", 1) == {"k": text("first")}
+    assert await log_of(other, "r") == {(1, "k"): text("first")}
 
 
 @rule_of_two
 async def a_run_has_one_driver_across_programs(one: Store, other: Store) -> None:
-    mine, theirs = this_process("mine"), this_process("theirs")
-    await one.acquire("r", mine, seconds=60)
-    with refused(RunBusy):
-        await other.acquire("r", theirs, seconds=60)
-    await one.release("r", mine)
-    await other.acquire("r", theirs, seconds=60)
-    with refused(RunBusy):
-        await one.acquire("r", mine, seconds=60)
+    await acquire(one, "r")
+    await expect_error(RunBusy, acquire(other, "r", "other"))
+    await release(one, "r")
+    await acquire(other, "r", "other")
+    await expect_error(RunBusy, acquire(one, "r"))
 
 
 @rule_of_two
 async def a_lease_is_lost_to_another_program(one: Store, other: Store) -> None:
-    mine, theirs = this_process("mine"), this_process("theirs")
     await fill(one, "r", 1)
-    opened = await one.open("r", owner=mine, seconds=60)
-    assert opened.fence is not None
-    with refused(RunBusy):
-        await other.open("r", owner=theirs, seconds=60)
+    _, mine = await open_for(one, "r")
+    await expect_error(RunBusy, open_for(other, "r", "other"))
     await other.send("r", "k", text(1))
-    report = await asyncio.to_thread(one.renew, {"r": opened.fence}, seconds=60)
-    assert (list(report.lost), list(report.signalled)) == ([], ["r"])
+    assert await renew(one, {"r": mine}) == ([], ["r"])
     with after(minutes=2):
-        taken = await other.open("r", owner=theirs, seconds=600)
-    assert [signal.key for signal in taken.signals] == ["k"]
-    report = await asyncio.to_thread(one.renew, {"r": opened.fence}, seconds=60)
-    assert list(report.lost) == ["r"]
-    with refused(CommitConflict, "acquired by another process"):
-        await one.append(record("r", 1), CommitEffects(fence=opened.fence))
-    with refused(CommitConflict, "acquired by another process"):
-        await one.write_log("r", 0, "k", text(1), fence=opened.fence)
-    await other.append(record("r", 1), CommitEffects(fence=taken.fence, release=True))
-    await one.acquire("r", mine, seconds=60)
+        opened, theirs = await open_for(other, "r", "other", seconds=600)
+    assert [signal.key for signal in opened.signals] == ["k"]
+    assert await renew(one, {"r": mine}) == (["r"], ["r"])
+    refusal = "acquired by another process"
+    await expect_error(CommitConflict, one.append(record("r", 1), CommitEffects(fence=mine)), refusal)
+    await expect_error(CommitConflict, one.write_log("r", 0, "k", text(1), fence=mine), refusal)
+    await other.append(record("r", 1), CommitEffects(fence=theirs, release=True))
+    await acquire(one, "r")
 
 
 @rule_of_two
@@ -167,9 +158,7 @@ async def _append_all(store: Store, name: str) -> list[int]:
             await store.append(record("r", number, body=name))
             won.append(number)
         except CommitConflict:
-            newest = await head(store, "r")
-            assert newest is not None
-            assert newest.entry.number >= number
+            assert numbers(await store.read("r"))[-1] >= number
     return won
 
 

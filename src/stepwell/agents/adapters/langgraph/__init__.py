@@ -1,5 +1,5 @@
 """Compiled LangGraph graphs as agents."""
 
-from stepwell.agents.adapters.langgraph.graph import adapt
+from stepwell.agents.adapters.langgraph.graph import ADAPTED
 
-__all__ = ["adapt"]
+__all__ = ["ADAPTED"]

@@ -7,8 +7,9 @@ checkpointer, and the run keeps the state of the graph at the end of the turn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackHandler
@@ -22,9 +23,7 @@ from pydantic_core import to_json
 
 from stepwell.agents.adapters.langgraph.graph_state import TurnSaver, answer_with_state, restore
 from stepwell.agents.adapters.langgraph.interrupts import answer_interrupts
-from stepwell.agents.agent import Agent
-from stepwell.agents.messages import Message, Usage, as_heard
-from stepwell.agents.replies import Answer, ModelReply
+from stepwell.agents.messages import Answer, Message, ModelReply, Usage, as_heard
 from stepwell.agents.turn import Interrupted, Turn, handoff_answer
 from stepwell.errors import DefinitionError, RunError
 
@@ -33,25 +32,20 @@ MARK = "stepwell"
 """The state key that shows that a graph has the middleware."""
 
 
+@dataclass(slots=True)
 class ActiveTurn:
     """The turn under way, shared by the graph and the middleware inside it."""
 
-    def __init__(self, turn: Turn, tools: Mapping[str, BaseTool]) -> None:
-        self.turn = turn
-        self.tools = dict(tools)
-        # False while a tool runs: text of a model inside a tool is not text of the agent.
-        self.streams_text = False
-        self.handoff_messages: list[BaseMessage] = []  # the messages up to a handoff
-        self.failed_tools: dict[str, str] = {}  # names of tools that failed, by call id
+    turn: Turn
+    tools: dict[str, BaseTool]
+    # False while a tool runs: text of a model inside a tool is not text of the agent.
+    streams_text: bool = False
+    handoff_messages: list[BaseMessage] = field(default_factory=list)  # the messages up to a handoff
+    failed_tools: dict[str, str] = field(default_factory=dict)  # names of tools that failed, by call id
 
 
 # LangChain calls middlewares and tools without any argument of ours, hence a context variable.
 ACTIVE_TURN: ContextVar[ActiveTurn | None] = ContextVar("stepwell_langchain_turn", default=None)
-
-
-def adapt(agent: Any) -> Agent | None:
-    """Wrap `agent` if it is a compiled graph, or return None."""
-    return LangChainAgent(agent) if isinstance(agent, CompiledStateGraph) else None
 
 
 class LangChainAgent:
@@ -72,7 +66,7 @@ class LangChainAgent:
         self._tools = {name: tool for node in nodes for name, tool in node.tools_by_name.items()}
 
     async def take_turn(self, turn: Turn) -> Answer:
-        saver, active = TurnSaver(), ActiveTurn(turn, self._tools)
+        saver, active = TurnSaver(), ActiveTurn(turn, dict(self._tools))
         graph = self.agent.copy(update={"checkpointer": saver})
         config: RunnableConfig = {"configurable": {"thread_id": f"{turn.run_id}/{turn.executor_id}"}}
         await restore(saver, config, turn)
@@ -136,6 +130,9 @@ class LangChainAgent:
         return f"<LangChainAgent {self.name!r}>"
 
 
+ADAPTED = (CompiledStateGraph, LangChainAgent)
+
+
 class _TextDeltas(AsyncCallbackHandler):
     """Emits the text of a model while it arrives."""
 
@@ -162,12 +159,6 @@ def usage_of(messages: Sequence[BaseMessage]) -> Usage:
         sum(usage.get(key, 0) for usage in usages) for key in ("input_tokens", "output_tokens")
     )
     return Usage(input_tokens, output_tokens, calls=len(usages))
-
-
-def results_for(reply: Sequence[BaseMessage], result: str) -> list[BaseMessage]:
-    """Return a message with this result for each tool call in a reply."""
-    calls = [call for message in reply if isinstance(message, AIMessage) for call in message.tool_calls]
-    return [ToolMessage(result, name=call["name"], tool_call_id=call["id"] or "") for call in calls]
 
 
 def _message(message: Message) -> BaseMessage:

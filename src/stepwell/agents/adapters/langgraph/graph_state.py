@@ -18,7 +18,7 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
 )
 
-from stepwell.agents.replies import Answer
+from stepwell.agents.messages import Answer
 from stepwell.agents.turn import Turn
 
 # In a history: the messages after this marker replace those before it. The value is stored.
@@ -134,13 +134,15 @@ async def answer_with_state(
     """Add to an answer what the next turn needs: the new messages, and the rest of the graph's state."""
     stored = await saver.aget_tuple(config)
     values = {} if stored is None else stored.checkpoint["channel_values"]
-    others = {key: values[key] for key in sorted(values) if key not in _DROPPED_KEYS and _is_persistent(key, channels)}
+    others = {
+        key: values[key]
+        for key in sorted(channels.keys() & values.keys())
+        if key not in _DROPPED_KEYS
+        and not key.startswith(("__", "branch:"))
+        and not isinstance(channels[key], EphemeralValue)
+    }
     state = list(saver.serde.dumps_typed(others)) if others else None
     return Answer(answer.messages, _new_items(messages, turn), state, answer.value, answer.handoff)
-
-
-def _is_persistent(key: str, channels: Any) -> bool:
-    return key in channels and not key.startswith(("__", "branch:")) and not isinstance(channels[key], EphemeralValue)
 
 
 def _new_items(messages: Sequence[BaseMessage], turn: Turn) -> list[Any]:

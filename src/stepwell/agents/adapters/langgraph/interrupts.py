@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.messages import AIMessage
@@ -28,19 +28,19 @@ class _ApprovalInterrupt:
     calls: list[ToolApprovalRequest]
     allowed: list[Sequence[str]]
     one_by_one: bool = False
-    replies: list[ToolApprovalResponse] = field(default_factory=list)
 
-    def resume(self, turn: Turn) -> Any:
+    def resume(self, replies: Sequence[ToolApprovalResponse], turn: Turn) -> Any:
         decisions = [
             _decision(call, reply, allowed, turn)
-            for call, reply, allowed in zip(self.calls, self.replies, self.allowed, strict=True)
+            for call, reply, allowed in zip(self.calls, replies, self.allowed, strict=True)
         ]
         return decisions[0] if self.one_by_one else {"decisions": decisions}
 
 
 async def answer_interrupts(snapshot: StateSnapshot, turn: Turn, tools: Tools) -> Command[Any]:
     """Return the command that resumes the graph. Raises Interrupted until people have responded."""
-    calls = _open_calls(snapshot)
+    messages = reversed(snapshot.values.get("messages", []))
+    calls = list(next((message.tool_calls for message in messages if isinstance(message, AIMessage)), []))
     resume: dict[str, Any] = {}
     approvals: list[_ApprovalInterrupt] = []
     for interrupt in snapshot.interrupts:
@@ -65,17 +65,12 @@ async def answer_interrupts(snapshot: StateSnapshot, turn: Turn, tools: Tools) -
     if approvals:
         replies = await turn.approvals([call for approval in approvals for call in approval.calls])
         for approval in approvals:
-            approval.replies, replies = replies[: len(approval.calls)], replies[len(approval.calls) :]
-            resume[approval.id] = approval.resume(turn)
+            own, replies = replies[: len(approval.calls)], replies[len(approval.calls) :]
+            resume[approval.id] = approval.resume(own, turn)
     for interrupt in snapshot.interrupts:
         if interrupt.id not in resume:
             resume[interrupt.id] = await turn.ask("interrupt", interrupt.value, Any)
     return Command(resume=resume)
-
-
-def _open_calls(snapshot: StateSnapshot) -> list[Any]:
-    messages = snapshot.values.get("messages", [])
-    return list(next((message.tool_calls for message in reversed(messages) if isinstance(message, AIMessage)), []))
 
 
 def _id_of(action: Mapping[str, Any], calls: list[Any]) -> str:

@@ -1,5 +1,5 @@
 """Agents of the OpenAI Agents SDK as agents of a workflow."""
 
-from stepwell.agents.adapters.openai_agents.agent import OpenAIAgent, adapt
+from stepwell.agents.adapters.openai_agents.agent import ADAPTED, OpenAIAgent
 
-__all__ = ["OpenAIAgent", "adapt"]
+__all__ = ["ADAPTED", "OpenAIAgent"]

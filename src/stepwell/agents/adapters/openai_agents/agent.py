@@ -30,23 +30,15 @@ from agents import (
 from agents.run import DEFAULT_MAX_TURNS
 from pydantic_core import to_json
 
-from stepwell.agents.adapters.openai_agents.models import StepModel, StepProvider
-from stepwell.agents.adapters.openai_agents.steps import PLACE, Steps, TurnAborted, at_place
+from stepwell.agents.adapters.openai_agents.models import PLACE, StepModel, StepProvider, Steps, TurnAborted, at_place
 from stepwell.agents.adapters.openai_agents.tools import check_tool, wrap_tool
-from stepwell.agents.agent import Agent
-from stepwell.agents.messages import Message, as_heard
-from stepwell.agents.replies import Answer
+from stepwell.agents.messages import Answer, Message, as_heard
 from stepwell.agents.requests import ToolApprovalRequest, ToolApprovalResponse
 from stepwell.agents.turn import Interrupted, Turn, denial, handoff_answer
 
 # In a history: the items after this marker replace those before it, as after a handoff with an input
 # filter. The value is stored.
 REWRITTEN = {"stepwell": "what was said before was rewritten to this"}
-
-
-def adapt(agent: Any) -> Agent | None:
-    """Wrap `agent` if it is an agent of the OpenAI Agents SDK, or return None."""
-    return OpenAIAgent(agent) if isinstance(agent, SDKAgent) else None
 
 
 class OpenAIAgent:
@@ -125,6 +117,9 @@ class OpenAIAgent:
 
     def __repr__(self) -> str:
         return f"<OpenAIAgent {self.name!r}>"
+
+
+ADAPTED = (SDKAgent, OpenAIAgent)
 
 
 class _AgentCopies:

@@ -1,10 +1,16 @@
-"""Model wrappers for the OpenAI Agents SDK that make each request a model call of the turn."""
+"""Model wrappers for the OpenAI Agents SDK that make each request a model call of the turn.
+
+Copied agents, models and tools of a turn share its `Steps`, and a context variable says which part of
+the turn is under way.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agents import (
@@ -37,13 +43,85 @@ from openai.types.responses.response_prompt_param import ResponsePromptParam
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from stepwell.agents.adapters.openai_agents.steps import PLACE, Invoker, Steps, TurnAborted, id_in
+from stepwell.agents.messages import ModelReply, ToolCall, total
 from stepwell.agents.messages import Usage as AgentUsage
-from stepwell.agents.replies import ModelReply, ToolCall
+from stepwell.agents.requests import ToolApprovalResponse
+from stepwell.agents.turn import Turn
 from stepwell.errors import StepwellError
 
 _OUTPUT: TypeAdapter[list[ResponseOutputItem]] = TypeAdapter(list[ResponseOutputItem])
 _USAGE: TypeAdapter[Usage] = TypeAdapter(Usage)
+
+
+class TurnAborted(BaseException):
+    """Carries an error of Stepwell through the SDK.
+
+    It is not an Exception, because the SDK would report that to the model and continue.
+    """
+
+    def __init__(self, error: StepwellError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@dataclass(eq=False)
+class Steps:
+    """The shared state of a turn."""
+
+    turn: Turn
+    calls: dict[str, ToolCall] = field(default_factory=dict)  # requested by models in this turn, by id
+    last_input: list[Any] = field(default_factory=list)  # of the latest model call
+    decisions: dict[str, ToolApprovalResponse] = field(default_factory=dict)  # on calls the SDK held back
+    # Arguments of calls of agents used as tools that wait for an approval inside.
+    paused: dict[str, dict[str, Any]] = field(default_factory=dict)
+    usage: dict[str, AgentUsage] = field(default_factory=dict)  # by the part of the turn
+
+    def add_usage(self, part: str, usage: AgentUsage) -> None:
+        self.usage[part] = self.usage.get(part, AgentUsage()) + usage
+
+    async def usage_within(self, part: str) -> AgentUsage:
+        """Return the usage of a part of the turn and of the parts inside it, as of the first call."""
+        # A step, so that the usage of a part that is recalled as a whole is recalled with it.
+
+        async def add_up() -> AgentUsage:
+            return total(usage for at, usage in self.usage.items() if f"{at}/".startswith(f"{part}/"))
+
+        usage: AgentUsage = await self.turn.step(f"used in {part}", add_up, within="")
+        return usage
+
+
+PLACE: ContextVar[tuple[Steps, str] | None] = ContextVar("stepwell_openai_agents_place", default=None)
+"""The turn and its part under way; None outside turns, and inside a tool, whose call is one step."""
+
+
+@contextmanager
+def at_place(steps: Steps | None, part: str = "") -> Iterator[None]:
+    """Make the calls in this block part of the turn itself (""), or of an agent used as a tool.
+
+    Without `steps`, they stay out of the turn.
+    """
+    token = PLACE.set(None if steps is None else (steps, part))
+    try:
+        yield
+    finally:
+        PLACE.reset(token)
+
+
+class Invoker:
+    """The `on_invoke_tool` of a copied tool."""
+
+    def __init__(self, tool: FunctionTool, steps: Steps) -> None:
+        self.tool, self.steps = tool, steps
+
+    @property
+    def always_asks(self) -> bool:
+        """Whether every call needs approval, as opposed to those that a function picks."""
+        return self.tool.needs_approval is True
+
+
+def id_in(part: str, call_id: str) -> str:
+    """Return a call id that is unique in the whole turn, not only in its part."""
+    return f"{part}/{call_id}" if part else call_id
 
 
 class StepProvider(ModelProvider):
@@ -94,7 +172,8 @@ class StepModel(Model):
         # A part other than the turn itself is an agent used as a tool: its text is not the answer.
         part = place[1]
         if not part:
-            self._steps.last_input = _items(input)
+            items = [{"role": "user", "content": input}] if isinstance(input, str) else input
+            self._steps.last_input = to_jsonable_python(items)
 
         async def call() -> ModelReply:
             response = await self._request(arguments, options, emit=not part)
@@ -145,11 +224,6 @@ def _with_usage(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*arguments[:2], replace(settings, include_usage=settings.include_usage is not False), *arguments[3:])
 
 
-def _items(input: str | list[TResponseInputItem]) -> list[Any]:
-    items: list[Any] = to_jsonable_python([{"role": "user", "content": input}] if isinstance(input, str) else input)
-    return items
-
-
 def _tool_calls(
     response: ModelResponse, tools: list[Tool], handoffs: list[Handoff[Any, Any]], part: str
 ) -> list[ToolCall]:
@@ -185,15 +259,10 @@ def _reply(response: ModelResponse, calls: list[ToolCall], *, emit: bool) -> Mod
         "response_id": response.response_id,
         "request_id": response.request_id,
     }
-    strings = [part.text for part in _parts(response) if isinstance(part, ResponseOutputText)] if emit else []
+    messages = [item for item in response.output if emit and isinstance(item, ResponseOutputMessage)]
+    strings = [part.text for item in messages for part in item.content if isinstance(part, ResponseOutputText)]
     usage = AgentUsage(response.usage.input_tokens, response.usage.output_tokens, calls=1)
     return ModelReply(data, "".join(strings), calls, usage)
-
-
-def _parts(response: ModelResponse) -> Iterator[Any]:
-    for item in response.output:
-        if isinstance(item, ResponseOutputMessage):
-            yield from item.content
 
 
 def _response(data: dict[str, Any]) -> ModelResponse:

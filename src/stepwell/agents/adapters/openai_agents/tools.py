@@ -32,10 +32,17 @@ from agents.tool import get_function_tool_origin, invoke_function_tool
 from agents.tool_context import ToolContext
 from pydantic_core import to_jsonable_python
 
-from stepwell.agents.adapters.openai_agents.models import StepModel, arguments_of
-from stepwell.agents.adapters.openai_agents.steps import PLACE, Invoker, Steps, TurnAborted, at_place, id_in
-from stepwell.agents.messages import Usage
-from stepwell.agents.replies import ToolCall
+from stepwell.agents.adapters.openai_agents.models import (
+    PLACE,
+    Invoker,
+    StepModel,
+    Steps,
+    TurnAborted,
+    arguments_of,
+    at_place,
+    id_in,
+)
+from stepwell.agents.messages import ToolCall, Usage
 from stepwell.agents.turn import RunTool
 from stepwell.errors import DefinitionError, StepwellError
 

@@ -6,36 +6,48 @@ from msgspec.structs import replace
 
 from stepwell.errors import CommitConflict
 from stepwell.storage.filters import RequestFilter
-from stepwell.storage.lease import this_process
 from stepwell.storage.port import Store
 from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, RequestEntry, Wake
 from stepwell.testing.store_rules.rule import rule
-from stepwell.testing.store_rules.samples import fill, logged, names, on, question, record, refused, signals_of, text
+from stepwell.testing.store_rules.samples import (
+    acquire,
+    check_refused_appends,
+    expect_error,
+    fill,
+    log_of,
+    names,
+    on,
+    question,
+    record,
+    signals_of,
+    store_sample_run,
+    text,
+)
 
 # -------------------------------------------------------------------- requests
 
 
 @rule
 async def a_run_without_requests_has_none(store: Store) -> None:
-    assert await store.requests() == []
-    assert await store.wakes() == []
+    assert (*await store.requests(), *await store.wakes()) == ()
     await fill(store, "r", 1)
-    assert await store.requests(RequestFilter(run_id="r")) == []
-    assert await store.wakes(workflow="w") == []
+    assert (*await store.requests(RequestFilter(run_id="r")), *await store.wakes(workflow="w")) == ()
 
 
 @rule
 async def a_request_is_pending_until_it_is_closed(store: Store) -> None:
     first = replace(question("r", "q1"), deadline="2026-02-01T00:00:00+00:00")
     second = replace(question("r", "q2"), executor="é", request_type="", schema="{}")
-    await store.append(record("r", 0), CommitEffects(asked=(first, second)))
-    assert await store.requests() == [first, second]
-    await store.append(record("r", 1))
-    assert await store.requests() == [first, second]
-    await store.append(record("r", 2), CommitEffects(closed=("q1", "unknown")))
-    assert await store.requests() == [second]
-    await store.append(record("r", 3), CommitEffects(closed=("q2",)))
-    assert await store.requests() == []
+    for number, (effects, expected) in enumerate(
+        [
+            (CommitEffects(asked=(first, second)), [first, second]),
+            (NO_EFFECTS, [first, second]),
+            (CommitEffects(closed=("q1", "unknown")), [second]),
+            (CommitEffects(closed=("q2",)), []),
+        ]
+    ):
+        await store.append(record("r", number), effects)
+        assert await store.requests() == expected, effects
 
 
 @rule
@@ -70,13 +82,22 @@ async def requests_are_found_by_workflow_and_by_run(store: Store) -> None:
     for run_id, workflow in [("r", "w"), ("s", "w"), ("t", "V 2")]:
         asked = (question(run_id, "q", workflow=workflow),)
         await store.append(record(run_id, 0, workflow=workflow), CommitEffects(asked=asked))
-    assert names(await store.requests(RequestFilter(workflow="w"))) == [("r", "q"), ("s", "q")]
-    assert names(await store.requests(RequestFilter(workflow="V 2"))) == [("t", "q")]
-    assert names(await store.requests(RequestFilter(run_id="s"))) == [("s", "q")]
-    assert names(await store.requests(RequestFilter(run_id="s", workflow="w"))) == [("s", "q")]
-    assert await store.requests(RequestFilter(run_id="s", workflow="V 2")) == []
-    assert await store.requests(RequestFilter(workflow="none")) == []
-    assert await store.requests(RequestFilter(run_id="none")) == []
+    await check_searches(
+        store,
+        (RequestFilter(workflow="w"), ["r", "s"]),
+        (RequestFilter(workflow="V 2"), ["t"]),
+        (RequestFilter(run_id="s"), ["s"]),
+        (RequestFilter(run_id="s", workflow="w"), ["s"]),
+        (RequestFilter(run_id="s", workflow="V 2"), []),
+        (RequestFilter(workflow="none"), []),
+        (RequestFilter(run_id="none"), []),
+    )
+
+
+async def check_searches(store: Store, *searches: tuple[RequestFilter, list[str]]) -> None:
+    """Check for which runs each filter finds the request "q", and in which order."""
+    for request_filter, run_ids in searches:
+        assert names(await store.requests(request_filter)) == [(run_id, "q") for run_id in run_ids], request_filter
 
 
 @rule
@@ -84,16 +105,16 @@ async def requests_are_found_by_age_and_by_deadline(store: Store) -> None:
     for n, (asked, due) in enumerate([(1, 9), (2, None), (3, 5), (4, 7), (4, 5)]):
         request = replace(question(f"r{n}", "q", at=on(asked)), deadline=None if due is None else on(due))
         await store.append(record(f"r{n}", 0), CommitEffects(asked=(request,)))
-    assert names(await store.requests(RequestFilter(asked_until=on(3)))) == [("r0", "q"), ("r1", "q"), ("r2", "q")]
-    assert names(await store.requests(RequestFilter(due_until=on(7)))) == [("r2", "q"), ("r4", "q"), ("r3", "q")]
-    assert names(await store.requests(RequestFilter(due_until=on(7), asked_until=on(3)))) == [("r2", "q")]
-    assert names(await store.requests(RequestFilter(due_until=on(7), run_id="r3"))) == [("r3", "q")]
-    assert names(await store.requests(RequestFilter(due_until=on(7), workflow="w"), limit=1)) == [("r2", "q")]
-    assert (
-        await store.requests(RequestFilter(due_until=on(4)))
-        == await store.requests(RequestFilter(asked_until="2025"))
-        == []
+    await check_searches(
+        store,
+        (RequestFilter(asked_until=on(3)), ["r0", "r1", "r2"]),
+        (RequestFilter(due_until=on(7)), ["r2", "r4", "r3"]),
+        (RequestFilter(due_until=on(7), asked_until=on(3)), ["r2"]),
+        (RequestFilter(due_until=on(7), run_id="r3"), ["r3"]),
+        (RequestFilter(due_until=on(4)), []),
+        (RequestFilter(asked_until="2025"), []),
     )
+    assert names(await store.requests(RequestFilter(due_until=on(7), workflow="w"), limit=1)) == [("r2", "q")]
 
 
 @rule
@@ -127,44 +148,37 @@ async def the_page_after_a_closed_request_misses_none(store: Store) -> None:
 
 @rule
 async def a_refused_append_changes_no_requests_and_no_wake(store: Store) -> None:
-    before = CommitEffects(asked=(question("r", "q"),), wake="2026-01-01")
-    await store.append(record("r", 0), before)
     stale = CommitEffects(asked=(question("r", "new"),), closed=("q",), wake="2027-01-01")
-    for number, workflow in [(0, "w"), (2, "w"), (1, "another")]:  # every reason to refuse an append
-        with refused(CommitConflict):
-            await store.append(record("r", number, workflow=workflow), stale)
-    with refused(CommitConflict):
-        await store.rewrite("r", insert=record("r", 0, workflow="another"), effects=stale)
-    with refused(CommitConflict):
-        await store.append(record("s", 1), CommitEffects(asked=(question("s", "q"),), wake="2027-01-01"))
-    assert names(await store.requests()) == [("r", "q")]
-    assert await store.wakes() == [Wake("r", "w", "2026-01-01")]
+    await check_refused_appends(store, stale)
+    rewriting = store.rewrite("r", insert=record("r", 0, workflow="another"), effects=stale)
+    await expect_error(CommitConflict, rewriting)
+    await check_open(store, ["q", "q2"], wake=on(5))
+
+
+async def check_open(store: Store, request_ids: list[str], *, wake: str | None = None) -> None:
+    """Check which requests of run "r" are open, and when it wants to be resumed; no other run has any."""
+    assert names(await store.requests()) == [("r", request_id) for request_id in request_ids]
+    assert await store.wakes() == ([] if wake is None else [Wake("r", "w", wake)])
 
 
 @rule
 async def inserting_the_newest_record_sets_the_open_requests(store: Store) -> None:
-    await store.append(
-        record("r", 0), CommitEffects(asked=(question("r", "q1"), question("r", "q2")), wake="2026-01-01")
-    )
+    first = CommitEffects(asked=(question("r", "q1"), question("r", "q2")), wake="2026-01-01")
+    await store.append(record("r", 0), first)
     await store.append(record("r", 1))
-    effects = CommitEffects(asked=(question("r", "q3"),), wake="2026-01-03")
-    await store.rewrite("r", insert=record("r", 1, body="same id"), effects=effects)
-    assert names(await store.requests()) == [("r", "q3")]
-    assert await store.wakes() == [Wake("r", "w", "2026-01-03")]
-    effects = CommitEffects(asked=(question("r", "q4"), question("r", "q2")))
-    await store.rewrite("r", insert=record("r", 1, checkpoint_id="another"), effects=effects)
-    assert names(await store.requests()) == [("r", "q4"), ("r", "q2")]
-    assert await store.wakes() == []
-    effects = CommitEffects(asked=(question("r", "q5"),), wake="2026-01-07")
-    await store.rewrite("r", insert=record("r", 7), effects=effects)
-    assert names(await store.requests()) == [("r", "q5")]
+    for newest, request_ids, wake in [
+        (record("r", 1, body="same id"), ["q3"], "2026-01-03"),
+        (record("r", 1, checkpoint_id="another"), ["q4", "q2"], None),
+        (record("r", 7), ["q5"], "2026-01-07"),
+    ]:
+        effects = CommitEffects(asked=tuple(question("r", request_id) for request_id in request_ids), wake=wake)
+        await store.rewrite("r", insert=newest, effects=effects)
+        await check_open(store, request_ids, wake=wake)
     # Without effects, what is open stays as it is.
     await store.rewrite("r", insert=record("r", 7, body="again"))
-    assert names(await store.requests()) == [("r", "q5")]
-    assert await store.wakes() == [Wake("r", "w", "2026-01-07")]
+    await check_open(store, ["q5"], wake="2026-01-07")
     await store.rewrite("r", insert=record("r", 7), effects=NO_EFFECTS)
-    assert await store.requests() == []
-    assert await store.wakes() == []
+    await check_open(store, [])
     await store.rewrite("new", insert=record("new", 3), effects=CommitEffects(asked=(question("new", "q"),)))
     assert names(await store.requests()) == [("new", "q")]
 
@@ -175,56 +189,45 @@ async def inserting_an_older_record_changes_no_requests(store: Store) -> None:
     await store.append(record("r", 1), CommitEffects(asked=(question("r", "q"),), wake="2026-01-01"))
     effects = CommitEffects(asked=(question("r", "old"),), closed=("q",), wake="2027-01-01")
     await store.rewrite("r", insert=record("r", 0), effects=effects)
-    assert names(await store.requests()) == [("r", "q")]
-    assert await store.wakes() == [Wake("r", "w", "2026-01-01")]
+    await check_open(store, ["q"], wake="2026-01-01")
 
 
 @rule
 async def removing_an_older_record_keeps_signals_requests_and_wakes(store: Store) -> None:
-    await store.append(record("r", 0), CommitEffects(asked=(question("r", "q"),)))
-    await store.append(record("r", 1, is_snapshot=False))
-    await store.send("r", "used", text(0))
-    await store.append(
-        record("r", 2), CommitEffects(asked=(question("r", "q2"),), consumed=("used",), wake="2026-01-01")
-    )
-    await store.send("r", "k", text(1))
+    await store_sample_run(store, "r")
     wrong = CommitEffects(asked=(question("r", "wrong"),), wake="2027-01-01")
     assert await store.rewrite("r", remove=[0], replace=[record("r", 1, body="whole")], effects=wrong) == 1
     assert await store.rewrite("r", remove=[1]) == 1
-    assert names(await store.requests()) == [("r", "q"), ("r", "q2")]
-    assert await store.wakes() == [Wake("r", "w", "2026-01-01")]
+    await check_open(store, ["q", "q2"], wake=on(5))
     assert await signals_of(store, "r") == [("k", text(1))]
     assert not await store.send("r", "used", text(1))
     await store.append(record("r", 3), CommitEffects(closed=("q",)))
-    assert names(await store.requests()) == [("r", "q2")]
-    assert await store.wakes() == []
+    await check_open(store, ["q2"])
 
 
 @rule
 async def removing_the_newest_record_replaces_the_open_requests(store: Store) -> None:
-    first, second = question("r", "q1"), question("r", "q2")
-    of_r = RequestFilter(run_id="r")
-    await store.append(record("s", 0), CommitEffects(asked=(question("s", "q1"),), wake="2026-01-09"))
+    first, second, of_s = question("r", "q1"), question("r", "q2"), question("s", "q1")
+    await store.append(record("s", 0), CommitEffects(asked=(of_s,), wake="2026-01-09"))
     await store.append(record("r", 0), CommitEffects(asked=(first,)))
     await store.append(record("r", 1), CommitEffects(asked=(second,), wake="2026-01-01"))
     await store.send("r", "used", text(0))
     await store.append(record("r", 2), CommitEffects(closed=("q1", "q2"), consumed=("used",), wake="2026-01-02"))
     await store.send("r", "k", text(1))
     assert await store.rewrite("r", remove=[2], effects=CommitEffects(asked=(second, first))) == 1
-    assert await store.requests(of_r) == [second, first]
+    assert await store.requests() == [second, first, of_s]
     assert await store.wakes() == [Wake("s", "w", "2026-01-09")]
     assert await signals_of(store, "r") == [("k", text(1))]
     assert not await store.send("r", "used", text(1))
     assert await store.rewrite("r", remove=[1], effects=CommitEffects(asked=(first,))) == 1
-    assert await store.requests(of_r) == [first]
-    await store.append(record("r", 1))
-    assert await store.requests(of_r) == [first]
-    await store.append(record("r", 2), CommitEffects(asked=(second,)))
-    assert await store.requests(of_r) == [first, second]
+    assert await store.requests() == [first, of_s]
+    for number, asked, expected in [(1, (), [first]), (2, (second,), [first, second])]:
+        await store.append(record("r", number), CommitEffects(asked=asked))
+        assert await store.requests(RequestFilter(run_id="r")) == expected
     assert await store.rewrite("r", remove=[2], effects=NO_EFFECTS) == 1
-    assert await store.requests() == [question("s", "q1")]
+    assert await store.requests() == [of_s]
     assert await store.rewrite("r", remove=[0, 1], effects=CommitEffects(asked=(first,), wake="2026-01-03")) == 2
-    assert await store.requests() == [question("s", "q1")]
+    assert await store.requests() == [of_s]
     assert await store.wakes() == [Wake("s", "w", "2026-01-09")]
 
 
@@ -233,29 +236,20 @@ async def removing_the_newest_record_replaces_the_wake(store: Store) -> None:
     await fill(store, "r", 1)
     await store.append(record("r", 1), CommitEffects(wake=on(5)))
     await store.append(record("r", 2))
-    assert await store.rewrite("r", remove=[2], effects=CommitEffects(wake=on(5))) == 1
-    assert await store.wakes() == [Wake("r", "w", on(5))]
-    assert await store.rewrite("r", remove=[0], effects=CommitEffects(wake=on(9))) == 1
-    assert await store.wakes() == [Wake("r", "w", on(5))]
-    assert await store.rewrite("r", remove=[1], effects=CommitEffects(wake=on(9))) == 1
-    assert await store.wakes() == []
+    for removed, wake, expected in [(2, on(5), on(5)), (0, on(9), on(5)), (1, on(9), None)]:
+        assert await store.rewrite("r", remove=[removed], effects=CommitEffects(wake=wake)) == 1
+        await check_open(store, [], wake=expected)
 
 
 @rule
 async def removing_the_last_record_removes_signals_requests_and_wakes(store: Store) -> None:
     for run_id in ("r", "s"):
-        await store.send(run_id, "used", text(0))
-        effects = CommitEffects(asked=(question(run_id, "q"),), consumed=("used",), wake="2026-01-01")
-        await store.append(record(run_id, 0), effects)
-        await store.send(run_id, "k", text(1))
-        await store.write_log(run_id, 0, "k", text(1))
-    await store.acquire("s", this_process("mine"), seconds=60)
+        await store_sample_run(store, run_id)
+    await acquire(store, "s")
     for run_id in ("r", "s"):
-        assert await store.rewrite(run_id, remove=[0], effects=NO_EFFECTS) == 1
-        assert await store.pending_signals(run_id) == []
-        assert await logged(store, run_id, 0) == {}
-    assert await store.requests() == []
-    assert await store.wakes() == []
+        assert await store.rewrite(run_id, remove=[0, 1, 2], effects=NO_EFFECTS) == 3
+        assert (await signals_of(store, run_id), await log_of(store, run_id)) == ([], {})
+    await check_open(store, [])
     for run_id in ("r", "s"):
         assert await store.send(run_id, "used", text(2))
         await store.append(record(run_id, 0, workflow="another"))
@@ -268,12 +262,9 @@ async def removing_the_last_record_removes_signals_requests_and_wakes(store: Sto
 
 @rule
 async def the_newest_record_sets_the_wake(store: Store) -> None:
-    await store.append(record("r", 0), CommitEffects(wake="2026-01-05"))
-    assert await store.wakes() == [Wake("r", "w", "2026-01-05")]
-    await store.append(record("r", 1), CommitEffects(wake="2026-01-03"))
-    assert await store.wakes() == [Wake("r", "w", "2026-01-03")]
-    await store.append(record("r", 2))
-    assert await store.wakes() == []
+    for number, wake in enumerate(["2026-01-05", "2026-01-03", None]):
+        await store.append(record("r", number), CommitEffects(wake=wake))
+        await check_open(store, [], wake=wake)
 
 
 @rule
@@ -281,12 +272,16 @@ async def due_runs_are_listed_soonest_first(store: Store) -> None:
     for run_id, day, workflow in [("b", 3, "w"), ("a", 3, "w"), ("c", 1, "v"), ("d", 9, "w")]:
         await store.append(record(run_id, 0, workflow=workflow), CommitEffects(wake=f"2026-01-0{day}"))
     await fill(store, "never", 1)
-    assert [wake.run_id for wake in await store.wakes()] == ["c", "a", "b", "d"]
-    assert [wake.run_id for wake in await store.wakes(before="2026-01-03")] == ["c", "a", "b"]
-    assert [wake.run_id for wake in await store.wakes(before="2026-01-02")] == ["c"]
-    assert [wake.run_id for wake in await store.wakes(before="2026-01-03", workflow="w")] == ["a", "b"]
-    assert await store.wakes(before="2025") == []
-    assert await store.wakes(workflow="none") == []
+    for before, of_workflow, expected in [
+        (None, None, ["c", "a", "b", "d"]),
+        ("2026-01-03", None, ["c", "a", "b"]),
+        ("2026-01-02", None, ["c"]),
+        ("2026-01-03", "w", ["a", "b"]),
+        ("2025", None, []),
+        (None, "none", []),
+    ]:
+        due = await store.wakes(before=before, workflow=of_workflow)
+        assert [wake.run_id for wake in due] == expected, f"{before=}, {of_workflow=}"
 
 
 @rule

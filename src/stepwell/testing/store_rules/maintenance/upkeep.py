@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
 from stepwell.errors import RunBusy
-from stepwell.storage.lease import this_process
 from stepwell.storage.port import Store
-from stepwell.storage.stored_values import CommitEffects, Wake
+from stepwell.storage.stored_values import CommitEffects
 from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import (
     ODD_IDS,
+    acquire,
+    append_all,
+    contents,
+    expect_error,
     fill,
-    head,
     id_of,
-    logged,
-    meaning,
-    names,
+    log_of,
     numbers,
     on,
     places,
-    question,
     record,
-    refused,
+    renew,
     run_entry,
     run_ids,
     run_metadata,
     signals_of,
+    store_sample_run,
     text,
 )
 
@@ -36,59 +35,45 @@ from stepwell.testing.store_rules.samples import (
 
 @rule
 async def a_dropped_run_leaves_nothing_behind(store: Store) -> None:
-    fences = {}
-    for run_id in ("r", "s"):
-        fences[run_id] = await store.acquire(run_id, this_process("mine"), seconds=60)
-        await store.append(record(run_id, 0, at=on(1)), CommitEffects(metadata=run_metadata(team="red")))
-        await store.send(run_id, "used", text(0))
-        effects = CommitEffects(asked=(question(run_id, "q"),), consumed=("used",), wake="2026-01-01")
-        await store.append(record(run_id, 1, is_snapshot=False), effects)
-        await store.send(run_id, "k", text(1))
-        await store.write_log(run_id, 1, "k", text(1))
+    fences = {run_id: await acquire(store, run_id) for run_id in ("r", "s")}
+    await store_sample_run(store, "r")
+    stored = await store_sample_run(store, "s")
     assert await store.drop("r")
     await store.close()
     assert not await store.drop("r")
-    assert await store.read("r") == []
-    assert await store.history("r") == []
-    assert await store.numbers("r") == []
+    assert await contents(store, "s") == stored
+    assert (*await store.read("r"), *await store.history("r"), *await store.numbers("r")) == ()
+    assert (await store.pending_signals("r"), await log_of(store, "r")) == ([], {})
     assert await store.locate(id_of("r", 1)) is None
-    assert await store.pending_signals("r") == []
-    report = await asyncio.to_thread(store.renew, {"r": fences["r"], "s": fences["s"]}, seconds=60)
-    assert (list(report.lost), list(report.signalled)) == ([], ["s"])
-    assert await logged(store, "r", 1) == {}
-    assert places(await store.checkpoints()) == [("s", 0), ("s", 1)]
-    assert names(await store.requests()) == [("s", "q")]
-    assert await store.wakes() == [Wake("s", "w", "2026-01-01")]
-    assert await run_ids(store) == ["s"]
+    assert await renew(store, fences) == ([], ["s"])
     assert await run_ids(store, tags={"team": "red"}) == ["s"]
 
 
 @rule
 async def a_dropped_run_can_start_again(store: Store) -> None:
-    await store.acquire("r", this_process("mine"), seconds=60)
+    await acquire(store, "r")
     await store.send("r", "k", text(1))
-    await store.append(
-        record("r", 0, at=on(1)), CommitEffects(consumed=("k",), metadata=run_metadata("caller", team="red"))
-    )
+    effects = CommitEffects(consumed=("k",), metadata=run_metadata("caller", team="red"))
+    await store.append(record("r", 0, at=on(1)), effects)
     assert await store.drop("r")
-    fence = await store.acquire("r", this_process("other"), seconds=60)
+    fence = await acquire(store, "r", "other")
     assert await store.send("r", "k", text(2))
-    await store.append(record("r", 0, workflow="another", at=on(2)), CommitEffects(fence=fence))
+    restarted = record("r", 0, workflow="another", at=on(2))
+    await store.append(restarted, CommitEffects(fence=fence))
     assert await signals_of(store, "r") == [("k", text(2))]
-    assert await store.runs() == [run_entry(record("r", 0, workflow="another", at=on(2)))]
+    assert await store.runs() == [run_entry(restarted)]
 
 
 @rule
 async def dropping_a_run_without_records_does_nothing(store: Store) -> None:
     assert not await store.drop("r")
-    await store.acquire("r", this_process("mine"), seconds=60)
+    await acquire(store, "r")
     await store.send("r", "k", text(1))
     await fill(store, "s", 1)
     assert not await store.drop("r")
     assert await run_ids(store) == ["s"]
     assert await signals_of(store, "r") == [("k", text(1))]
-    with refused(RunBusy):
-        await store.acquire("r", this_process("other"), seconds=60)
+    await expect_error(RunBusy, acquire(store, "r", "other"))
 
 
 # -------------------------------------------------------------------- surveying and compacting
@@ -97,19 +82,19 @@ async def dropping_a_run_without_records_does_nothing(store: Store) -> None:
 @rule
 async def a_survey_lists_every_run_of_a_sound_store(store: Store) -> None:
     assert list((await store.survey()).runs) == []
-    expected = {}
+    expected = []
     for number, name in enumerate(ODD_IDS):
         metadata = run_metadata("caller" if number % 2 else None, team=name or "none")
+        newest = record(name, 1, at=on(2), status="done")
         await store.append(record(name, 0, at=on(1)), CommitEffects(metadata=metadata))
-        await store.append(record(name, 1, at=on(2), status="done"))
-        expected[name] = run_entry(record(name, 1, at=on(2), status="done"), began=on(1), metadata=metadata)
+        await store.append(newest)
+        expected.append(run_entry(newest, began=on(1), metadata=metadata))
     # None of these is a run yet.
-    await store.acquire("acquired", this_process("mine"), seconds=60)
+    await acquire(store, "acquired")
     await store.send("signalled", "k", text(1))
     await store.write_log("logged", 0, "k", text(1))
     survey = await store.survey()
-    assert {run.run_id: run for run in survey.runs} == expected
-    assert len(survey.runs) == len(expected)
+    assert sorted(survey.runs, key=lambda run: run.run_id) == sorted(expected, key=lambda run: run.run_id)
     assert (*survey.damaged, *survey.flaws) == ()
 
 
@@ -129,24 +114,17 @@ async def the_numbers_of_a_run_are_listed(store: Store) -> None:
 @rule
 async def compacting_changes_nothing_that_is_stored(store: Store) -> None:
     await store.compact()  # an empty store
-    for run_id in ("r", "s"):
-        effects = CommitEffects(asked=(question(run_id, "q"),), metadata=run_metadata(team="red"), wake=on(5))
-        await store.append(record(run_id, 0, body="x" * 100_000, workflow=f"of {run_id}"), effects)
-        await store.append(record(run_id, 1, workflow=f"of {run_id}"))
-        await store.send(run_id, "k", text(1))
-        await store.write_log(run_id, 2, "k", text(1))
+    stored = await store_sample_run(store, "r", workflow="of r")
+    await store_sample_run(store, "s", workflow="of s")
+    await store.append(record("s", 3, workflow="of s", body="x" * 100_000))
     await store.drop("s")
     await store.compact()
-    assert meaning(await head(store, "r")) == meaning(record("r", 1, workflow="of r"))
-    assert places(await store.checkpoints()) == [("r", 0), ("r", 1)]
-    assert await signals_of(store, "r") == [("k", text(1))]
-    assert await logged(store, "r", 2) == {"k": text(1)}
-    assert names(await store.requests()) == [("r", "q")]
+    assert await contents(store, "r") == stored
+    assert numbers(await store.read("r")) == [2]
     assert await run_ids(store, tags={"team": "red"}) == ["r"]
-    await store.append(record("s", 0, workflow="of s"))
-    await store.append(record("r", 2, workflow="of r"))
+    await append_all(store, [record("s", 0, workflow="of s"), record("r", 3, workflow="of r", at=on(4))])
     await store.close()
-    assert places(await store.checkpoints()) == [("r", 0), ("r", 1), ("r", 2), ("s", 0)]
+    assert places(await store.checkpoints()) == [("r", 0), ("s", 0), ("r", 1), ("r", 2), ("r", 3)]
 
 
 # -------------------------------------------------------------------- threads, event loops, closing
@@ -154,14 +132,10 @@ async def compacting_changes_nothing_that_is_stored(store: Store) -> None:
 
 @rule
 async def a_store_works_from_many_threads_and_event_loops(store: Store) -> None:
-    def drive(run_id: str) -> None:
-        asyncio.run(fill(store, run_id, 5))
-
-    threads = [threading.Thread(target=drive, args=(f"r{n}",)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    await asyncio.gather(*(asyncio.to_thread(thread.join) for thread in threads), fill(store, "mine", 5))
-    for run_id in ["mine", *(f"r{n}" for n in range(6))]:
+    others = [f"r{n}" for n in range(6)]
+    driving = (asyncio.to_thread(asyncio.run, fill(store, run_id, 5)) for run_id in others)
+    await asyncio.gather(*driving, fill(store, "mine", 5))
+    for run_id in ["mine", *others]:
         assert numbers(await store.history(run_id)) == [0, 1, 2, 3, 4]
     assert len(await store.checkpoints()) == 35
 

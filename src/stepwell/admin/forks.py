@@ -14,7 +14,7 @@ from stepwell.admin.diffs.checkpoints import Difference
 from stepwell.admin.diffs.documents import document_of, plain_value
 from stepwell.admin.diffs.json_diff import compare, same
 from stepwell.admin.lookup import find_checkpoint, load_checkpoint
-from stepwell.admin.responses import encode_answers, send_answers
+from stepwell.admin.requests import encode_answers, send_answers
 from stepwell.admin.state_edits import edit_state
 from stepwell.codec.codec import DEFAULT_CODEC, Encoded
 from stepwell.engine.open_run import create_fork_commit, create_fork_header
@@ -124,31 +124,18 @@ async def _edit_source(
     position_of(OMITTED, run_id, origin.checkpoint_id, tags)
     source, _ = await load_checkpoint(storage._store, origin)
     answers = encode_answers(source, responses or {})
-    return origin, source, replace(source, state=_edit_state(source.state, **edits)), answers
+    if not any(edits.values()):
+        return origin, source, source, answers
+    plain = {key: plain_value(value) for key, value in source.state.items()}
+    # Values that did not change keep their stored bytes, so that no rewriting shows.
+    state: dict[str, Payload] = {
+        key: source.state[key]
+        if key in plain and same(plain[key], value)
+        else Encoded(msgspec.json.encode(value), DEFAULT_CODEC)
+        for key, value in edit_state(plain, **edits).items()
+    }
+    return origin, source, replace(source, state=state), answers
 
 
 def _taken_error(run_id: str) -> RunError:
     return RunError(f"run {run_id!r} already exists; choose another id for the new run, or pass none", run_id=run_id)
-
-
-def _edit_state(
-    before: Mapping[str, Payload],
-    *,
-    set: Mapping[str, Any] | None,
-    add: Mapping[str, Any] | None,
-    delete: Collection[str],
-) -> Mapping[str, Payload]:
-    """Return the edited state.
-
-    Values that did not change keep their stored bytes, so that no rewriting shows.
-    """
-    if not (set or add or delete):
-        return before
-    plain = {key: plain_value(value) for key, value in before.items()}
-    after = edit_state(plain, set=set, add=add, delete=delete)
-    return {
-        key: before[key]
-        if key in before and same(plain[key], value)
-        else Encoded(msgspec.json.encode(value), DEFAULT_CODEC)
-        for key, value in after.items()
-    }

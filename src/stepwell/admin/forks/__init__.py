@@ -1,1 +1,0 @@
-"""New runs created from a checkpoint of another, with an edited state."""

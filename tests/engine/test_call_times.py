@@ -1,0 +1,102 @@
+"""A handler that has returned is announced while its siblings work, and calls have their real times in every commit."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from stepwell import (
+    FileCheckpointStorage,
+    InMemoryCheckpointStorage,
+    RetryPolicy,
+    SQLiteCheckpointStorage,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    WorkflowEvent,
+    executor,
+)
+from stepwell.model.timing import HandlerReturn
+
+SLOW = 0.2
+
+
+@pytest.fixture(params=["memory", "sqlite", "files"])
+def storage(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
+    match request.param:
+        case "memory":
+            return InMemoryCheckpointStorage()
+        case "sqlite":
+            return SQLiteCheckpointStorage(tmp_path / "runs.db")
+    return FileCheckpointStorage(tmp_path / "runs")
+
+
+async def price(item: str) -> int:
+    await asyncio.sleep(0.01)
+    return len(item)
+
+
+def build(storage: Any, go: asyncio.Event) -> Workflow:
+    @executor
+    async def start(item: str, ctx: WorkflowContext[str]) -> None:
+        await ctx.send_message(item)
+
+    @executor
+    async def quick(item: str, ctx: WorkflowContext[int, str]) -> None:
+        await ctx.yield_output(f"{item}: {await ctx.step('price', price, item)}")
+
+    @executor
+    async def slow(item: str, ctx: WorkflowContext[int, str]) -> None:
+        await go.wait()
+        await asyncio.sleep(SLOW)
+
+    return (
+        WorkflowBuilder(name="prices", start_executor=start, checkpoint_storage=storage)
+        .add_fan_out_edges(start, [quick, slow])
+        .build()
+    )
+
+
+async def test_a_handler_that_has_returned_is_announced_while_its_sibling_works(storage: Any) -> None:
+    go, returned = asyncio.Event(), list[WorkflowEvent]()
+    async for event in build(storage, go).run("kelp", stream=True, run_id="r"):
+        if event.type == "executor_returned":
+            assert not go.is_set()
+            returned.append(event)
+            go.set()  # without the event, the sibling would wait for ever
+    (event,) = returned
+    assert (event.executor_id, event.attempt, event.commit) == ("quick", 1, None)
+    summary: HandlerReturn = event.data
+    assert (summary.sent, summary.outputs, [step.name for step in summary.steps]) == ((), ("str",), ["price"])
+
+
+async def test_each_delivery_and_each_step_has_its_own_time_in_the_history(storage: Any) -> None:
+    go = asyncio.Event()
+    go.set()
+    before = datetime.now(UTC)
+    await build(storage, go).run("kelp", run_id="r")
+    completed = {e.executor_id: e for e in await storage.event_history("r") if e.type == "executor_completed"}
+    quick, slow = completed["quick"].time, completed["slow"].time
+    assert quick is not None
+    assert slow is not None
+    assert 0.01 <= quick.seconds < SLOW <= slow.seconds
+    assert before - timedelta(seconds=1) <= quick.start <= quick.end < slow.end
+
+
+async def test_a_step_that_is_recalled_says_so_and_keeps_its_time(storage: Any) -> None:
+    failures = [ConnectionError("once"), ConnectionError("twice")]
+
+    @executor(retry=RetryPolicy(max_attempts=3, initial_interval=0))
+    async def buyer(item: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.step("price", price, item)
+        if failures:
+            raise failures.pop()
+
+    workflow = WorkflowBuilder(name="buying", start_executor=buyer, checkpoint_storage=storage).build()
+    await workflow.run("kelp", run_id="r")
+    (event,) = [e for e in await storage.event_history("r") if e.type == "executor_completed"]
+    (step,) = event.steps
+    assert (event.attempt, step.name, step.attempts, step.recalled) == (3, "price", 1, True)
+    assert step.time is not None
+    assert step.time.seconds >= 0.01
