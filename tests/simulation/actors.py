@@ -139,7 +139,8 @@ async def _branch(world: Surroundings, node: Node, seen: Seen, branch: int, ctx:
 
 def _asked_step(world: Surroundings, node: Node, seen: Seen, number: int, ctx: Ctx) -> Any:
     policy = RetryPolicy(max_attempts=node.step_fails + 1, initial_interval=0.5)
-    return ctx.step(StepOptions("work", retry=policy), _step(world, node, seen, number))
+    take = ctx.step_sync if node.plain else ctx.step
+    return take(StepOptions("work", retry=policy), _step(world, node, seen, number))
 
 
 def _take_step(results: list[str], world: Surroundings, node: Node, seen: Seen, number: int, ctx: Ctx) -> Any:
