@@ -26,7 +26,7 @@ from tests.hostile.texts import CORPUS, DEEP, flipped
 
 KEY = Seal({"k": bytes(range(32))}, "k")
 PLACE = b"here"
-SEALED = KEY.close(b'{"a":1}', PLACE)
+SEALED = KEY.encrypt(b'{"a":1}', PLACE)
 
 
 @settings(max_examples=200, deadline=None)
@@ -34,7 +34,7 @@ SEALED = KEY.close(b'{"a":1}', PLACE)
 def test_a_sealed_text_with_other_bytes_is_refused(data: st.DataObject) -> None:
     text = data.draw(flipped(SEALED))
     try:
-        opened = KEY.open(text, PLACE, "it")
+        opened = KEY.decrypt(text, PLACE, "it")
     except CheckpointCorrupt as error:
         opened = b'{"a":1}' if str(error).startswith("it ") else b""
     assert opened == b'{"a":1}'  # base64 has bits that mean nothing: whatever is opened is what was closed
@@ -43,7 +43,7 @@ def test_a_sealed_text_with_other_bytes_is_refused(data: st.DataObject) -> None:
 @pytest.mark.parametrize("text", [*CORPUS.values(), b'{"sealed":' + DEEP + b"}"], ids=[*CORPUS, "deep inside"])
 def test_what_was_never_sealed_is_refused(text: bytes) -> None:
     with pytest.raises(CheckpointCorrupt, match=r"^it is not sealed"):
-        KEY.open(text, PLACE, "it")
+        KEY.decrypt(text, PLACE, "it")
 
 
 @pytest.mark.parametrize("part", ["key", "nonce", "text"])
@@ -52,7 +52,7 @@ def test_a_sealed_text_with_another_part_is_refused(part: str, value: Any) -> No
     envelope = json.loads(SEALED)
     envelope["sealed"][part] = value
     with pytest.raises(CheckpointCorrupt, match=r"^it "):
-        KEY.open(json.dumps(envelope).encode(), PLACE, "it")
+        KEY.decrypt(json.dumps(envelope).encode(), PLACE, "it")
 
 
 async def test_sealed_texts_that_changed_places_or_keys_are_refused() -> None:

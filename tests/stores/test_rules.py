@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from stepwell.storage.integrity import VerifiedStore
 from stepwell.storage.port import Store
 from stepwell.stores.files.store import FileStore
 from stepwell.stores.memory.store import MemoryStore
@@ -44,3 +45,10 @@ CASES = [
 async def test_rule(name: str, rule: StoreRule, tmp_path: Path) -> None:
     with ExitStack() as after:
         await rule.check(STORES[name](tmp_path, after))
+
+
+@pytest.mark.parametrize("name", [name for name in STORES if name != "postgres"])
+def test_the_wrapper_of_a_store_of_ours_relies_on_its_promises(name: str, tmp_path: Path) -> None:
+    with ExitStack() as after:
+        wrapped = VerifiedStore(STORES[name](tmp_path, after)())
+        assert (wrapped.completes_writes, wrapped.keeps_order) == (True, True)  # otherwise each commit costs a task

@@ -2,8 +2,11 @@
 
 What JSON expresses directly is plain JSON; everything else is an object with a `$` key that names
 its type: `{"$":"tuple","v":[1,2]}`, `{"$":"shop.orders:Order","v":{"id":7}}`. Stored data can
-neither import a module nor call the constructor of a user's class: a class is found only where it
-is already known, and only if it is of a kind that holds data.
+neither import a user's module nor call a constructor (msgspec structs excepted): a class is found
+only where it is already known, and only if it is of a kind that holds data.
+
+To *close* a value is to make its JSON tree, to *open* a tree is to read it. Beside `$` and `v`, the
+key `n` holds the version of a class, and `by` marks a pickle.
 """
 
 from __future__ import annotations
@@ -176,7 +179,7 @@ class Codec:
         return dump(self._close(value, depth))
 
     @staticmethod
-    def restore(json: bytes) -> Encoded:
+    def payload_from_json(json: bytes) -> Encoded:
         return Encoded(json, DEFAULT_CODEC)
 
     def digest(self, value: object, what: str = "$") -> str:

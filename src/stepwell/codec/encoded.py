@@ -39,8 +39,8 @@ class PayloadCodec(Protocol):
     """What payloads need of the codec, which is defined in a module that imports this one."""
 
     @property
-    def restore(self) -> Callable[[bytes], Encoded]:
-        """Makes a payload of pickled bytes."""
+    def payload_from_json(self) -> Callable[[bytes], Encoded]:
+        """Makes a payload of its JSON bytes, when an `Encoded` is unpickled."""
 
     def encode(self, value: object) -> bytes: ...
     def decode(self, body: bytes, *, is_checked: bool) -> Any: ...
@@ -101,7 +101,7 @@ class Encoded:
 
     # The codec is not pickled: it refers to classes and caches of this process
     def __reduce__(self) -> tuple[Any, ...]:
-        return self._codec.restore, (self.json,)
+        return self._codec.payload_from_json, (self.json,)
 
     def __repr__(self) -> str:
         return f"Encoded({shorten(self.json.decode('utf-8', 'replace'))})"

@@ -5,7 +5,8 @@ split without touching a stored byte. A name in this table is part of the storag
 changes and is never given to another class. `Name=Class` gives a stored name to a class whose own
 name would be ambiguous or has changed.
 
-Reading never imports a module because data asks for it; it loads only modules of this table.
+Reading imports only modules of this table, whatever the data names. The table names modules of
+higher layers as strings, because their classes are stored but not needed here.
 """
 
 from __future__ import annotations

@@ -15,6 +15,9 @@ from stepwell.model.checkpoint import FullHistory, Retention
 FORMAT = 1
 """The version of the stored format of a definition."""
 
+# Of the executor that runs the workflow of a node: before the id of the node. Stored in runs.
+INNER_PREFIX = "inside "
+
 OutputMode = Literal["text", "structured", "union", "handoff"]
 ErrorMode = Literal["stop", "skip", "isolate", "fallback"]
 Backoff = Literal["constant", "linear", "exponential", "jittered"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from stepwell.declarative.definition import Approval, Definition, Edge, Node, Retries
+from stepwell.declarative.definition import INNER_PREFIX, Approval, Definition, Edge, Node, Retries
 
 Where = tuple[str | int, ...]
 """A place in a definition, in the keys of a file: `("nodes", 2, "fallback")`."""
@@ -46,7 +46,7 @@ def _check_node(node: Node, definition: Definition) -> list[Check]:
     ids = {other.id for other in definition.nodes}
     # Ids become executor ids: the conductor's and those of inner workflows are reserved.
     unusable = not isinstance(id, str) or not id or id == "conductor"
-    outside = "" if unusable or not id.startswith("inside ") else id.removeprefix("inside ")
+    outside = "" if unusable or not id.startswith(INNER_PREFIX) else id.removeprefix(INNER_PREFIX)
     targets = [route.target for route in definition.routes() if route.source == id]
     return [
         (unusable, "id", f"an agent cannot be called {id!r}"),

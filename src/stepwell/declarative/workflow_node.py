@@ -10,25 +10,22 @@ from collections.abc import Mapping
 
 from stepwell.agents.conversation import AgentContext, conversation_of, length_of, say
 from stepwell.agents.messages import AgentExecutorRequest, AgentExecutorResponse, AgentResponse
-from stepwell.declarative.definition import Node
+from stepwell.declarative.definition import INNER_PREFIX, Node
 from stepwell.declarative.node import NodeExecutor
 from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.transcripts import Threads
 from stepwell.graph.handler import handler
 from stepwell.orchestrations.participants import AbsentAgent
 
-# Prefix of the second executor's id. Stored in runs; `validation` keeps it free of node ids.
-_INSIDE = "inside "
-
 
 def inner_id(id: str) -> str:
     """Return the id of the executor that runs the workflow of a node."""
-    return _INSIDE + id
+    return INNER_PREFIX + id
 
 
 def node_of(executor_id: str) -> str:
     """Return the id of the node that an executor belongs to."""
-    return executor_id.removeprefix(_INSIDE)
+    return executor_id.removeprefix(INNER_PREFIX)
 
 
 class WorkflowNode(NodeExecutor):

@@ -70,7 +70,7 @@ class Drive:
         # Reads the stream of this drive to its end.
         self.reader: Callable[[], Awaitable[None]] | None = None
         self.run_id: str | None = None
-        self.at: Checkpoint | None = None  # the latest commit
+        self.at: Checkpoint | None = None  # that of the latest commit
         self.executors: Mapping[str, Executor] = {}
 
     @property

@@ -17,7 +17,7 @@ from stepwell.errors import DurabilityError, RunBusy
 from stepwell.storage.archive import Archive, StoredRun
 from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.lease import Owner
-from stepwell.storage.posix import call_in_forked_child
+from stepwell.storage.posix import call_after_process_fork
 
 # Seconds between two looks for signals, such as a cancel sent by another process.
 _LOOK_EVERY = 1.0
@@ -126,7 +126,7 @@ def _by_store(leases: Iterable[HeldLease]) -> Iterable[list[HeldLease]]:
 
 # One thread renews the leases of all runs of this process.
 _RENEWER = _Renewer()
-call_in_forked_child(_RENEWER.forget)
+call_after_process_fork(_RENEWER.forget)
 
 
 MayTakeOver = Callable[[], Awaitable[bool]]

@@ -50,7 +50,7 @@ class ResumeRun(msgspec.Struct, frozen=True):
 
 
 class FromCheckpoint(msgspec.Struct, frozen=True):
-    """Continue from exactly that checkpoint: the head continues its run, an older one starts a new run."""
+    """Continue from that checkpoint: in its run if no message has moved since, otherwise in a new run."""
 
     checkpoint_id: str
     run_id: str | None  # of the new run

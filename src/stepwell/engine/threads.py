@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from stepwell.storage.posix import call_in_forked_child
+from stepwell.storage.posix import call_after_process_fork
 
 
 def _new_pool() -> ThreadPoolExecutor:
@@ -29,7 +29,7 @@ def _after_fork() -> None:
     _pool = _new_pool()
 
 
-call_in_forked_child(_after_fork)
+call_after_process_fork(_after_fork)
 
 
 async def run_in_thread(function: Callable[..., Any], *args: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Protocol, Self
 
 from stepwell.model.event import WorkflowEvent
 from stepwell.storage.archive import Archive
-from stepwell.storage.posix import call_in_forked_child
+from stepwell.storage.posix import call_after_process_fork
 
 # Batches that a slow reader may leave unread; it reads older ones from the history.
 _AT_MOST = 1000
@@ -133,4 +133,4 @@ def _forget_all() -> None:
     _DRIVES.clear()
 
 
-call_in_forked_child(_forget_all)
+call_after_process_fork(_forget_all)

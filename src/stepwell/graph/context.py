@@ -46,9 +46,9 @@ NO_DEFAULT: Any = _NoDefault()
 class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
     """What a handler uses to act. `WorkflowContext[Out, WorkflowOut]` declares what it sends and yields.
 
-    Everything done through it is staged and takes effect at once when the superstep commits. Methods
-    that return an awaitable act when they are called, so a plain function that runs in a thread calls
-    them without `await`.
+    Messages, outputs, requests and state writes are staged, and take effect together when the superstep
+    commits. `send_message`, `yield_output`, `request_info` and `add_event` act when they are called, so
+    a plain function that runs in a thread calls them without `await`.
     """
 
     # `Generic` would insist on exactly two parameters; an alias takes one as well

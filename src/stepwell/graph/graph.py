@@ -19,7 +19,7 @@ OnUnroutable = Literal["fail", "drop"]
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The definition of a workflow. Its `executors` are templates: each run works on clones of them."""
+    """The definition of a workflow. The first run uses the `executors` themselves, every other run clones of them."""
 
     start: str
     executors: Mapping[str, Executor]

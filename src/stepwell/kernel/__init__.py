@@ -52,7 +52,7 @@ The functions, in the order in which a run meets them:
 
     begin, fork         an input, or a stored checkpoint    -> the first commit of a run
     plan                checkpoint                          -> the handlers to call
-    route               one sent message, with verdicts     -> who receives it
+    route               one sent message, chosen targets    -> who receives it
     merge               checkpoint, plan, outcomes          -> the commit of the superstep
     intake              checkpoint, signals                 -> a commit with their messages
     fail, cancel, park  checkpoint                          -> a commit that changes only the status

@@ -35,8 +35,8 @@ LatestOnly = Retention.LatestOnly
 class RunHeader(msgspec.Struct, frozen=True):
     """What stays the same in a run from commit to commit.
 
-    Only a restore increments the epoch, and only a migration replaces the signature of the graph and
-    the version.
+    A restore increments the epoch. A restore or a migration may replace the signature of the graph
+    and the version.
     """
 
     run_id: str

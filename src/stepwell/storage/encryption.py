@@ -29,7 +29,7 @@ _decode = msgspec.json.Decoder(_SealedEnvelope).decode
 
 
 class Seal:
-    """Keys for a storage: its runs are encrypted with AES-GCM, and bound to their place.
+    """Keys for a storage: its runs are encrypted with AES-GCM, and bound to their address.
 
     `keys` maps names to keys of 16, 24 or 32 random bytes. New records are sealed with the key
     named `current`; the others read older records, so keys can be rotated. What a storage lists
@@ -54,14 +54,14 @@ class Seal:
         self._ciphers: dict[str, Any] = {name: AESGCM(key) for name, key in keys.items()}
         self._current = current
 
-    def close(self, text: bytes, address: bytes) -> bytes:
+    def encrypt(self, text: bytes, address: bytes) -> bytes:
         """Return a JSON object with the encrypted text. `address` is authenticated with it."""
         # Random, because several processes encrypt with one key and cannot share a counter.
         nonce = os.urandom(_NONCE)
         closed = self._ciphers[self._current].encrypt(nonce, text, address)
         return _encode(_SealedEnvelope(_Body(self._current, _text(nonce), _text(closed))))
 
-    def open(self, text: bytes, address: bytes, what: str) -> bytes:
+    def decrypt(self, text: bytes, address: bytes, what: str) -> bytes:
         """Return the decrypted text.
 
         Raises CannotUnseal, naming `what`, unless it was sealed for this address.

@@ -77,8 +77,8 @@ def location_of(checkpoint_id: str) -> CheckpointLocation | None:
 
 def says_its_location(entry: Entry) -> bool:
     """Return whether the id of a checkpoint leads to it: not one that was saved by hand or renamed."""
-    id, place = entry.checkpoint_id, _location_digits(entry.run_id, entry.number)
-    return entry.number < _NUMBERS and id.startswith(place) and _CHECK_DIGITS.fullmatch(id, len(place)) is not None
+    id, digits = entry.checkpoint_id, _location_digits(entry.run_id, entry.number)
+    return entry.number < _NUMBERS and id.startswith(digits) and _CHECK_DIGITS.fullmatch(id, len(digits)) is not None
 
 
 def _location_digits(run_id: str, number: int) -> str:

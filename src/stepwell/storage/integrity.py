@@ -39,8 +39,8 @@ from stepwell.storage.transactions import Transaction, Translated
 class Cipher(Protocol):
     """Encrypts bodies; `encryption.Seal` is the one we ship."""
 
-    def close(self, text: bytes, address: bytes) -> bytes: ...
-    def open(self, text: bytes, address: bytes, what: str) -> bytes:
+    def encrypt(self, text: bytes, address: bytes) -> bytes: ...
+    def decrypt(self, text: bytes, address: bytes, what: str) -> bytes:
         """Decrypt a body.
 
         Raises CheckpointCorrupt, naming `what`, unless it was sealed for this address.
@@ -64,7 +64,7 @@ class VerifiedStore:
 
     def __init__(self, store: Store, cipher: Cipher | None = None) -> None:
         self.inner, self._cipher = store, cipher
-        self._protect = add_checksum if cipher is None else cipher.close
+        self._protect = add_checksum if cipher is None else cipher.encrypt
 
     @property
     def is_sealed(self) -> bool:
@@ -253,7 +253,7 @@ class VerifiedStore:
         # With a key, only sealed bodies are accepted: otherwise an attacker who can write to the
         # store could replace a sealed text by a plain one.
         if self._cipher is not None:
-            return self._cipher.open(text, address, what)
+            return self._cipher.decrypt(text, address, what)
         if text.startswith(_BEGIN):
             return verify_checksum(text, address, what)
         raise _no_checksum_error(text, what)

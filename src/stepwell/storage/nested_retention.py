@@ -52,7 +52,7 @@ def _driven_run_id(header: RunHeader, child: Child) -> str:
     return forked_child_id(header.run_id, header.epoch, child.run_id)
 
 
-class _Step(NamedTuple):
+class _Transition(NamedTuple):
     record: Record
     commit: Commit
     before: Checkpoint | None
@@ -73,18 +73,18 @@ async def drop_superseded(store: Store, codec: Codec, superseded: Superseded) ->
     records = await store.history(superseded.run_id, after=start - 1, upto=upto)
     if not records or records[-1].entry.number != upto:
         return
-    steps = _steps(records, codec)
-    if not steps[-1].record.entry.is_snapshot and steps[-1].after is None:
+    transitions = _transitions(records, codec)
+    if not transitions[-1].record.entry.is_snapshot and transitions[-1].after is None:
         return  # it can only be read together with the records that would be removed
     # Grandchildren first: the records about to go are the only ones that name them.
-    for step in steps:
-        if step.before is not None and step.after is not None:
-            for inner in superseded_inside(step.before, step.after):
+    for transition in transitions:
+        if transition.before is not None and transition.after is not None:
+            for inner in superseded_inside(transition.before, transition.after):
                 await drop_superseded(store, codec, inner)
     going = [record.entry.number for record in records[:-1] if not record.entry.outputs]
     reduced = [outputs_alone(record) for record in records[:-1] if record.entry.outputs]
     if going or reduced:
-        await store.rewrite(superseded.run_id, replace=[*reduced, *_as_snapshot(steps[-1])], remove=going)
+        await store.rewrite(superseded.run_id, replace=[*reduced, *_as_snapshot(transitions[-1])], remove=going)
 
 
 async def _first_readable(store: Store, run_id: str, first: int) -> int:
@@ -98,15 +98,15 @@ async def _first_readable(store: Store, run_id: str, first: int) -> int:
     return start if all(number in entries for number in range(start, first)) else first
 
 
-def _as_snapshot(last: _Step) -> list[Record]:
+def _as_snapshot(last: _Transition) -> list[Record]:
     """Return the record that stays as a snapshot, unless it is one already."""
     if last.record.entry.is_snapshot or last.after is None:
         return []
     return [build_record(last.commit, last.after, snapshot=True)]
 
 
-def _steps(records: Sequence[Record], codec: Codec) -> list[_Step]:
-    steps: list[_Step] = []
+def _transitions(records: Sequence[Record], codec: Codec) -> list[_Transition]:
+    transitions: list[_Transition] = []
     at: Checkpoint | None = None
     for record in records:
         commit, shape = read_commit(record, codec)
@@ -115,8 +115,8 @@ def _steps(records: Sequence[Record], codec: Codec) -> list[_Step]:
             at = apply(header_of(shape), None, commit, previous_id=shape.previous_id)
         else:
             at = None if before is None else apply(before.header, before, commit)
-        steps.append(_Step(record, commit, before, at))
-    return steps
+        transitions.append(_Transition(record, commit, before, at))
+    return transitions
 
 
 async def drop_left_over(store: Store, codec: Codec, at: Checkpoint, commit: Commit) -> None:
@@ -125,11 +125,11 @@ async def drop_left_over(store: Store, codec: Codec, at: Checkpoint, commit: Com
     `commit` is the one that led to the checkpoint.
     """
     mine = Child.caller_of(at.run_id, at.header.epoch)
-    places = [(child.run_id, child.number) for child in at.children.values() if child.caller == mine]
+    kept = [(child.run_id, child.number) for child in at.children.values() if child.caller == mine]
     for key, child in commit.children.items():
         if child is None:
-            places += [(run.run_id, run.number) for run in await _find_inner_runs(store, at.header, key)]
-    for run_id, number in places:
+            kept += [(run.run_id, run.number) for run in await _find_inner_runs(store, at.header, key)]
+    for run_id, number in kept:
         old = [
             entry.number for entry in await store.checkpoints(CheckpointFilter(run_id=run_id)) if _is_old(entry, number)
         ]

@@ -123,7 +123,7 @@ class Index(Protocol):
     """Lists and searches. Bodies are never read."""
 
     async def run(self, run_id: str) -> RunEntry | None:
-        """Return the entry of one run, even if it works for another."""
+        """Return the entry of one run, even if it is a child."""
 
     async def runs(
         self, run_filter: RunFilter = TOP_RUNS, *, past: RunEntry | None = None, limit: int | None = None

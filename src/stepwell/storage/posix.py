@@ -30,7 +30,7 @@ def require_posix(store: str, needs: str, *, instead: str = "SQLiteCheckpointSto
         )
 
 
-def call_in_forked_child(function: Callable[[], None]) -> None:
+def call_after_process_fork(function: Callable[[], None]) -> None:
     """Call the function in every child that this process forks, if the system can fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)

@@ -262,7 +262,7 @@ class StoreArchive:
             return child
         source, copy = fold(records, self._codec)[0], forked_child_id(run_id, 0, child.run_id)
         stamp = new_stamp(copy, 0, 0)
-        await self._make_room(copy, run_id)
+        await self._remove_leftover_copy(copy, run_id)
         first = fork(replace(source, children=await self.copy_children_for_fork(source, copy)), stamp)
         origin = {"parent_id": child.checkpoint_id, "parent_run": source.run_id, "parent_number": source.number}
         identity = {"run_id": copy, "epoch": 0, "caller": run_id, "retention": self.retention}
@@ -270,7 +270,7 @@ class StoreArchive:
         await StoreArchive(self.store, self._codec).commit(first, after)
         return Child(copy, child.executor, stamp.checkpoint_id, 0, Child.caller_of(run_id, 0))
 
-    async def _make_room(self, copy: str, run_id: str) -> None:
+    async def _remove_leftover_copy(self, copy: str, run_id: str) -> None:
         """Remove a copy that was made for a fork that then crashed before its first commit."""
         stored = await self.store.run(copy)
         # Only a copy that has moved since it was made belongs to a run that really existed.

@@ -63,7 +63,7 @@ class RunMetadata(_Value, frozen=True):
     """What never changes in a run, as far as runs are listed and searched by it."""
 
     tags: Mapping[str, str] = {}
-    # The run that this one works for; requests are listed under the caller.
+    # The run that called this one as a sub-workflow; requests are listed under it.
     caller: str | None = None
 
 

@@ -189,7 +189,8 @@ class Workflow(Generic[OutputT]):
 
         With a message a run starts; if `run_id` names a stored run that was started with the same message, it is
         resumed from its head. Without a message, `run_id` resumes that run from its head, and `checkpoint_id`
-        continues from exactly that checkpoint: the head continues its run, an older one starts a new run.
+        continues from that checkpoint: if no message has moved since, its run is resumed from its head, otherwise a
+        new run starts.
 
         `responses` answers open requests by request id; without an id it resumes the only waiting run of this
         workflow object. `checkpoint_storage` overrides the one passed to the builder. `private` values can be read by

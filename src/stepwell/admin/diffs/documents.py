@@ -17,9 +17,9 @@ from stepwell.storage.json_text import json_of
 def document_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the content of a checkpoint as plain JSON data, with classes as their tags.
 
-    Identity and time (ids of the run, of checkpoints and messages, times of commits) are left out,
-    so that two runs that did the same have equal documents. The `number` of a child is the commit
-    its caller last saw.
+    Ids of the run, of checkpoints and messages, and times of commits are left out, so that runs
+    that did the same differ little: ids of children and of requests stay. The `number` of a child
+    is the commit its caller last saw.
     """
     return {
         "status": status_word(checkpoint.status),
@@ -46,7 +46,7 @@ def plain_value(payload: Payload) -> Any:
 
 
 def _describe_message(message: RoutedMessage) -> dict[str, Any]:
-    # A message without a source is the input of the run.
+    # A message without a source came from outside: an input, or a response.
     return {
         "from": message.source or "input",
         "to": [*message.takers, *message.joins],

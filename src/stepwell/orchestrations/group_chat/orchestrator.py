@@ -142,7 +142,7 @@ class GroupChatOrchestrator(TeamEntry):
             raise NotImplementedError(
                 f"{type(self).__name__} has no selection function: pass one, or override `choose`"
             )
-        chosen: str | None = await _asked_once(ctx, "choose", self.selection_func, state, self._check_participant)
+        chosen: str | None = await _ask_once(ctx, "choose", self.selection_func, state, self._check_participant)
         return chosen
 
     def request_for(self, name: str) -> GroupChatRequestMessage:
@@ -178,7 +178,7 @@ class GroupChatOrchestrator(TeamEntry):
 
     async def _continue(self, chat: Chat) -> None:
         condition = self.termination_condition
-        if condition is not None and await _asked_once(chat.ctx, "over", condition, list(chat.conversation), bool):
+        if condition is not None and await _ask_once(chat.ctx, "over", condition, list(chat.conversation), bool):
             await self._end("The chat is over: its termination condition is met.", chat)
         elif self.max_rounds is not None and chat.progress.round >= self.max_rounds:
             await self._end(f"The chat is over: it has reached the limit of {self.max_rounds} rounds.", chat)
@@ -279,7 +279,7 @@ class AgentGroupChatOrchestrator(GroupChatOrchestrator):
         chat.update(waiting_for=self.agent_id)
 
 
-async def _asked_once(
+async def _ask_once(
     ctx: ChatContext, name: str, function: Callable[[Any], Any], argument: Any, check: Callable[[Any], Any]
 ) -> Any:
     """Call a function as a step and return its checked answer.

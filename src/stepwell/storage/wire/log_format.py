@@ -28,7 +28,7 @@ from stepwell.storage.wire.shapes import (
     NOTHING,
     WireChild,
     WireFailure,
-    WireNote,
+    WireLogEntry,
     WireOutcome,
     WireSent,
 )
@@ -36,7 +36,7 @@ from stepwell.storage.wire.validation import check_requests
 
 _encode = msgspec.json.Encoder().encode
 _decode_outcome = msgspec.json.Decoder(WireOutcome).decode
-_decode_note = msgspec.json.Decoder(WireNote).decode
+_decode_entry = msgspec.json.Decoder(WireLogEntry).decode
 
 
 def write_outcome(outcome: Outcome) -> bytes:
@@ -90,7 +90,7 @@ def write_log_entry(entry: LogEntry) -> bytes:
     failure = None if entry.failure is None else convert(entry.failure, WireFailure)
     value = NOTHING if entry.value is None else raw_of(entry.value)
     return _encode(
-        WireNote(
+        WireLogEntry(
             FORMAT,
             entry.due,
             failure=failure,
@@ -109,7 +109,7 @@ def read_log_entry(run_id: str, key: str, body: bytes, codec: Codec) -> LogEntry
     Raises CheckpointCorrupt, naming it, if it is damaged.
     """
     what = f"entry {key!r} in the superstep log of run {run_id!r}"
-    shape = decode_stored(_decode_note, body, what)
+    shape = decode_stored(_decode_entry, body, what)
     check_format(shape.format, what)
     if shape.due:  # the result of a step has no time
         read_moment(shape.due, what)

@@ -104,7 +104,7 @@ class WireFailure(_WireShape):
 
 
 class WireRun(_WireShape):
-    """What never changes in a run; in every snapshot."""
+    """The header of a run; in every snapshot."""
 
     run_id: str
     workflow: str
@@ -172,7 +172,7 @@ class WireOutcome(_WireShape, kw_only=True):
     steps: tuple[StepRecord, ...] = ()
 
 
-class WireNote(_WireShape):
+class WireLogEntry(_WireShape):
     """Any other entry in the superstep log: a timer, a failed attempt, or the result of a step."""
 
     format: int

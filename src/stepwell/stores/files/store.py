@@ -33,6 +33,9 @@ class FileStore(RunStore, Reopenable[FileThreads]):
     refused and left unchanged. A damaged file is named in CheckpointCorrupt and never skipped.
     """
 
+    completes_writes = True
+    keeps_order = True
+
     def __init__(self, path: str | os.PathLike[str], *, mode: int = OWNER_ONLY) -> None:
         self._root = Path(os.path.abspath(path))
         require_posix(f"the file store {str(self._root)!r}", "file locks")

@@ -55,6 +55,9 @@ class MemoryStore(RunStore):
     No method awaits anything, so one lock makes each of them a transaction.
     """
 
+    completes_writes = True
+    keeps_order = True
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs: dict[str, MemoryRun] = {}

@@ -114,15 +114,17 @@ class State(Line, Generic[Body], kw_only=True, tag="state"):
         for place in list(self.log):
             if (through is not None and place <= through) or (above is not None and place > above):
                 self.dead += self.log.pop(place).values()
-        self.used_keys.update(line.consumed)
-        self.dead += [self.signals.pop(key) for key in line.consumed if key in self.signals]
+        if line.consumed:
+            self.used_keys.update(line.consumed)
+            self.dead += [self.signals.pop(key) for key in line.consumed if key in self.signals]
         if line.metadata is not None:
             self.metadata = line.metadata
         if line.clears_requests:
             self.requests.clear()
-        for request_id in (*line.closed, *(request.request_id for request in line.asked)):
-            self.requests.pop(request_id, None)  # one that is asked again moves to the end
-        self.requests |= {request.request_id: request for request in line.asked}
+        if line.closed or line.asked:
+            for request_id in (*line.closed, *(request.request_id for request in line.asked)):
+                self.requests.pop(request_id, None)  # one that is asked again moves to the end
+            self.requests |= {request.request_id: request for request in line.asked}
         self.wake = line.wake
         if line.release:
             self.owner = self.until = None

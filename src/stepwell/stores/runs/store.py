@@ -32,8 +32,9 @@ T = TypeVar("T")
 class RunStore(ABC):
     """All of the port that does not depend on where runs are. A call opens a run, and transacts with it."""
 
-    completes_writes = True
-    keeps_order = True
+    # Promised by each store itself: see `VerifiedStore`.
+    completes_writes: bool
+    keeps_order: bool
 
     @abstractmethod
     async def _write(self, run_id: str, write: Callable[[Run[Any]], T], *, creates: bool = False) -> T:
