@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
+from stepwell.admin.values import main_part, to_data, to_line
 from stepwell.cli.code_loader import Code, get_workflow, load_code
 from stepwell.cli.failures import FAILED, INTERRUPTED, WAITING, CommandFailed, command_line, exit_with
 from stepwell.cli.stores.session import run_on_store
@@ -17,15 +18,12 @@ from stepwell.cli.type_names import BuiltInStorage, Checkpoint, OpenRun, Stream,
 from stepwell.cli.views.events import Follower, TimedEvent, data_of
 from stepwell.cli.views.follow import make_follower
 from stepwell.cli.views.live_view_state import Scene
-from stepwell.cli.views.output import print_document, print_json_line, print_note, print_value, reserve_stdout
+from stepwell.cli.views.output import print_document, print_json_line, print_lines, print_note, reserve_stdout
 from stepwell.cli.views.requests import format_requests, request_to_dict
-from stepwell.cli.views.text import format_moment
+from stepwell.cli.views.text import format_moment, printable
 from stepwell.errors import RunError, StoreUnavailable
 from stepwell.model.status_words import SLEEPING, status_word
 from stepwell.storage import clock
-
-# Stored names of classes. Outputs are shown as they are stored, without loading the classes.
-_RESPONSE, _OUTCOME = "stepwell:AgentResponse", "stepwell:NodeOutcome"
 
 
 def drive(name: str, open_run: OpenRun, *, follow: bool, json: bool, make: bool = False) -> None:
@@ -59,7 +57,7 @@ class _DriveSession:
     follow: bool
     json: bool
     run_id: str | None = None  # None until the first event: there is nothing to resume before
-    outputs: list[Any] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)  # in their stored form
     failure: WorkflowErrorDetails | None = None
     raised: RunError | None = None  # the cause of a failure, for the traceback of --debug
 
@@ -82,7 +80,7 @@ class _DriveSession:
         # A picture is redrawn in place: outputs printed meanwhile would be painted over.
         if follower.redraws:
             for output in self.outputs:
-                print_value(to_plain(output))
+                _print_output(output)
         return head
 
     async def _follow(self, stream: Stream, follower: Follower) -> None:
@@ -108,7 +106,7 @@ class _DriveSession:
         if event.type == "output":
             self.outputs.append(data_of(event))
             if print_now:
-                print_value(to_plain(self.outputs[-1]))
+                _print_output(self.outputs[-1])
 
     def _describe_failure(self) -> str | None:
         if self.raised is None or self.failure is None:
@@ -126,7 +124,6 @@ class _DriveSession:
         """
         status, error = status_word(at.status, wake=at.wake), self._describe_failure()
         if self.json:
-            # Outputs are in their stored form.
             result = {
                 "run_id": at.run_id,
                 "workflow": at.header.workflow,
@@ -134,7 +131,7 @@ class _DriveSession:
                 "number": at.number,
                 "checkpoint_id": at.stamp.checkpoint_id,
                 "iteration": at.iteration,
-                "outputs": self.outputs,
+                "outputs": [to_data(output) for output in self.outputs],
                 "requests": [request_to_dict(request) for request in at.requests.values()],
                 "wakes_at": at.wake,
                 "error": error,
@@ -161,26 +158,10 @@ class _DriveSession:
         exit_with(WAITING)
 
 
-def to_plain(output: Any) -> Any:
-    """Return what a person wants to read of a stored output: of an agent's response, its text."""
-    # Anything else is printed as JSON: only these two classes have an obvious text.
-    tag = output.get("$") if isinstance(output, dict) else None
-    fields = output.get("v") if tag in (_RESPONSE, _OUTCOME) else None
-    if not isinstance(fields, dict):
-        return output
-    if tag == _OUTCOME:
-        return to_plain(fields.get("output"))
-    texts = [_text(message) for message in _items(fields.get("messages"))]
-    return "\n".join(text for text in texts if text)
-
-
-def _items(stored: Any) -> list[Any]:
-    """Return the items of a stored list or tuple."""
-    items = stored.get("v") if isinstance(stored, dict) else stored
-    return items if isinstance(items, list) else []
-
-
-def _text(message: Any) -> str:
-    fields = message.get("v") if isinstance(message, dict) else None
-    text = fields.get("text") if isinstance(fields, dict) else None
-    return text if isinstance(text, str) else ""
+def _print_output(stored: Any) -> None:
+    """Print a stored output of a run: a string without control characters, or one line of JSON."""
+    output = main_part(stored)
+    if isinstance(output, str):
+        print_lines("\t".join(map(printable, line.split("\t"))) for line in output.split("\n"))
+    else:
+        print_lines([to_line(output, longest=None)])

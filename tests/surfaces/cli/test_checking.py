@@ -45,7 +45,7 @@ def test_each_kind_of_store_is_checked_and_the_code_says_what_came_of_it(place: 
     assert (fine.exit_code, fine.stdout.split()[4:7]) == (0, ["refund-7", "waiting", "compatible"])
     stranded = say("check", "checked_code:renamed", "--store", place.address, "--json")
     told = json.loads(stranded.stdout)
-    assert (stranded.exit_code, told["schema"], told["workflow"], told["version"]) == (5, 2, "refunds", 1)
+    assert (stranded.exit_code, told["schema"], told["workflow"], told["version"]) == (5, 3, "refunds", 1)
     (run,) = told["runs"]
     assert (run["run_id"], run["verdict"], run["status"]) == ("refund-7", "incompatible", "waiting")
     assert run["why"] == ["executor 'desk' was removed, but its request 'refund-7' is open"]

@@ -45,7 +45,7 @@ def test_a_healthy_store_is_said_to_be_so_with_the_rate_and_left_as_it_is(
     assert done.stdout.endswith(" (1 completed, 1 waiting)\n")
     assert done.stderr.endswith(" records/s\n")
     told = json.loads(say("--store", place.address, "doctor", "--json").stdout)
-    assert (told["schema"], told["healthy"], told["findings"]) == (2, True, [])
+    assert (told["schema"], told["healthy"], told["findings"]) == (3, True, [])
     assert told["format"]["found"] == told["format"]["known"]
     assert (told["looked_at"]["records"], told["looked_at"]["requests"]) == (6, 1)
     assert told["looked_at"]["records_per_second"] > 0

@@ -110,7 +110,7 @@ def test_a_run_that_fails_is_resumed_where_it_failed(say: Say) -> None:
     again = say("--store", STORE, "resume", "l-1", f"{RUNS}:letters", "--json")
     assert again.exit_code == 1
     told = json.loads(again.stdout)
-    assert (told["schema"], told["status"], told["outputs"]) == (2, "failed", ["checked tea"])
+    assert (told["schema"], told["status"], told["outputs"]) == (3, "failed", ["checked tea"])
     assert told["error"] == "run 'l-1' failed in 'send': ValueError: no stamps"
     Path(READY).touch()
     done = say("--store", STORE, "resume", "l-1", f"{RUNS}:letters")

@@ -69,7 +69,7 @@ def test_a_fork_has_its_changes_and_goes_on_with_them(place: Place, say: Say) ->
 def test_a_fork_without_a_name_gets_one(sqlite: Place, say: Say) -> None:
     made = say("--store", sqlite.address, "fork", "count-1@1", "--json")
     told = json.loads(made.stdout)
-    assert (told["schema"], told["number"]) == (2, 0)
+    assert (told["schema"], told["number"]) == (3, 0)
     assert told["run_id"] in runs_of(sqlite)
     assert gone_on(sqlite, counting, told["run_id"]) == [[1, 2, 3]]
 
@@ -124,7 +124,7 @@ def test_a_difference_is_told_as_data_and_as_a_patch(place: Place, say: Say) -> 
     place.fill()
     between = ["--store", place.address, "diff", "count-1@1", "count-1@3"]
     told = json.loads(say(*between, "--json").stdout)
-    assert (told["schema"], told["one"]["number"], told["other"]["number"]) == (2, 1, 3)
+    assert (told["schema"], told["one"]["number"], told["other"]["number"]) == (3, 1, 3)
     assert {"path": "/state/numbers/1", "kind": "added", "before": None, "after": 2} in told["changes"]
     patch = json.loads(say(*between, "--patch").stdout)
     assert apply_patch(document_of(place, "count-1@1"), patch) == document_of(place, "count-1@3")

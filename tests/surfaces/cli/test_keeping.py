@@ -26,7 +26,7 @@ def test_old_checkpoints_go_and_what_stays_says_why(place: Place, say: Say) -> N
     asked = ["--store", place.address, "prune", "--keep-last", "1"]
     said = say(*asked, "--dry-run", "--json")
     told = json.loads(said.stdout)
-    assert (told["runs"], told["checkpoints"], told["dry_run"], told["schema"]) == ([], {"count-1": [2, 1, 0]}, True, 2)
+    assert (told["runs"], told["checkpoints"], told["dry_run"], told["schema"]) == ([], {"count-1": [2, 1, 0]}, True, 3)
     assert told["stays"] == {"count-1": "its last checkpoints are kept", "refund-7": "it waits for an answer"}
     assert say("--store", place.address, "show", "count-1@1").exit_code == 0
     done = say(*asked, "--yes")

@@ -44,7 +44,7 @@ def test_an_import_goes_into_each_kind_of_store_once(place: Place, sqlite: Place
     exported(say, sqlite, "count-1")
     done = say("--store", place.address, "import", "run.stepwell", "--json")
     told = json.loads(done.stdout)
-    assert (told["run_id"], told["runs"], told["records"], told["schema"]) == ("count-1", ["count-1"], 4, 2)
+    assert (told["run_id"], told["runs"], told["records"], told["schema"]) == ("count-1", ["count-1"], 4, 3)
     again = say("--store", place.address, "import", "run.stepwell")
     assert again.exit_code == 0
     assert "is already in the store, with the same content" in again.stderr

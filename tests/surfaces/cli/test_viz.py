@@ -75,7 +75,7 @@ def test_every_form() -> None:
     assert ran("viz", "shop:workflow", "--format", "dot").stdout.startswith("digraph workflow {")
     assert ran("viz", "shop:workflow", "--format", "text").stdout.splitlines()[0] == "start: first"
     found = json.loads(ran("viz", "shop:workflow", "--json", "--format", "text").stdout)
-    assert (found["schema"], found["workflow"], found["format"]) == (2, "shop", "text")
+    assert (found["schema"], found["workflow"], found["format"]) == (3, "shop", "text")
     assert found["picture"].startswith("start: first\n")
 
 

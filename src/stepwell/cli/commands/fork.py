@@ -8,6 +8,7 @@ import click
 
 import stepwell
 from stepwell import admin
+from stepwell.admin.values import to_line
 from stepwell.cli.failures import command_line, refusals
 from stepwell.cli.forms.value_parsers import parse_any
 from stepwell.cli.settings import common_options, json_option
@@ -15,7 +16,7 @@ from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.changes import print_difference
 from stepwell.cli.views.output import print_document, print_lines, print_note
-from stepwell.cli.views.text import leaf, printable
+from stepwell.cli.views.text import printable
 
 _TYPE_NAMES = {str: "text", bool: "boolean", int: "number", float: "number", list: "list", dict: "mapping"}
 
@@ -97,7 +98,7 @@ def command(
         # After the fork, so that a refused one prints nothing but its error. How each value was
         # understood: 12 may be a number or a string.
         for name, value in (*{**set_, **add}.items(), *responses.items()):
-            print_note(f"{name} = {leaf(value)} ({_TYPE_NAMES.get(type(value), 'null')})")
+            print_note(f"{name} = {to_line(value)} ({_TYPE_NAMES.get(type(value), 'null')})")
         if not isinstance(result, stepwell.CheckpointInfo):
             print_difference(result, json=json)
         elif json:

@@ -12,20 +12,11 @@ from typing import Any
 
 from stepwell.cli.forms.json_schema import fields_of, needed_in
 
-_FOR_FORMS = ("parameters", "response_schema")  # schemas inside a request: a person sees the form instead
-
 
 def schema_for(question: Any, response_type: str, schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of the form: for known requests a narrower one than the response has."""
     form = _find_form(question, response_type)
     return form(question["v"]) if callable(form) else form or schema
-
-
-def select_visible(question: Any, response_type: str) -> Any:
-    """Return the part of a request that a person should see."""
-    if _find_form(question, response_type) is None:
-        return question
-    return {name: value for name, value in question["v"].items() if name not in _FOR_FORMS}
 
 
 def _find_form(

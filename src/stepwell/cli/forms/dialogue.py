@@ -13,14 +13,15 @@ import click
 
 from stepwell.admin.diffs.json_diff import format_path
 from stepwell.admin.requests import OpenRequest
+from stepwell.admin.values import to_lines
 from stepwell.cli.failures import INTERRUPTED, USAGE, CommandFailed
-from stepwell.cli.forms.agent_forms import schema_for, select_visible
+from stepwell.cli.forms.agent_forms import schema_for
 from stepwell.cli.forms.schema_form import Form, Prompt, Unfillable, ask_choice, ask_yes_or_no, build_form
 from stepwell.cli.forms.value_parsers import are_numbered
 from stepwell.cli.input_text import PASS_JSON
 from stepwell.cli.settings import Settings
 from stepwell.cli.views.output import print_note
-from stepwell.cli.views.text import format_deadline, format_span, printable, tree
+from stepwell.cli.views.text import format_deadline, format_span, printable
 from stepwell.storage import clock
 from stepwell.storage.checked_reads import read_moment
 
@@ -47,7 +48,7 @@ def ask_for_response(question: OpenRequest) -> Any:
     try:
         value = _fill_in(build_form(schema_for(question.data, question.response_type, question.response_schema)))
         print_note("response")
-        for line in tree(value, full=True):
+        for line in to_lines(value, full=True):
             print_note(f"  {line}")
         # Typing is error-prone: the whole response is shown once more before it becomes final.
         if Settings.current().yes or _fill_in(ask_yes_or_no("send", enter=True)):
@@ -67,7 +68,7 @@ def _introduce(question: OpenRequest) -> None:
     print_note(
         f"{question.run_id}: request {question.request_id} from {question.executor}, {format_span(now - asked_at)} ago"
     )
-    for line in tree(select_visible(question.data, question.response_type), full=True):
+    for line in to_lines(question.data, full=True):
         print_note(f"  {line}")
     if question.deadline is not None:
         print_note(f"deadline: {format_deadline(read_moment(question.deadline, what), now)}")

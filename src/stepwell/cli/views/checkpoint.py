@@ -8,10 +8,11 @@ from typing import Any
 
 from stepwell.admin.diffs.documents import document_of
 from stepwell.admin.lookup import NotFound, find_checkpoint, find_run, load_checkpoint
+from stepwell.admin.values import to_data, to_lines
 from stepwell.cli.type_names import BuiltInStorage, Checkpoint, Commit
 from stepwell.cli.views.output import print_document, print_lines
 from stepwell.cli.views.requests import format_requests
-from stepwell.cli.views.text import format_moment, pluralise, printable, tree
+from stepwell.cli.views.text import format_moment, pluralise, printable
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.kernel.lifecycle import drop_undone
 from stepwell.model.status_words import status_word
@@ -41,7 +42,7 @@ async def print_checkpoint(storage: BuiltInStorage, name: str, *, full: bool, js
     header, progress, document = _make_header(at, commit), _compute_progress(at, commits), document_of(at)
     document["status"] = status_word(at.status, wake=at.wake)
     if json:
-        print_document(**header, progress=progress, **document)
+        print_document(**header, progress=progress, **to_data(document))
         return
     print_lines(_format_heading(header, document))
     print_lines(["", *_format_progress(progress)])
@@ -51,7 +52,7 @@ async def print_checkpoint(storage: BuiltInStorage, name: str, *, full: bool, js
     executors = {id: state for id, state in document["executors"].items() if state != {}}
     for title, values in (("state", document["state"]), ("executors", executors)):
         if values:
-            print_lines(["", title, *(f"  {line}" for line in tree(values, full=full))])
+            print_lines(["", title, *(f"  {line}" for line in to_lines(values, full=full))])
 
 
 def _make_header(at: Checkpoint, commit: Commit) -> dict[str, Any]:

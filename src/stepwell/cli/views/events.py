@@ -8,8 +8,9 @@ from typing import Any, Self
 import msgspec
 
 from stepwell.admin.diffs.documents import plain_value
+from stepwell.admin.values import to_data, to_line
 from stepwell.cli.type_names import WorkflowEvent
-from stepwell.cli.views.text import leaf, printable
+from stepwell.cli.views.text import printable
 from stepwell.model.payload import PayloadList
 from stepwell.model.status_words import status_word
 
@@ -32,7 +33,7 @@ class TimedEvent:
             "attempt": event.attempt,
             "request_id": event.request_id if event.type == "request_info" else None,
             "error": None if event.details is None else f"{event.details.error_type}: {event.details.message}",
-            "data": data_of(event),
+            "data": to_data(data_of(event)),
         }
         present = {name: value for name, value in optional.items() if value is not None}
         state = None if event.state is None else status_word(event.state)
@@ -63,7 +64,8 @@ class TimedEvent:
         parts += [
             f"{name}={fields[name]}" for name in ("executor", "iteration", "request_id", "error") if name in fields
         ]
-        return printable("  ".join(parts)) + (f"  {leaf(fields['data'])}" if "data" in fields else "")
+        data = data_of(self.event)
+        return printable("  ".join(parts)) + ("" if data is None else f"  {to_line(data)}")
 
 
 class Follower:

@@ -11,12 +11,13 @@ import click
 import msgspec
 
 from stepwell.cli.secrets import without_secrets
-from stepwell.cli.views.text import leaf, printable
+from stepwell.cli.views.text import printable
 from stepwell.model.visible_text import visible_json
 
 # The version of the JSON documents: raised when a field is removed or changes its meaning.
 # 2: statuses are the words that people read, such as `completed`.
-SCHEMA = 2
+# 3: values are data, without the tags of their stored form.
+SCHEMA = 3
 
 # The real stdout while the user's code runs with another one. Global, because `sys.stdout` is.
 _reserved: list[TextIO] = []
@@ -55,14 +56,6 @@ def print_json(value: Any) -> None:
 def print_lines(rows: Iterable[str]) -> None:
     for row in rows:
         _write(row)
-
-
-def print_value(output: Any) -> None:
-    """Print an output of a run: a string without control characters, or one line of JSON."""
-    if isinstance(output, str):
-        print_lines("\t".join(map(printable, line.split("\t"))) for line in output.split("\n"))
-    else:
-        print_lines([leaf(output, full=True)])
 
 
 def print_note(text: str) -> None:

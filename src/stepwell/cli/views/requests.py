@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from stepwell.admin.diffs.documents import plain_value
+from stepwell.admin.values import to_data, to_lines
 from stepwell.cli.type_names import Request
-from stepwell.cli.views.text import format_moment, pluralise, printable, tree
+from stepwell.cli.views.text import format_moment, pluralise, printable
 
 
 def format_requests(requests: Iterable[Request], *, full: bool = False) -> Iterator[str]:
@@ -21,7 +22,7 @@ def format_requests(requests: Iterable[Request], *, full: bool = False) -> Itera
         wanted = f"from {request.executor} at {format_moment(request.at)} UTC, expects {request.response_type}"
         until = f", deadline {format_moment(request.deadline)} UTC" if request.deadline else ""
         yield f"  {printable(request.id)}: {printable(wanted)}{until}"
-        yield from (f"    {line}" for line in tree(plain_value(request.payload), full=full))
+        yield from (f"    {line}" for line in to_lines(plain_value(request.payload), full=full))
 
 
 def request_to_dict(request: Request) -> dict[str, Any]:
@@ -34,5 +35,5 @@ def request_to_dict(request: Request) -> dict[str, Any]:
         "response_schema": msgspec.json.decode(request.schema),
         "asked_at": request.at,
         "deadline": request.deadline,
-        "question": plain_value(request.payload),
+        "question": to_data(plain_value(request.payload)),
     }
