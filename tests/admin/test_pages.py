@@ -85,8 +85,8 @@ async def test_a_page_tells_what_became_of_a_run(storage: Any) -> None:
             "Tag who",
             "ada",
             "counter",
-            "✕ failed",
-            "✓ ran once",
+            "✕",
+            "✓",
             "ValueError: right is broken",
         ),
         *("Traceback", "+ state.parcel", "1 entry not committed yet", "is_negative", "Messages in flight"),
@@ -94,7 +94,7 @@ async def test_a_page_tells_what_became_of_a_run(storage: Any) -> None:
         assert said in words, said
     first = (await page(storage, "r", number=0)).words
     assert "commit 0, checkpoint" in first
-    assert "✕ failed" not in first
+    assert "✕" not in first
     with pytest.raises(CheckpointMissing, match="commit 9 of run 'r' does not exist"):
         await report_run(storage, "r", number=9)
     with pytest.raises(CheckpointMissing, match="run 'x' is not in this store"):
@@ -108,7 +108,7 @@ async def test_open_questions_are_on_it(tmp_path: Path) -> None:
     await WorkflowBuilder(name="asking", start_executor=asking, checkpoint_storage=storage).build().run("x", run_id="r")
     words = (await page(storage, "r")).words
     assert "1 request waiting for a response" in words
-    assert "? waiting for an answer" in words
+    assert "needs an answer" in words
     await report_to(tmp_path / "r.html", storage, "r")
     assert (tmp_path / "r.html").read_text(encoding="utf-8") == await report_run(storage, "r")
 
@@ -171,7 +171,7 @@ async def test_long_histories_are_cut_in_the_middle_and_large_values_at_the_end(
     await builder.add_edge(step, step).build().run(1, run_id="r")
     read = await page(small, "r")
     assert "… 101 commits left out …" in read.words
-    assert "✓ ran 300 times" in read.words
+    assert "ran 300 times" in read.words
     assert len(text) < 5_000_000
 
 

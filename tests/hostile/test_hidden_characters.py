@@ -14,10 +14,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from stepwell import Executor, SQLiteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
-from stepwell.admin import draw, export_to, report_run
+from stepwell.admin import export_to, report_run
 from stepwell.cli.app import COMMANDS, Program, stepwell
 from stepwell.declarative import AgentWorkflow, AgentWorkflowInstance, equals
 from stepwell.model.visible_text import visible, visible_json
+from stepwell.viz import draw
 from stepwell.viz.workflow_viz import WorkflowViz
 
 HIDDEN = "".join(

@@ -10,7 +10,6 @@ from stepwell.admin.diffs.json_diff import Change, apply_patch, compare
 from stepwell.admin.doctor.examination import Examined, Finding, examine
 from stepwell.admin.forks import fork, preview_fork
 from stepwell.admin.lookup import Ambiguous, NotFound, find_checkpoint, find_run
-from stepwell.admin.report.drawing import Progress, draw
 from stepwell.admin.report.page import report_run, report_to
 from stepwell.admin.requests import OpenRequest, open_requests, respond
 from stepwell.admin.retention.policy import Keep
@@ -39,7 +38,6 @@ __all__ = [
     "NotForked",
     "NotFound",
     "OpenRequest",
-    "Progress",
     "PruneReport",
     "apply_patch",
     "cancel",
@@ -48,7 +46,6 @@ __all__ = [
     "delete_runs",
     "diff",
     "diff_from_parent",
-    "draw",
     "examine",
     "export_run",
     "export_to",

@@ -13,6 +13,7 @@ from typing import Any
 
 from stepwell.declarative.conditions.condition import evaluate
 from stepwell.declarative.definition import Definition
+from stepwell.declarative.diagram import diagram_of_nodes
 from stepwell.declarative.errors import LoopLimit, WorkflowTimeout
 from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow, NodeDone, NodesDecided, RunNode
 from stepwell.declarative.node_graph import NodeGraph
@@ -24,6 +25,7 @@ from stepwell.graph.executor import Executor
 from stepwell.graph.handler import handler
 from stepwell.model.payload import Payload
 from stepwell.storage import clock
+from stepwell.viz.diagram import Diagram
 
 # Executor id and state keys. They are stored in runs and must not change.
 CONDUCTOR = "conductor"
@@ -102,6 +104,10 @@ class Conductor(Executor):
     def objections(self, state: Mapping[str, Payload]) -> list[str]:
         """List why this graph cannot continue a run with that state: its edges differ."""
         return _find_route_differences(state["begun"].open().ways, self.graph) if "begun" in state else []
+
+    def diagram(self) -> Diagram:
+        """Return what a drawing of the workflow shows: the nodes and their conditions, not this executor."""
+        return diagram_of_nodes(self.graph)
 
     @handler
     async def begin(self, message: BeginWorkflow, ctx: ConductorContext) -> None:

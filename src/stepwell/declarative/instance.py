@@ -16,7 +16,7 @@ from stepwell.declarative.binding import Bindings, bind
 from stepwell.declarative.conductor import check_routes
 from stepwell.declarative.definition import Definition
 from stepwell.declarative.definition_store import save_definition
-from stepwell.declarative.diagram import to_mermaid
+from stepwell.declarative.diagram import diagram_of_nodes, to_mermaid
 from stepwell.declarative.events import ApprovalRequestedEvent, EventTranslator, NamedEvent
 from stepwell.declarative.files.reader import from_json
 from stepwell.declarative.files.writer import to_json, to_yaml
@@ -31,6 +31,8 @@ from stepwell.storage.archive_choice import open_archive
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.storage.ids import new_run_id
+from stepwell.viz.diagram import Diagram
+from stepwell.viz.notebook import NotebookDrawing
 from stepwell.workflows.result import WorkflowRunResult
 from stepwell.workflows.storage_options import STORAGE_FACTORIES
 from stepwell.workflows.workflow import Workflow
@@ -116,7 +118,7 @@ class AgentWorkflowStream:
         return AgentWorkflowResult(self._run_id, self._status, self._translator.outcome, self._requests)
 
 
-class AgentWorkflowInstance:
+class AgentWorkflowInstance(NotebookDrawing):
     """An immutable workflow of named agents. One instance serves any number of concurrent runs."""
 
     def __init__(self, definition: Definition, bindings: Bindings, stores: Stores) -> None:
@@ -242,6 +244,10 @@ class AgentWorkflowInstance:
     def to_mermaid(self) -> str:
         """Draw the workflow as a Mermaid flowchart, with conditions as labels."""
         return to_mermaid(self.definition)
+
+    def diagram(self) -> Diagram:
+        """Return the nodes and edges of the definition, for `WorkflowViz`."""
+        return diagram_of_nodes(self._graph)
 
     def __repr__(self) -> str:
         return f"<AgentWorkflow {self.definition.name!r}: {', '.join(node.id for node in self.definition.nodes)}>"

@@ -21,6 +21,7 @@ from stepwell.model.event import WorkflowRunState
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
+from stepwell.viz.workflow_diagram import Drawable
 
 _LOG = logging.getLogger("stepwell")
 
@@ -36,7 +37,7 @@ AT_REST = (
 )
 
 
-class Runnable(Protocol):
+class Runnable(Drawable, Protocol):
     """A workflow, as handles of its runs need it."""
 
     @property

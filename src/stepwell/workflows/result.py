@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic
 
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
+from stepwell.viz.notebook import result_html
+from stepwell.viz.workflow_diagram import Graph
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -28,13 +30,16 @@ class WorkflowRunResult(list[WorkflowEvent], Generic[OutputT]):
     sub-workflows are in the list, with their `path`; the methods are about the run itself.
     """
 
-    def __init__(self, events: Iterable[WorkflowEvent], *, include_status_events: bool = False) -> None:
+    def __init__(
+        self, events: Iterable[WorkflowEvent], *, include_status_events: bool = False, graph: Graph | None = None
+    ) -> None:
         every = list(events)
         own = [event for event in every if not event.path]
         self._statuses = [event for event in own if event.type == "status"]
         # Kept apart from the list: most callers want results, and ask for the status with a method.
         hidden = {"started"} if include_status_events else {"started", "status"}
         super().__init__(event for event in every if event.type not in hidden)
+        self._graph = graph  # what a notebook draws
         self.run_id: str = next((event.run_id for event in own if event.run_id and not event.replayed), "")
 
     def get_outputs(self) -> list[OutputT]:
@@ -66,6 +71,10 @@ class WorkflowRunResult(list[WorkflowEvent], Generic[OutputT]):
         if not self._statuses or self._statuses[-1].state is None:
             raise RuntimeError("the result has no status: the run was never opened")
         return self._statuses[-1].state
+
+    def _repr_html_(self) -> str:
+        state, outputs = self.get_final_state(), self.get_outputs()
+        return result_html(self._graph, self, run_id=self.run_id, state=state, outputs=outputs)
 
     def status_timeline(self) -> list[WorkflowEvent]:
         """Return the status events in order."""

@@ -11,6 +11,7 @@ from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowEvent, WorkflowEventSource
 from stepwell.storage.archive import Archive
+from stepwell.viz.workflow_diagram import Graph
 from stepwell.workflows.result import WorkflowRunResult
 
 # Errors of the engine itself keep their class; those of handlers become HandlerFailed, as in `run`.
@@ -19,8 +20,8 @@ _ENGINE_ERRORS: dict[str, type[RunError]] = {
 }
 
 
-async def result_at(archive: Archive, head: Checkpoint) -> WorkflowRunResult:
-    """Return everything that led to a checkpoint; of the requests, those that are open there."""
+async def result_at(archive: Archive, head: Checkpoint, graph: Graph) -> WorkflowRunResult:
+    """Return everything that led to a checkpoint; of the requests, those that are open there. `graph` is drawn."""
     events: list[WorkflowEvent] = []
     for run_id, commit in await archive.output_commits(head):
         if run_id != head.run_id:  # of the run it was forked from
@@ -31,7 +32,7 @@ async def result_at(archive: Archive, head: Checkpoint) -> WorkflowRunResult:
     events += kernel.request_events(head.run_id, head)
     # The first commit of a fork has no status event.
     events.append(_status(head))
-    result = WorkflowRunResult(events)
+    result = WorkflowRunResult(events, graph=graph)
     result.run_id = head.run_id
     return result
 

@@ -67,13 +67,17 @@ def test_a_workflow_a_builder_and_a_function_are_drawn(name: str) -> None:
     assert done.stderr == "loading\n"  # no data of ours
 
 
-def test_agents_by_name_are_drawn_as_what_they_are_built() -> None:
-    assert "poet" in ran("viz", "shop:named", "--format", "text").stdout
+def test_agents_by_name_are_drawn_by_their_own_nodes() -> None:
+    assert ran("viz", "shop:named", "--format", "text").stdout == "start: poet\n"
+    assert "conductor" not in ran("viz", "shop:named").stdout
 
 
 def test_every_form() -> None:
     assert ran("viz", "shop:workflow", "--format", "dot").stdout.startswith("digraph workflow {")
     assert ran("viz", "shop:workflow", "--format", "text").stdout.splitlines()[0] == "start: first"
+    assert ran("viz", "shop:workflow", "--format", "svg").stdout.startswith("<svg ")
+    layout = json.loads(ran("viz", "shop:workflow", "--format", "layout").stdout)
+    assert [node["id"] for node in layout["nodes"]] == ["first", "last"]
     found = json.loads(ran("viz", "shop:workflow", "--json", "--format", "text").stdout)
     assert (found["schema"], found["workflow"], found["format"]) == (3, "shop", "text")
     assert found["picture"].startswith("start: first\n")

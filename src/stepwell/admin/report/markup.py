@@ -5,26 +5,14 @@ Text is escaped. A JSON value is a tree: large values are folded, and very large
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from stepwell.admin.transfer.redaction import REMOVED
-from stepwell.model.visible_text import JOINERS, visible
+from stepwell.viz.markup import escape, shorten
 
 _BRIEF = 100  # characters that are shown without folding
-
-
-def escape(text: object) -> str:
-    """Return text escaped for HTML and XML, including quoted attributes."""
-    # Control and direction characters are written out: some are invalid in XML, others would
-    # reorder the page.
-    return html.escape(visible(str(text), keep=f"\t\n\r\xa0{JOINERS}"), quote=True)
-
-
-def shorten(text: str, longest: int) -> str:
-    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def plural(number: int, word: str) -> str:

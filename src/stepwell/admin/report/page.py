@@ -9,16 +9,19 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from stepwell.admin.diffs.documents import document_of, plain_value
-from stepwell.admin.report.drawing import draw
-from stepwell.admin.report.markup import Tree, escape, format_brief, plural, shorten
+from stepwell.admin.report.markup import Tree, format_brief, plural
 from stepwell.admin.report.timeline import CommitRow, Timeline, load_timeline
 from stepwell.admin.transfer.redaction import LOCK
+from stepwell.declarative.stored_diagram import diagram_of_run
 from stepwell.model.commit import Commit, Done
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.request import Request
 from stepwell.model.status_words import status_word
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.permissions import creating
+from stepwell.viz.markup import escape, shorten
+from stepwell.viz.svg import draw
+from stepwell.viz.workflow_diagram import diagram_of
 
 # Limits that bound the size of a page, whatever a run contains.
 _ROWS = 200  # commits
@@ -126,13 +129,13 @@ def _render_facts(timeline: Timeline) -> Iterator[str]:
 
 
 def _render_graph(timeline: Timeline) -> Iterator[str]:
-    signature = timeline.at.header.signature
+    diagram = diagram_of_run(timeline.at) or diagram_of(timeline.at.header.signature)
     yield "<h2>Graph</h2>"
-    if len(signature.get("executors", ())) > _DRAWN:
-        yield f"<p>It has {len(signature['executors']):,} executors: too many to draw.</p>"
+    if len(diagram.nodes) > _DRAWN:
+        yield f"<p>It has {len(diagram.nodes):,} executors: too many to draw.</p>"
         return
     title = f"Workflow {timeline.at.header.workflow} at commit {timeline.at.number}"
-    yield f'<div class="scroll">{draw(signature, progress=timeline.progress, title=title)}</div>'
+    yield f'<div class="scroll">{draw(diagram, progress=timeline.progress, title=title)}</div>'
 
 
 def _render_requests(requests: Iterable[Request]) -> Iterator[str]:

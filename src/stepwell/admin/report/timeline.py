@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from stepwell.admin.diffs.documents import document_of
 from stepwell.admin.diffs.json_diff import compare, lines_of
-from stepwell.admin.report.drawing import Progress, progress_of
 from stepwell.admin.transfer.run_copy import RunCopy, apply_record, load_run_copy, read_records
 from stepwell.errors import CheckpointMissing
 from stepwell.kernel.lifecycle import drop_undone
@@ -17,6 +16,7 @@ from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.port import Store
+from stepwell.viz.progress import Progress, progress_of
 
 
 @dataclass(frozen=True, slots=True)

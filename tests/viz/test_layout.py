@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from itertools import combinations, pairwise
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepwell.admin.report.layout import Box, Connector, Layout, Rectangle, lay_out
+from stepwell.viz.layout import Box, Connector, Layout, Rectangle, lay_out
 
 
 @st.composite
@@ -98,3 +100,47 @@ def test_a_long_cycle_and_a_deep_graph_are_laid_out() -> None:
     boxes = [Box(str(n), 40, 20) for n in range(1500)]
     links = [Connector(str(n), str((n + 1) % 1500)) for n in range(1500)]
     assert len(lay_out(boxes, links).boxes) == 1500
+
+
+def test_three_hundred_boxes_are_laid_out_in_less_than_a_second() -> None:
+    random = Random(7)
+    boxes = [Box(str(n), random.choice([90, 120, 160]), 46) for n in range(300)]
+    links = [Connector(str(random.randrange(max(0, n - 40), n)), str(n)) for n in range(1, 300) for _ in range(2)]
+    links += [Connector(str(n), str(random.randrange(n)), 80, 18) for n in range(20, 300, 7)]  # loops, with labels
+    started = time.process_time()  # of this process alone: others may be busy
+    lay_out(boxes, links)
+    assert time.process_time() - started < 1
+
+
+def crossings(layout: Layout) -> int:
+    """Count the pairs of routes that cross between two layers."""
+    parts = [part for route in layout.routes for part in pairwise(sorted(route, key=lambda point: point[1]))]
+    return sum(
+        a[0][1] == b[0][1] and a[1][1] == b[1][1] and (a[0][0] - b[0][0]) * (a[1][0] - b[1][0]) < 0
+        for a, b in combinations(parts, 2)
+    )
+
+
+def test_no_arrows_cross_where_turning_equals_avoids_it() -> None:
+    boxes = [Box(name, 60, 30) for name in ("start", "triage", "answer", "refund", "human", "end")]
+    ends = [
+        *(("start", "triage"), ("triage", "answer"), ("triage", "refund"), ("answer", "refund"), ("answer", "triage")),
+        *(("answer", "human"), ("refund", "end")),
+    ]
+    assert crossings(lay_out(boxes, [Connector(*pair, 70, 18) for pair in ends])) == 0
+
+
+def test_a_long_arrow_is_straight_beside_the_boxes_it_passes() -> None:
+    boxes = [Box(str(n), 60 + 40 * (n % 3), 30) for n in range(12)]
+    links = [Connector(str(n), str(n + 1)) for n in range(11)]
+    layout = lay_out(boxes, [*links, Connector("11", "0")])
+    between = [x for x, _ in layout.routes[-1][2:-2]]
+    assert max(between) - min(between) < 1  # less than the width of the line
+
+
+def test_arrows_at_one_side_of_a_box_do_not_share_a_point() -> None:
+    boxes = [Box(name, 80, 30) for name in "abcdef"]
+    layout = lay_out(boxes, [Connector("a", other) for other in "bcdef"] + [Connector(other, "f") for other in "bcd"])
+    starts, ends = [route[0] for route in layout.routes[:5]], [route[-1] for route in layout.routes[4:]]
+    assert len(set(starts)) == len(starts)
+    assert len(set(ends)) == len(ends)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from stepwell.viz.diagram import Arrow, Diagram, DiagramNode, fan_in_id
 
 # The grammar of edge descriptions. A plain id stands as it is, any other as a Python string
 # literal. Conditions are free text, so a list of cases is split where the next case starts.
@@ -20,58 +21,38 @@ _JOIN = re.compile(rf"all of ({_IDS}) -> ({_ID})")
 _DIRECT = re.compile(rf"({_ID}) -> ({_ID})(?: (if .*))?", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Arrow:
-    """An edge from one node to another; `label` is its condition."""
+def stored_diagram(signature: Mapping[str, Any]) -> Diagram:
+    """Return the graph that a `graph_signature` of a workflow or a checkpoint describes.
 
-    source: str
-    target: str
-    label: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The nodes and arrows to draw."""
-
-    start: str
-    executors: tuple[str, ...]
-    joins: tuple[str, ...]  # names of fan-ins, which no executor can have
-    arrows: tuple[Arrow, ...]
-    unread: tuple[str, ...] = ()  # edge descriptions that this version does not understand
-
-
-def shape_of(signature: Mapping[str, Any]) -> Shape:
-    """Return the graph that a `graph_signature` of a workflow or a checkpoint describes."""
-    start = str(signature.get("start", ""))
+    An edge whose description this version does not understand is only in its `lines`.
+    """
+    start, lines = str(signature.get("start", "")), tuple(map(str, signature.get("edges", ())))
     arrows: list[Arrow] = []
-    joins: list[str] = []
-    unread: list[str] = []
-    for text in map(str, signature.get("edges", ())):
-        edge_arrows = _arrows(text, f"\0fan-in {len(joins)}")
-        if edge_arrows is None:
-            unread.append(text)
-            continue
-        arrows += edge_arrows
+    fan_ins: list[str] = []
+    for text in lines:
+        fan_in = fan_in_id(len(fan_ins))
+        arrows += _arrows(text, fan_in)
         if _JOIN.fullmatch(text):
-            joins.append(f"\0fan-in {len(joins)}")
+            fan_ins.append(fan_in)
     names = [start, *map(str, signature.get("executors", ())), *(end for a in arrows for end in (a.source, a.target))]
-    executors = tuple(dict.fromkeys(name for name in names if name and name not in joins))
-    return Shape(start, executors, tuple(joins), tuple(dict.fromkeys(arrows)), tuple(unread))
+    nodes = [DiagramNode(name) for name in dict.fromkeys(names) if name and name not in fan_ins]
+    nodes += [DiagramNode(id, "fan-in") for id in fan_ins]
+    return Diagram(tuple(nodes), tuple(dict.fromkeys(arrows)), start, lines)
 
 
-def _arrows(text: str, join: str) -> list[Arrow] | None:
-    """Return the arrows of one edge; None if its description is not understood."""
+def _arrows(text: str, join: str) -> list[Arrow]:
+    """Return the arrows of one edge; none if its description is not understood."""
     if match := _JOIN.fullmatch(text):
         return [*(Arrow(source, join) for source in _ids(match[1])), Arrow(join, _id(match[2]))]
     if match := _EACH.fullmatch(text):
         return [Arrow(_id(match[1]), target) for target in _ids(match[2])]
     if match := _CHOSEN.fullmatch(text):
-        return [Arrow(_id(match[1]), target, match[3]) for target in _ids(match[2])]
+        return [Arrow(_id(match[1]), target, match[3], dotted=True) for target in _ids(match[2])]
     if match := _FIRST.fullmatch(text):
-        return [Arrow(_id(match[1]), _id(case[1]), case[2]) for case in _CASE.finditer(match[2])]
+        return [Arrow(_id(match[1]), _id(case[1]), case[2], dotted=True) for case in _CASE.finditer(match[2])]
     if match := _DIRECT.fullmatch(text):
-        return [Arrow(_id(match[1]), _id(match[2]), match[3] or "")]
-    return None
+        return [Arrow(_id(match[1]), _id(match[2]), match[3] or "", dotted=bool(match[3]))]
+    return []
 
 
 def _ids(text: str) -> Iterator[str]:

@@ -1,0 +1,95 @@
+"""How far each executor of a run is, as a drawing shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
+from stepwell.model.event import WorkflowEvent, WorkflowRunState
+from stepwell.viz.durations import format_seconds
+
+State = Literal["failed", "waiting", "next", "ran", "skipped", "idle"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The progress of the executors of a run."""
+
+    ran: Mapping[str, int] = field(default_factory=dict)  # how often each has completed
+    failed: frozenset[str] = frozenset()
+    waiting: frozenset[str] = frozenset()  # for an answer
+    following: frozenset[str] = frozenset()  # messages are on their way to them
+    skipped: frozenset[str] = frozenset()
+    seconds: Mapping[str, float] = field(default_factory=dict)  # how long they worked, in all
+
+    def state(self, executor: str) -> State:
+        """Return the first that applies."""
+        members: tuple[tuple[State, frozenset[str]], ...] = (
+            ("failed", self.failed),
+            ("waiting", self.waiting),
+            ("next", self.following),
+        )
+        for name, executors in members:
+            if executor in executors:
+                return name
+        return "ran" if self.ran.get(executor) else "skipped" if executor in self.skipped else "idle"
+
+    def caption(self, executor: str) -> str:
+        """Return the progress of an executor in a few words."""
+        words = {"failed": "failed", "waiting": "needs an answer", "next": "next", "skipped": "skipped"}
+        seconds = self.seconds.get(executor)
+        if self.state(executor) == "ran":
+            return "ran" if seconds is None else format_seconds(seconds)
+        return words.get(self.state(executor), "not run")
+
+    def describe(self, executor: str) -> str:
+        """Return the progress of an executor in words."""
+        count, seconds = self.ran.get(executor, 0), self.seconds.get(executor)
+        ran = "" if not count else "ran once" if count == 1 else f"ran {count} times"
+        if ran and seconds is not None:
+            ran += f", {format_seconds(seconds)}{' in all' if count > 1 else ''}"
+        words = {"failed": "failed", "waiting": "needs an answer", "next": "is next", "skipped": "skipped"}
+        return ", ".join(part for part in (words.get(self.state(executor)), ran) if part) or "not run"
+
+
+def progress_of(checkpoint: Checkpoint, commits: Iterable[Commit]) -> Progress:
+    """Return the progress of a run at a checkpoint, given the commits that led there."""
+    ran: dict[str, int] = {}
+    seconds: dict[str, float] = {}
+    failed: frozenset[str] = frozenset()
+    for commit in commits:
+        for done in commit.done:
+            ran[done.executor] = ran.get(done.executor, 0) + 1
+            if done.time is not None:
+                seconds[done.executor] = seconds.get(done.executor, 0.0) + done.time.seconds
+        # Overwritten by each commit: a failure counts only while the run has not moved on.
+        failed = frozenset(failure.executor_id for failure in commit.failures if failure.executor_id)
+    return Progress(
+        ran,
+        failed if checkpoint.status is WorkflowRunState.FAILED else frozenset(),
+        waiting=frozenset(request.executor for request in checkpoint.requests.values()),
+        following=frozenset(taker for message in checkpoint.messages for taker in message.takers),
+        seconds=seconds,
+    )
+
+
+def progress_in(events: Iterable[WorkflowEvent], *, waits: bool) -> Progress:
+    """Return the progress that the events of a run show; `waits`: it waits for answers to its requests."""
+    ran: dict[str, int] = {}
+    seconds: dict[str, float] = {}
+    failed, waiting = set[str](), set[str]()
+    for event in events:
+        if event.path:  # of a sub-workflow
+            continue
+        if event.type == "executor_completed" and event.executor_id is not None:
+            ran[event.executor_id] = ran.get(event.executor_id, 0) + 1
+            if event.time is not None:
+                seconds[event.executor_id] = seconds.get(event.executor_id, 0.0) + event.time.seconds
+        elif event.type == "executor_failed" and event.executor_id is not None:
+            failed.add(event.executor_id)
+        elif event.type == "request_info" and waits:
+            waiting.add(event.source_executor_id)
+    return Progress(ran, frozenset(failed), frozenset(waiting), seconds=seconds)
