@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from stepwell import kernel
 from stepwell.admin.lookup import find_run, require_head
 from stepwell.codec.codec import DEFAULT_CODEC
@@ -18,7 +16,8 @@ from stepwell.errors import RunBusy
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.signal import ReceivedCancel
-from stepwell.model.valid_text import is_text
+from stepwell.model.valid_text import check_words
+from stepwell.storage import clock
 from stepwell.storage.archive import StoredRun
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import new_run_id, new_stamp
@@ -42,7 +41,12 @@ class Cancelled:
 
 
 async def cancel(
-    storage: BuiltInStorage, run: str, *, reason: str | None = None, on_wait: Callable[[str], None] | None = None
+    storage: BuiltInStorage,
+    run: str,
+    *,
+    reason: str | None = None,
+    by: str | None = None,
+    on_wait: Callable[[str], None] | None = None,
 ) -> Cancelled:
     """Cancel a run: it ends CANCELLED at its last commit, and can still be resumed.
 
@@ -52,14 +56,14 @@ async def cancel(
     driver. If this call is interrupted, the signal stays in force. A run that is completed or
     cancelled is left as it is.
 
-    `reason` is stored in the history as a `warning`: of the commit that cancels the run, or of the
-    commit right after it if the driver made the first.
+    `reason` and `by`, who cancels it, are stored with the commit that cancels the run; the reason
+    is emitted as a `warning`.
 
     Raises NotFound or Ambiguous for the run, RunError for the run of a sub-workflow, and ValueError
-    for a reason that cannot be stored.
+    for a reason or a `by` that cannot be stored.
     """
-    if reason is not None and not is_text(reason):
-        raise ValueError(f"the reason {reason!r} is not valid Unicode (it has a lone surrogate) and cannot be stored")
+    check_words("the reason", reason)
+    check_words("by", by)
     run_id = (await find_run(storage, run)).run_id
     archive = StoreArchive(storage._store, DEFAULT_CODEC)
     before = require_head(await archive.head(run_id), run_id)
@@ -74,34 +78,19 @@ async def cancel(
                 # Read under the lease: the run may have ended since we looked.
                 head = require_head(stored.head, run_id)
                 if head.status not in _OVER:
-                    head = await _commit(archive, head, reason)
+                    head = await _commit(archive, head, by, reason)
         except RunBusy as busy:
             head = require_head(await archive.head(run_id), run_id)
             # Sent on every turn: the first signal with a key wins, so repeating it is free, and a
             # run that was restored meanwhile has a new epoch and needs a new one.
-            await archive.send(run_id, cancel_key(head.header.epoch, before.number), ReceivedCancel(before.number))
+            signal = ReceivedCancel(before.number, by, reason, at=clock.stamp())
+            await archive.send(run_id, cancel_key(head.header.epoch, before.number), signal)
             if driver is None and on_wait is not None:
                 on_wait(busy.owner)
             driver = busy.owner
             await asyncio.sleep(_POLL_SECONDS)
         if end := await _find_end(archive, before, head):
-            # A cancel signal has no room for a reason, so a driver cannot commit it.
-            if driver is not None and reason and end[0] is WorkflowRunState.CANCELLED:
-                await _commit_reason(archive, run_id, end[1], reason)
             return Cancelled(run_id, *end, changed=True, driver=driver)
-
-
-async def _commit_reason(archive: StoreArchive, run_id: str, number: int, reason: str) -> None:
-    """Commit the reason after the driver's cancellation, unless the run has moved on since."""
-    while require_head(await archive.head(run_id), run_id).number == number:
-        try:
-            async with hold_run(archive, run_id) as stored:
-                head = require_head(stored.head, run_id)
-                if head.number == number:
-                    await _commit(archive, head, reason)
-        except RunBusy:
-            # The driver commits before it releases its lease.
-            await asyncio.sleep(_POLL_SECONDS)
 
 
 @asynccontextmanager
@@ -117,9 +106,8 @@ async def hold_run(archive: StoreArchive, run_id: str) -> AsyncIterator[StoredRu
         await lease_renewal.release(lease)
 
 
-async def _commit(archive: StoreArchive, head: Checkpoint, reason: str | None) -> Checkpoint:
-    stamp = new_stamp(head.run_id, head.header.epoch, head.number + 1)
-    commit = replace(kernel.cancel(head, stamp), warnings=(f"cancelled: {reason}",) if reason else ())
+async def _commit(archive: StoreArchive, head: Checkpoint, by: str | None, reason: str | None) -> Checkpoint:
+    commit = kernel.cancel(head, new_stamp(head.run_id, head.header.epoch, head.number + 1), by=by, reason=reason)
     after = kernel.apply(head.header, head, commit)
     # Other signals stay: they are applied when the run is resumed.
     signals = tuple(key for key in await archive.pending_signals(head.run_id) if key.startswith("cancel/"))

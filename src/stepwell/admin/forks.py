@@ -24,6 +24,7 @@ from stepwell.model.event import CheckpointInfo
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedJson
+from stepwell.model.valid_text import check_words
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.store_archive import StoreArchive
@@ -40,6 +41,7 @@ async def fork(
     delete: Collection[str] = (),
     responses: Mapping[str, Any] | None = None,
     tags: Mapping[str, str] | None = None,
+    by: str | None = None,
 ) -> CheckpointInfo:
     """Create a new run from a checkpoint of another, with changes to its state.
 
@@ -54,14 +56,16 @@ async def fork(
     for keys that contain dots. What is set or deleted must exist, what is added must not.
     `responses` are answers to open requests in plain JSON, as for `answer`; they are sent after the
     run is created, so a crash in between leaves the run without them. `tags` are those of the new
-    run; None copies the tags of the original. Retention follows the storage.
+    run; None copies the tags of the original. `by` is stored with the answers and with the first
+    commit: who forks it. Retention follows the storage.
 
     Raises NotFound or Ambiguous for the checkpoint, EditRefused for a change or an answer that
     cannot be stored, UnknownRequest or RequestExpired for a request, RunError if a run with that id
     exists, and RunBusy if a process is driving it. In all these cases no run is created.
     """
+    check_words("by", by)
     _, source, changed, answers = await _edit_source(
-        storage, checkpoint, run_id, tags=tags, responses=responses, set=set, add=add, delete=delete
+        storage, checkpoint, run_id, tags=tags, responses=responses, by=by, set=set, add=add, delete=delete
     )
     # A fork stands alone: it is not driven by the caller of its source, and is not part of its
     # trace.
@@ -78,7 +82,7 @@ async def fork(
     async with hold_run(archive, header.run_id) as stored:
         if stored.head is not None:
             raise _taken_error(header.run_id)
-        first = await create_fork_commit(changed, header, archive)
+        first = replace(await create_fork_commit(changed, header, archive), by=by)
         await archive.commit(first, kernel.apply(header, None, first, previous_id=header.parent_id))
         await send_answers(archive, header, answers)
         return CheckpointInfo(header.run_id, first.stamp.checkpoint_id, first.number)
@@ -101,7 +105,7 @@ async def preview_fork(
     part of the difference: they are applied when the new run is driven.
     """
     origin, source, changed, _ = await _edit_source(
-        storage, checkpoint, run_id, tags=tags, responses=responses, set=set, add=add, delete=delete
+        storage, checkpoint, run_id, tags=tags, responses=responses, by=None, set=set, add=add, delete=delete
     )
     if run_id is not None and await storage._store.run(run_id) is not None:
         raise _taken_error(run_id)
@@ -116,6 +120,7 @@ async def _edit_source(
     *,
     tags: Mapping[str, str] | None,
     responses: Mapping[str, Any] | None,
+    by: str | None,
     **edits: Any,
 ) -> tuple[CheckpointInfo, Checkpoint, Checkpoint, list[tuple[Request, ReceivedJson]]]:
     """Return where a fork starts, that checkpoint before and after the edits, and the answers for it."""
@@ -123,7 +128,7 @@ async def _edit_source(
     # Called for its checks: the id and the tags must be such as `Workflow.run` would accept.
     position_of(OMITTED, run_id, origin.checkpoint_id, tags)
     source, _ = await load_checkpoint(storage._store, origin)
-    answers = encode_answers(source, responses or {})
+    answers = encode_answers(source, responses or {}, by=by)
     if not any(edits.values()):
         return origin, source, source, answers
     plain = {key: plain_value(value) for key, value in source.state.items()}

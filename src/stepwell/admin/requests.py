@@ -18,6 +18,7 @@ from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedJson, ReceivedResponse
+from stepwell.model.valid_text import check_words
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.checked_reads import decode_stored
@@ -102,34 +103,50 @@ async def find_pending_answers(storage: BuiltInStorage, requests: Sequence[Pendi
     return {(question.run_id, question.request_id) for question in questions if question.answered}
 
 
-async def respond(storage: BuiltInStorage, run: str, request_id: str, value: Any) -> None:
+async def respond(
+    storage: BuiltInStorage,
+    run: str,
+    request_id: str,
+    value: Any,
+    *,
+    by: str | None = None,
+    comment: str | None = None,
+) -> None:
     """Send an answer to an open request of a run, in plain JSON. Durable when it returns.
 
     The next drive of the run converts it to the requested type and applies it. If the conversion
     fails, the request stays open: that drive raises ResponseRejected, or emits a `warning` if it
     has other work to do, and another answer can be sent. The first answer that converts wins;
-    `responses` passed to the workflow take precedence.
+    `responses` passed to the workflow take precedence. `by` and `comment` are stored with it.
 
     Raises NotFound or Ambiguous for the run, UnknownRequest or RequestExpired for the request,
-    RunError for the run of a sub-workflow, and EditRefused for a value that is not JSON.
+    RunError for the run of a sub-workflow, EditRefused for a value that is not JSON, and ValueError
+    for a `by` or `comment` that is not text.
     """
+    check_words("by", by)
+    check_words("comment", comment)
     head = await load_head(storage, run)
-    answers = encode_answers(head, {request_id: value})
+    answers = encode_answers(head, {request_id: value}, by=by, comment=comment)
     await send_answers(StoreArchive(storage._store, DEFAULT_CODEC), head.header, answers)
 
 
-async def send_response(storage: BuiltInStorage, question: OpenRequest, value: Any) -> None:
+async def send_response(
+    storage: BuiltInStorage, question: OpenRequest, value: Any, *, by: str | None = None, comment: str | None = None
+) -> None:
     """Send an answer to a request as it was read; the run is not read again.
 
     If the request was closed since, the answer is never applied. Raises RequestExpired, and
     EditRefused for a value that is not JSON.
     """
-    answer = _encode_answer(question.run_id, question.request_id, question.deadline, value)
+    check_deadline(question.run_id, question.request_id, question.deadline)
+    answer = _encode_answer(question.request_id, value, by, comment)
     key = plain_key(question._epoch, question.request_id, question.asked_at, new_run_id())
     await StoreArchive(storage._store, DEFAULT_CODEC).send(question.run_id, key, answer)
 
 
-def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list[tuple[Request, ReceivedJson]]:
+def encode_answers(
+    checkpoint: Checkpoint, responses: Mapping[str, Any], *, by: str | None = None, comment: str | None = None
+) -> list[tuple[Request, ReceivedJson]]:
     """Encode answers to open requests for `send_answers`.
 
     Raises as `respond` does, before anything is changed.
@@ -145,7 +162,8 @@ def encode_answers(checkpoint: Checkpoint, responses: Mapping[str, Any]) -> list
                 run_id=checkpoint.run_id,
                 request_id=id,
             )
-        answers.append((request, _encode_answer(checkpoint.run_id, id, request.deadline, value)))
+        check_deadline(checkpoint.run_id, id, request.deadline)
+        answers.append((request, _encode_answer(id, value, by, comment)))
     return answers
 
 
@@ -156,12 +174,16 @@ async def send_answers(archive: StoreArchive, header: RunHeader, answers: list[t
         await archive.send(header.run_id, plain_key(header.epoch, request.id, request.at, new_run_id()), answer)
 
 
-def _encode_answer(run_id: str, request_id: str, deadline: str | None, value: Any) -> ReceivedJson:
+def check_deadline(run_id: str, request_id: str, deadline: str | None) -> None:
+    """Raise RequestExpired if the deadline of a request has passed."""
     if deadline is not None and clock.until(deadline) <= timedelta(0):
         problem = f"request {request_id!r} has expired: its deadline was {deadline}"
         raise RequestExpired(problem, run_id=run_id, request_id=request_id)
+
+
+def _encode_answer(request_id: str, value: Any, by: str | None, comment: str | None) -> ReceivedJson:
     check_plain(value, f"the answer to {request_id!r}")
-    return ReceivedJson(request_id, msgspec.json.encode(value))
+    return ReceivedJson(request_id, msgspec.json.encode(value), by=by, comment=comment, at=clock.stamp())
 
 
 def _make_question(checkpoint: Checkpoint, request: Request, *, answered: bool) -> OpenRequest:

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from stepwell.model.valid_text import is_text
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -67,6 +69,22 @@ follow_option = click.option(
     is_flag=True,
     help="Show progress on stderr: a live view on a terminal, one line per event elsewhere. With --json, JSON Lines.",
 )
+
+
+def _check_text(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    # Arguments that are not UTF-8 arrive as lone surrogates, which cannot be stored.
+    if text is not None and not is_text(text):
+        raise click.BadParameter("the text is not valid UTF-8")
+    return text or None
+
+
+def text_option(name: str, help: str) -> Callable[[F], F]:
+    """Add an option with a text that is stored in the history of a run."""
+    return click.option(name, metavar="TEXT", callback=_check_text, help=help)
+
+
+by_option = text_option("--by", "Who does it, stored in the history.")
+
 durability_option = click.option(
     "--durability",
     type=click.Choice(["sync", "async", "exit"]),

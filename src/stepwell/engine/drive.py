@@ -39,6 +39,7 @@ from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Plan
 from stepwell.model.payload import Payload
+from stepwell.model.signal import ReceivedCancel
 from stepwell.model.status_words import status_word
 from stepwell.storage.archive import EMPTY_LOG, Archive
 from stepwell.storage.cancellation_shield import finish
@@ -63,8 +64,10 @@ class Drive:
         self._broadcast = Broadcast(options.archive, options.streaming)
         self._acting: asyncio.Task[Any] | None = None
         self._cancel_check: asyncio.Task[None] | None = None
-        self._cancelled = self._stopped = self._ended = False
+        self._stopped = self._ended = False
+        self._cancelled: ReceivedCancel | None = None  # somebody asked to cancel the run
         self._observer: Observer | None = None
+        self._by: str | None = None  # who resumed the run, until a commit says so
         self._error: BaseException | None = None  # what ended the drive early
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         # Reads the stream of this drive to its end.
@@ -83,12 +86,13 @@ class Drive:
         """Whether a later drive can resume this run."""
         return self._archive.is_durable
 
-    def cancel(self) -> None:
+    def cancel(self, *, by: str | None = None, reason: str | None = None) -> None:
         """Cancel the run: handlers are cancelled, and it ends CANCELLED at its last commit. From any thread."""
         if threading.get_ident() != self._thread:
-            self._loop.call_soon_threadsafe(self.cancel)
+            self._loop.call_soon_threadsafe(partial(self.cancel, by=by, reason=reason))
             return
-        self._cancelled = True
+        # The first one to ask is on record.
+        self._cancelled = self._cancelled or ReceivedCancel(-1 if self.at is None else self.at.number, by, reason)
         self._interrupt()
 
     async def read_to_end(self) -> None:
@@ -124,13 +128,13 @@ class Drive:
             if run.replay_only:
                 return
             # A run that was just created, forked or moved back has no cancel signal that is meant for it.
-            if run.is_continued or self._cancelled:
-                cancel = await self._intake.decide_cancel(at, asked=self._cancelled)
+            if run.is_continued or self._cancelled is not None:
+                cancel = await self._intake.decide_cancel(at, self._cancelled)
                 if cancel is not None:
                     at = await self._commit(cancel, at)
                     yield self._broadcast.emit_commit(cancel.commit, at)
                     return
-                if self._cancelled:
+                if self._cancelled is not None:
                     # It was over already: there is nothing to cancel, and the stream says where it is.
                     yield (self._broadcast.emit("status", at, commit=at.number, replayed=True),)
                     return
@@ -180,7 +184,7 @@ class Drive:
                 if self._stopped:
                     await self._halt(superstep)
                     return
-                decision = await superstep.decide(self._definition.max_iterations, cancelled=self._cancelled)
+                decision = await superstep.decide(self._definition.max_iterations, cancel=self._cancelled)
                 # From here on the commit stores the outcomes: if that fails, the superstep has failed.
                 superstep.hand_over()
                 at = await self._commit(decision, at)
@@ -231,10 +235,12 @@ class Drive:
             if options.caller is not None:
                 responses = {id: value for id, value in responses.items() if id in run.at.requests}
             answers = check_responses(self._definition.graph, run.at, responses, self._archive.pack)
-        at, first = await make_first_commit(self._definition, run, self._archive, executors)
+        at, first = await make_first_commit(self._definition, run, self._archive, executors, by=options.position.by)
+        self._by = options.position.by if first is None else None
         signals = run.signals if run.is_continued else {}
         if answers:
-            signals = {**signals, **await send_responses(self._archive, at, answers, signals)}
+            sent = await send_responses(self._archive, at, answers, signals, by=options.position.by)
+            signals = {**signals, **sent}
         self.at, self._intake.signals = at, signals
         return run, self._create_scope(at, executors), at, first
 
@@ -267,7 +273,7 @@ class Drive:
 
     async def _decide_intake(self, at: Checkpoint, plan: Plan) -> CommitDecision | None:
         # The run rests, and somebody asked to cancel it: what was sent since is left for a resume.
-        if self._lease.is_over and self._cancelled:
+        if self._lease.is_over and self._cancelled is not None:
             return None
         decision = await self._intake.decide(at, plan)
         if decision is not None and self._lease.is_over and not await self._lease.reacquire(at):
@@ -287,14 +293,17 @@ class Drive:
     async def _check_cancel(self) -> None:
         # Called again as long as there are signals.
         with suppress(DurabilityError):
-            if self.at is not None and await self._intake.find_cancels(self.at):
-                self.cancel()
+            if self.at is None:
+                return
+            cancel = (await self._intake.find_cancels(self.at)).first
+            if cancel is not None:
+                self.cancel(by=cancel.by, reason=cancel.reason)
 
     # ---------------------------------------------------------------- a superstep
 
     async def _stream_superstep(self, superstep: Superstep, at: Checkpoint) -> Events:
         """Run the handlers in a task, and yield the events they emit meanwhile."""
-        if self._cancelled or at.since_input >= self._definition.max_iterations:
+        if self._cancelled is not None or at.since_input >= self._definition.max_iterations:
             return
         yield self._broadcast.emit("superstep_started", at, _IN_PROGRESS, iteration=at.iteration + 1)
         live = self._broadcast.live
@@ -302,19 +311,19 @@ class Drive:
         self._acting.add_done_callback(lambda _: live.put_nowait(None))
         while (event := await live.get()) is not None:
             yield event
-        if not (self._cancelled or self._stopped):
+        if self._cancelled is None and not self._stopped:
             self._acting.result()
 
     async def _run_superstep(self, superstep: Superstep, at: Checkpoint) -> list[WorkflowEvent]:
         """Run the handlers in the caller's task: nobody reads a stream, so events can wait until they have returned."""
-        if self._cancelled or at.since_input >= self._definition.max_iterations:
+        if self._cancelled is not None or at.since_input >= self._definition.max_iterations:
             return []
         started = self._broadcast.emit("superstep_started", at, _IN_PROGRESS, iteration=at.iteration + 1)
         self._acting = asyncio.current_task()
         try:
             await superstep.run_handlers()
         except asyncio.CancelledError:
-            if not self._cancelled or self._acting is None or self._acting.uncancel() > 0:
+            if self._cancelled is None or self._acting is None or self._acting.uncancel() > 0:
                 raise  # somebody else cancelled the task
         finally:
             self._acting = None
@@ -335,8 +344,11 @@ class Drive:
 
     async def _commit(self, decision: CommitDecision, at: Checkpoint) -> Checkpoint:
         commit, consumed = decision.commit, decision.consumed
+        # Who resumed the run is on record in the first commit that follows.
+        if self._by is not None:
+            commit, self._by = replace(commit, by=commit.by or self._by), None
         if commit.kind is CommitKind.CANCELLED and not consumed:
-            consumed = await self._intake.find_cancels(at)
+            consumed = (await self._intake.find_cancels(at)).valid
         # Cancel signals that came too late are consumed here, or they would be read again and again.
         if self._intake.stale_cancels:
             consumed = tuple(dict.fromkeys((*consumed, *self._intake.stale_cancels)))

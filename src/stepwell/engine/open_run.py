@@ -38,6 +38,7 @@ class StartRun(msgspec.Struct, frozen=True):
     # Of the stored message, if another run starts this one: the message itself may encode differently in newer code.
     digest: str | None = None
     tags: Mapping[str, str] | None = None
+    by: str | None = None  # who starts it, as the caller says
 
 
 class ResumeRun(msgspec.Struct, frozen=True):
@@ -47,6 +48,7 @@ class ResumeRun(msgspec.Struct, frozen=True):
     # Raise Stopped if the run failed or was cancelled, unless it did so in the commit `except_at`.
     unless_stopped: bool = False
     except_at: int | None = None
+    by: str | None = None
 
 
 class FromCheckpoint(msgspec.Struct, frozen=True):
@@ -58,6 +60,7 @@ class FromCheckpoint(msgspec.Struct, frozen=True):
     only_head: bool = False
     # The tags of the new run; None: those of the run it is forked from.
     tags: Mapping[str, str] | None = None
+    by: str | None = None
 
 
 class RestoreRun(msgspec.Struct, frozen=True):
@@ -65,6 +68,7 @@ class RestoreRun(msgspec.Struct, frozen=True):
 
     run_id: str
     checkpoint_id: str
+    by: str | None = None
 
 
 Position = StartRun | ResumeRun | FromCheckpoint | RestoreRun
@@ -246,7 +250,12 @@ def _is_unmoved(source: Checkpoint, head: Checkpoint | None) -> bool:
 
 
 async def make_first_commit(
-    definition: WorkflowDefinition, run: StartingPoint, archive: Archive, executors: RunExecutors
+    definition: WorkflowDefinition,
+    run: StartingPoint,
+    archive: Archive,
+    executors: RunExecutors,
+    *,
+    by: str | None = None,
 ) -> tuple[Checkpoint, Commit | None]:
     """Return where the drive starts, and the first commit of a new, forked, restored or migrated run, stored."""
     at, header = run.at, run.header
@@ -276,7 +285,7 @@ async def make_first_commit(
             assert at is not None
             assert run.head is not None
             first, previous_id = kernel.migrate(run.head, at, run.changes, stamp), run.head.stamp.checkpoint_id
-    first = replace(first, migrated=run.changes)
+    first = replace(first, migrated=run.changes, by=by)
     after = kernel.apply(header, None, first, previous_id=previous_id)
     await archive.commit(first, after, drop_log_through=place, consumed=consumed)
     return after, first

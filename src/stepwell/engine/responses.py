@@ -120,23 +120,37 @@ def check_no_caller(at: Checkpoint) -> None:
 
 
 async def send_responses(
-    archive: Archive, at: Checkpoint, answers: Mapping[str, Payload], pending: Mapping[str, Signal]
+    archive: Archive,
+    at: Checkpoint,
+    answers: Mapping[str, Payload],
+    pending: Mapping[str, Signal],
+    *,
+    by: str | None = None,
+    comment: str | None = None,
 ) -> dict[str, Signal]:
     """Send responses to a run; return them by key. `pending` are the signals that wait already.
 
     Raises ResponseRejected if a request was answered already: the first response wins.
     """
-    epoch = at.header.epoch
-    signals = {answer_key(epoch, at.requests[id]): ReceivedResponse(id, payload) for id, payload in answers.items()}
+    epoch, now = at.header.epoch, clock.stamp()
+    signals = {
+        answer_key(epoch, at.requests[id]): ReceivedResponse(id, payload, by=by, comment=comment, at=now)
+        for id, payload in answers.items()
+    }
     # All are checked before the first is sent: all or none.
     for key, signal in signals.items():
-        if pending.get(key, signal) != signal:
+        if key in pending and not _is_repeated(pending[key], signal):
             raise _already_answered_error(at, signal.request_id)
     for key, signal in signals.items():
         # An identical response may be there from a call that crashed: sending it again is not a conflict.
         if key not in pending and not await archive.send(at.run_id, key, signal):
             raise _already_answered_error(at, signal.request_id)
-    return dict(signals)
+    return {**signals, **{key: pending[key] for key in signals if key in pending}}
+
+
+def _is_repeated(earlier: Signal, response: ReceivedResponse) -> bool:
+    """Return whether a response was sent before, by the same sender."""
+    return isinstance(earlier, ReceivedResponse) and (earlier.value, earlier.by) == (response.value, response.by)
 
 
 def find_overdue(at: Checkpoint) -> list[Request]:
@@ -153,7 +167,8 @@ async def send_defaults(archive: Archive, at: Checkpoint, late: list[Request]) -
     """
     defaults = [(request, request.default) for request in late if request.default is not None]
     for request, default in defaults:
-        await archive.send(at.run_id, answer_key(at.header.epoch, request), ReceivedResponse(request.id, default))
+        answer = ReceivedResponse(request.id, default, at=clock.stamp())
+        await archive.send(at.run_id, answer_key(at.header.epoch, request), answer)
     return bool(defaults)
 
 

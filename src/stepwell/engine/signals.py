@@ -14,10 +14,10 @@ from stepwell.errors import ResponseRejected
 from stepwell.graph.graph import Graph
 from stepwell.kernel import CommitDecision
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.commit import Stamp
+from stepwell.model.commit import Commit, Stamp
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.message import Plan
-from stepwell.model.payload import Pack, Payload
+from stepwell.model.payload import Pack
 from stepwell.model.signal import ReceivedCancel, ReceivedInput, ReceivedJson, ReceivedResponse, Signal
 from stepwell.storage.archive import Archive
 from stepwell.storage.ids import new_stamp
@@ -46,19 +46,20 @@ def judge_signals(graph: Graph, at: Checkpoint, signals: Mapping[str, Signal], p
     arrived = [signal for signal in current if isinstance(signal, ReceivedResponse | ReceivedInput)]
     # A typed response beats a JSON one: its sender was promised that it is the first.
     typed = {signal.request_id for signal in arrived if isinstance(signal, ReceivedResponse)}
-    converted: dict[str, Payload] = {}
+    converted: dict[str, ReceivedResponse] = {}
     refused: dict[str, ResponseRejected] = {}
     for signal in current:
         if not isinstance(signal, ReceivedJson) or signal.request_id in typed or signal.request_id in converted:
             continue
         if (request := at.requests.get(signal.request_id)) is not None:
             try:
-                value = msgspec.json.decode(signal.value)
-                converted[request.id] = convert_response(graph, at, request, value, pack)
+                value = convert_response(graph, at, request, msgspec.json.decode(signal.value), pack)
+                by, comment = signal.by, signal.comment
+                converted[request.id] = ReceivedResponse(request.id, value, by=by, comment=comment, at=signal.at)
             except ResponseRejected as error:
                 refused[request.id] = error
     return JudgedSignals(
-        (*arrived, *(ReceivedResponse(id, value) for id, value in converted.items())),
+        (*arrived, *converted.values()),
         tuple(signals),
         tuple(error for id, error in refused.items() if id not in converted),
     )
@@ -73,6 +74,7 @@ class Cancels(msgspec.Struct, frozen=True):
     """The keys of the cancel signals of a run."""
 
     valid: tuple[str, ...] = ()
+    first: ReceivedCancel | None = None  # of the valid ones: the oldest, which counts
     # Sent before the run was completed, or before it was cancelled and resumed on purpose.
     stale: tuple[str, ...] = ()
 
@@ -83,14 +85,15 @@ NO_CANCELS = Cancels()
 async def find_cancels(archive: Archive, at: Checkpoint, signals: Mapping[str, Signal]) -> Cancels:
     """Find the signals that cancel the run now, and those that came too late."""
     current = select_epoch(at, signals).items()
-    sent_at = {key: signal.number for key, signal in current if isinstance(signal, ReceivedCancel)}
-    if not sent_at:
+    cancels = {key: signal for key, signal in current if isinstance(signal, ReceivedCancel)}
+    if not cancels:
         return NO_CANCELS
-    since = await archive.commits(at.run_id, after=min(sent_at.values()))
+    since = await archive.commits(at.run_id, after=min(cancel.number for cancel in cancels.values()))
     stops = [commit.number for commit in since if commit.status in _OVER]
     last = at.number + 1 if at.status is WorkflowRunState.IDLE else max(stops, default=-1)
-    stale = tuple(key for key, number in sent_at.items() if number < last)
-    return Cancels(tuple(key for key in sent_at if key not in stale), stale)
+    valid = [key for key, cancel in cancels.items() if cancel.number >= last]
+    stale = tuple(key for key in cancels if key not in valid)
+    return Cancels(tuple(valid), cancels[valid[0]] if valid else None, stale)
 
 
 class Intake:
@@ -112,20 +115,20 @@ class Intake:
         overdue = {request.id for request in find_overdue(at) if request.default is not None}
         return self.judge(at).answered | overdue
 
-    async def find_cancels(self, at: Checkpoint, signals: Mapping[str, Signal] | None = None) -> tuple[str, ...]:
-        """Return the keys of the signals that cancel the run now; without `signals`, those that are stored."""
+    async def find_cancels(self, at: Checkpoint, signals: Mapping[str, Signal] | None = None) -> Cancels:
+        """Return the signals that cancel the run now; without `signals`, those that are stored."""
         if signals is None:
             signals = await self._archive.pending_signals(at.run_id)
         cancels = await find_cancels(self._archive, at, signals)
         self.stale_cancels = cancels.stale
-        return cancels.valid
+        return cancels
 
-    async def decide_cancel(self, at: Checkpoint, *, asked: bool) -> CommitDecision | None:
+    async def decide_cancel(self, at: Checkpoint, asked: ReceivedCancel | None) -> CommitDecision | None:
         """Decide to cancel the run if somebody asked for it: in this process, or by a signal."""
         cancels = await self.find_cancels(at, self.signals)
-        if not cancels and (not asked or at.status in _OVER):
+        if cancels.first is None and (asked is None or at.status in _OVER):
             return None
-        return CommitDecision(kernel.cancel(at, _next_stamp(at)), None, consumed=cancels)
+        return CommitDecision(cancel_commit(at, asked or cancels.first), None, consumed=cancels.valid)
 
     async def decide(self, at: Checkpoint, plan: Plan) -> CommitDecision | None:
         """Decide on the signals that arrived since the last commit, and on requests that got no response in time."""
@@ -137,8 +140,9 @@ class Intake:
             self.signals = await self._archive.pending_signals(at.run_id)
             judged = self.judge(at)
         signals, self.signals = self.signals, None
-        if cancels := await self.find_cancels(at, signals):
-            return CommitDecision(kernel.cancel(at, _next_stamp(at)), None, consumed=cancels)
+        cancels = await self.find_cancels(at, signals)
+        if cancels.first is not None:
+            return CommitDecision(cancel_commit(at, cancels.first), None, consumed=cancels.valid)
         expired = None if plan.deliveries else expiry_error(at, find_overdue(at))
         # A resumed run that was cancelled while it waited: a commit says that it waits again.
         resumed = at.status is WorkflowRunState.CANCELLED and not plan.deliveries and expired is None
@@ -154,6 +158,12 @@ class Intake:
         if at.status is WorkflowRunState.FAILED:
             raise expired
         return CommitDecision(kernel.fail(at, (details_of(None, expired),), _next_stamp(at)), plan, expired)
+
+
+def cancel_commit(at: Checkpoint, asked: ReceivedCancel | None) -> Commit:
+    """Return the commit that cancels a run, with who asked for it and why."""
+    by, reason = (None, None) if asked is None else (asked.by, asked.reason)
+    return kernel.cancel(at, _next_stamp(at), by=by, reason=reason)
 
 
 def _next_stamp(at: Checkpoint) -> Stamp:

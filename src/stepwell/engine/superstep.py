@@ -36,6 +36,7 @@ from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from stepwell.model.message import Delivery, Outcome, OutcomeSummary, Plan, Routed
 from stepwell.model.payload import Payload
+from stepwell.model.signal import ReceivedCancel
 from stepwell.model.state import StateView, add_writes
 from stepwell.model.state_writes import Write
 from stepwell.storage.ids import new_stamp
@@ -126,16 +127,16 @@ class Superstep(msgspec.Struct, eq=False):
         if self._store_timer is not None:
             self._stop_waiting()
 
-    async def decide(self, max_iterations: int, *, cancelled: bool) -> CommitDecision:
+    async def decide(self, max_iterations: int, *, cancel: ReceivedCancel | None) -> CommitDecision:
         """Decide what the superstep leads to: the next commit, and whether the run continues.
 
         Conditions are evaluated, and outcomes merged; those of a superstep that cannot commit are stored.
         """
         at, plan, graph, run_id = self._at, self._plan, self._scope.graph, self._scope.run_id
         stamp = new_stamp(run_id, self._scope.epoch, at.number + 1)
-        if cancelled:
+        if cancel is not None:
             await self.persist()
-            return CommitDecision(kernel.cancel(at, stamp), None)
+            return CommitDecision(kernel.cancel(at, stamp, by=cancel.by, reason=cancel.reason), None)
         errors = [self.failures[d.id] for d in plan.deliveries if d.id in self.failures] if self.failures else []
         if at.since_input >= max_iterations:
             errors = [make_failure(run_id, None, self._limit_error(), stored=self.is_stored)]

@@ -94,15 +94,27 @@ def events(
     """
     origin = WorkflowEventSource.FRAMEWORK
     create = partial(
-        WorkflowEvent, run_id=run_id, commit=commit.number, state=commit.status, replayed=replayed, origin=origin
+        WorkflowEvent,
+        run_id=run_id,
+        commit=commit.number,
+        state=commit.status,
+        by=commit.by,
+        replayed=replayed,
+        origin=origin,
     )
     events: list[WorkflowEvent] = []
     if commit.restored is not None:
         events.append(create("restored", commit.restored))
     if commit.migrated:
         events.append(create("migrated", list(commit.migrated)))
+    for answer in commit.answers:
+        events.append(
+            create("request_answered", payload=answer.value, executor_id=answer.executor, answer=answer, by=answer.by)
+        )
     if commit.done:
         _add_done_events(events, commit, create)
+    if commit.reason is not None:
+        events.append(create("warning", f"{commit.kind.value}: {commit.reason}"))
     for warning in commit.warnings:
         events.append(create("warning", warning))
     if commit.kind is CommitKind.PARKED and commit.wake is not None:

@@ -13,6 +13,7 @@ from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import WorkflowErrorDetails, WorkflowRunState
 from stepwell.model.message import Reply, RoutedMessage
 from stepwell.model.payload import Payload
+from stepwell.model.request import AnswerRecord
 from stepwell.model.signal import ReceivedInput, ReceivedResponse
 from stepwell.model.state_writes import Assigned
 
@@ -76,7 +77,7 @@ def intake(
     number = before.number + 1
     requests = dict(before.requests)
     messages = list(before.messages)
-    closed = []
+    answers = []
     # Numbered by position in `arrived`, ignored signals included: the ids then depend on nothing else
     for n, signal in enumerate(arrived):
         if isinstance(signal, ReceivedInput):
@@ -85,7 +86,10 @@ def intake(
             )
         # popped, so that a second response to the same request finds it closed
         elif (request := requests.pop(signal.request_id, None)) is not None:
-            closed.append(request.id)
+            at = signal.at or stamp.at
+            answers.append(
+                AnswerRecord(request.id, request.executor, signal.value, at=at, by=signal.by, comment=signal.comment)
+            )
             reply, asker = Reply(request.id, request.payload, request.child), request.executor
             messages.append(
                 RoutedMessage(f"{number}.{n}", None, signal.value, target=asker, takers=(asker,), reply=reply)
@@ -100,7 +104,8 @@ def intake(
         since_input=0,  # the limit on supersteps counts from the last message that came from outside
         place=number,
         messages=tuple(messages),
-        closed=tuple(closed),
+        closed=tuple(answer.request_id for answer in answers),
+        answers=tuple(answers),
     )
     return CommitDecision(commit, following)
 
@@ -110,9 +115,10 @@ def fail(before: Checkpoint, failures: tuple[WorkflowErrorDetails, ...], stamp: 
     return _change_status(before, CommitKind.FAILED, WorkflowRunState.FAILED, stamp, failures)
 
 
-def cancel(before: Checkpoint, stamp: Stamp) -> Commit:
+def cancel(before: Checkpoint, stamp: Stamp, *, by: str | None = None, reason: str | None = None) -> Commit:
     """Return the commit of a run that is stopped on purpose; it can still be resumed."""
-    return _change_status(before, CommitKind.CANCELLED, WorkflowRunState.CANCELLED, stamp)
+    commit = _change_status(before, CommitKind.CANCELLED, WorkflowRunState.CANCELLED, stamp)
+    return replace(commit, by=by, reason=reason)
 
 
 def park(before: Checkpoint, wake: str, stamp: Stamp) -> Commit:

@@ -12,7 +12,7 @@ from stepwell.model.child import Child
 from stepwell.model.event import WorkflowErrorDetails, WorkflowRunState
 from stepwell.model.message import Held, Output, RoutedMessage
 from stepwell.model.payload import Payload
-from stepwell.model.request import Request
+from stepwell.model.request import AnswerRecord, Request
 from stepwell.model.state_writes import Edited, Write
 from stepwell.model.timing import CallTime, StepRecord
 
@@ -77,6 +77,8 @@ class Commit(msgspec.Struct, frozen=True):
     asked: tuple[Request, ...] = ()
     # ids of requests that are no longer open
     closed: tuple[str, ...] = ()
+    # the responses that closed some of them
+    answers: tuple[AnswerRecord, ...] = ()
     # those that changed; None: it no longer waits
     children: Mapping[str, Child | None] = {}
     # the time before which there is nothing to do
@@ -88,5 +90,8 @@ class Commit(msgspec.Struct, frozen=True):
     done: tuple[Done, ...] = ()
     failures: tuple[WorkflowErrorDetails, ...] = ()
     warnings: tuple[str, ...] = ()
+    # who started, resumed, cancelled, forked or moved back the run with this commit, and why
+    by: str | None = None
+    reason: str | None = None
     # what users added to a checkpoint; plain JSON data
     metadata: Mapping[str, Any] = {}

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from stepwell.model.payload import Payload
-from stepwell.model.request import Request
+from stepwell.model.request import AnswerRecord, Request
 from stepwell.model.timing import CallTime, StepRecord
 
 
@@ -53,6 +53,7 @@ WorkflowEventType = Literal[
     "output",  # a handler yielded a value, which is part of the result
     "intermediate",  # a handler yielded a value that is not: see `intermediate_output_from`
     "request_info",  # a handler asked a person
+    "request_answered",  # the response in `data` was applied
     "checkpoint",  # a commit was made; `data` is the checkpoint
     "warning",  # something is odd, such as a message that every condition declined; the run continues
     "error",  # emitted by handlers only; the run continues
@@ -98,10 +99,12 @@ class WorkflowEvent:
     """One event of a run. `type` says which kind; attributes that do not apply to it are None."""
 
     __slots__ = (
+        "_answer",
         "_data",
         "_opened",
         "_request",
         "attempt",
+        "by",
         "checkpoint",
         "commit",
         "delivery",
@@ -133,6 +136,8 @@ class WorkflowEvent:
         commit: int | None = None,
         replayed: bool = False,
         request: Request | None = None,
+        answer: AnswerRecord | None = None,
+        by: str | None = None,
         attempt: int | None = None,
         path: tuple[str, ...] = (),
         delivery: str | None = None,
@@ -153,6 +158,9 @@ class WorkflowEvent:
         self.commit = commit
         self.replayed = replayed
         self._request = request
+        self._answer = answer
+        # who answered, started, resumed, cancelled, forked or moved back the run, as they said
+        self.by = by
         self.attempt = attempt
         # the id of the handler call it is about
         self.delivery = delivery
@@ -179,8 +187,8 @@ class WorkflowEvent:
 
     @property
     def request_id(self) -> str:
-        """Of a `request_info` event: the id to respond to."""
-        return self._require_request().id
+        """Of a `request_info` event: the id to respond to. Of a `request_answered` event: the request's id."""
+        return self._require_request().id if self._answer is None else self._answer.request_id
 
     @property
     def source_executor_id(self) -> str:
@@ -207,6 +215,16 @@ class WorkflowEvent:
     def deadline(self) -> str | None:
         """Of a `request_info` event: the deadline for a response, in UTC as ISO 8601; None if there is none."""
         return self._require_request().deadline
+
+    @property
+    def comment(self) -> str | None:
+        """Of a `request_answered` event: what was added to the response."""
+        return None if self._answer is None else self._answer.comment
+
+    @property
+    def answered_at(self) -> str | None:
+        """Of a `request_answered` event: when the response was sent, in UTC as ISO 8601."""
+        return None if self._answer is None else self._answer.at
 
     def _require_request(self) -> Request:
         if self._request is None:

@@ -1,4 +1,4 @@
-"""A request: a question that a run puts to somebody outside."""
+"""A request: a question that a run puts to somebody outside; and the answer to it."""
 
 from __future__ import annotations
 
@@ -24,3 +24,14 @@ class Request(msgspec.Struct, frozen=True):
     default: Payload | None = None
     # the sub-workflow run that made the request, if it was one
     child: str | None = None
+
+
+class AnswerRecord(msgspec.Struct, frozen=True):
+    """The response that closed a request, as it is on record."""
+
+    request_id: str
+    executor: str  # made the request
+    value: Payload
+    at: str  # when it was sent
+    by: str | None = None  # who sent it, as the sender says
+    comment: str | None = None

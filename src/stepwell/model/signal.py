@@ -12,6 +12,9 @@ class ReceivedResponse(msgspec.Struct, frozen=True):
 
     request_id: str
     value: Payload
+    by: str | None = None  # who sent it, as the sender says
+    comment: str | None = None
+    at: str = ""  # when it was sent; empty if that is not known
 
 
 class ReceivedJson(msgspec.Struct, frozen=True):
@@ -19,6 +22,9 @@ class ReceivedJson(msgspec.Struct, frozen=True):
 
     request_id: str
     value: bytes  # JSON text
+    by: str | None = None
+    comment: str | None = None
+    at: str = ""
 
 
 class ReceivedInput(msgspec.Struct, frozen=True):
@@ -31,6 +37,9 @@ class ReceivedCancel(msgspec.Struct, frozen=True):
     """A request to cancel the run."""
 
     number: int  # the commit at which the run was when it was sent
+    by: str | None = None
+    reason: str | None = None
+    at: str = ""
 
 
 Signal = ReceivedResponse | ReceivedJson | ReceivedInput | ReceivedCancel

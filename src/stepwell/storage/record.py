@@ -81,6 +81,9 @@ def build_record(commit: Commit, after: Checkpoint, *, snapshot: bool, before: C
             metadata=commit.metadata,
             restored=commit.restored,
             migrated=commit.migrated,
+            answers=commit.answers,
+            by=commit.by,
+            reason=commit.reason,
         )
     entry = Entry(
         header.run_id,

@@ -10,7 +10,7 @@ from stepwell.codec.codec import DEFAULT_CODEC, Codec, Encoded
 from stepwell.errors import NewerFormat
 from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedCancel, ReceivedInput, ReceivedJson, ReceivedResponse, Signal
-from stepwell.storage.checked_reads import damage_error, decode_stored
+from stepwell.storage.checked_reads import damage_error, decode_stored, read_moment
 from stepwell.storage.json_text import json_of
 from stepwell.storage.port import Store
 from stepwell.storage.stored_values import SignalRow
@@ -19,26 +19,35 @@ FORMAT = 1
 READABLE = (1,)
 
 
-class _ResponseShape(msgspec.Struct, tag_field="kind", tag="answer", forbid_unknown_fields=True):
+class _SignalShape(msgspec.Struct, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True):
     format: int
+
+
+class _ResponseShape(_SignalShape, tag="answer"):
     request_id: str
     value: msgspec.Raw
+    by: str | None = None
+    comment: str | None = None
+    at: str = ""
 
 
-class _JsonShape(msgspec.Struct, tag_field="kind", tag="plain", forbid_unknown_fields=True):
-    format: int
+class _JsonShape(_SignalShape, tag="plain"):
     request_id: str
     value: msgspec.Raw
+    by: str | None = None
+    comment: str | None = None
+    at: str = ""
 
 
-class _InputShape(msgspec.Struct, tag_field="kind", tag="input", forbid_unknown_fields=True):
-    format: int
+class _InputShape(_SignalShape, tag="input"):
     value: msgspec.Raw
 
 
-class _CancelShape(msgspec.Struct, tag_field="kind", tag="cancel", forbid_unknown_fields=True):
-    format: int
+class _CancelShape(_SignalShape, tag="cancel"):
     number: int
+    by: str | None = None
+    reason: str | None = None
+    at: str = ""
 
 
 _Shape = _ResponseShape | _JsonShape | _InputShape | _CancelShape
@@ -88,14 +97,14 @@ async def find_signalled(store: Store, run_ids: Iterable[str]) -> set[str]:
 
 def write_signal(signal: Signal) -> bytes:
     match signal:
-        case ReceivedResponse(request_id=id, value=value):
-            return _encode(_ResponseShape(FORMAT, id, msgspec.Raw(json_of(value))))
-        case ReceivedJson(request_id=id, value=text):
-            return _encode(_JsonShape(FORMAT, id, msgspec.Raw(text)))
+        case ReceivedResponse(request_id=id, value=value, by=by, comment=comment, at=at):
+            return _encode(_ResponseShape(FORMAT, id, msgspec.Raw(json_of(value)), by=by, comment=comment, at=at))
+        case ReceivedJson(request_id=id, value=text, by=by, comment=comment, at=at):
+            return _encode(_JsonShape(FORMAT, id, msgspec.Raw(text), by=by, comment=comment, at=at))
         case ReceivedInput(value=value):
             return _encode(_InputShape(FORMAT, msgspec.Raw(json_of(value))))
-        case ReceivedCancel(number=number):
-            return _encode(_CancelShape(FORMAT, number))
+        case ReceivedCancel(number=number, by=by, reason=reason, at=at):
+            return _encode(_CancelShape(FORMAT, number, by=by, reason=reason, at=at))
 
 
 def read_signal(run_id: str, row: SignalRow, codec: Codec = DEFAULT_CODEC) -> Signal:
@@ -106,15 +115,17 @@ def read_signal(run_id: str, row: SignalRow, codec: Codec = DEFAULT_CODEC) -> Si
         raise damage_error(what, f"there is no format {shape.format}")
     if shape.format not in READABLE:
         raise NewerFormat(f"{what} has format {shape.format}, which this version cannot read; use a newer Stepwell")
+    if not isinstance(shape, _InputShape) and shape.at:
+        read_moment(shape.at, what)
     match shape:
-        case _ResponseShape(request_id=id, value=raw):
-            return ReceivedResponse(id, Encoded(bytes(raw), codec))
-        case _JsonShape(request_id=id, value=raw):
-            return ReceivedJson(id, bytes(raw))
+        case _ResponseShape(request_id=id, value=raw, by=by, comment=comment, at=at):
+            return ReceivedResponse(id, Encoded(bytes(raw), codec), by=by, comment=comment, at=at)
+        case _JsonShape(request_id=id, value=raw, by=by, comment=comment, at=at):
+            return ReceivedJson(id, bytes(raw), by=by, comment=comment, at=at)
         case _InputShape(value=raw):
             return ReceivedInput(Encoded(bytes(raw), codec))
-        case _CancelShape(number=number):
-            return ReceivedCancel(number)
+        case _CancelShape(number=number, by=by, reason=reason, at=at):
+            return ReceivedCancel(number, by=by, reason=reason, at=at)
 
 
 def read_signals(run_id: str, rows: Iterable[SignalRow], codec: Codec) -> dict[str, Signal]:

@@ -16,6 +16,7 @@ from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import CheckpointInfo, WorkflowEvent, WorkflowRunState
 from stepwell.model.signal import ReceivedCancel, ReceivedInput
 from stepwell.model.status_words import status_word
+from stepwell.model.valid_text import check_words
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
@@ -137,9 +138,12 @@ class RunHandle(Generic[OutputT]):
         await self._archive().send(self.run_id, key, ReceivedInput(payload))
         await self._continue_after_send(head)
 
-    async def respond(self, responses: Mapping[str, Any]) -> None:
+    async def respond(self, responses: Mapping[str, Any], *, by: str | None = None, comment: str | None = None) -> None:
         """Answer open requests, by request id. The first response wins. It is durable when this returns, even if
-        another process drives the run. Raises RunError if the run failed or was cancelled."""
+        another process drives the run. `by` and `comment` are stored with it: who answers, and what they add.
+        Raises RunError if the run failed or was cancelled."""
+        check_words("by", by)
+        check_words("comment", comment)
         if not isinstance(responses, Mapping):
             raise TypeError(f"responses must be a mapping of request ids to answers, not a {type(responses).__name__}")
         head = await self._head()
@@ -148,28 +152,32 @@ class RunHandle(Generic[OutputT]):
         definition = self._workflow._definition
         answers = check_responses(definition.graph, head, responses, definition.codec.pack)
         archive = self._archive()
-        await send_responses(archive, head, answers, await archive.pending_signals(self.run_id))
+        pending = await archive.pending_signals(self.run_id)
+        await send_responses(archive, head, answers, pending, by=by, comment=comment)
         await self._continue_after_send(head)
 
-    async def cancel(self) -> WorkflowRunState:
+    async def cancel(self, *, reason: str | None = None, by: str | None = None) -> WorkflowRunState:
         """Cancel the run, wherever it is driven: handlers may clean up, and it ends CANCELLED at its last commit.
-        Returns its final status; a completed run stays completed. It can be resumed on purpose."""
+        Returns its final status; a completed run stays completed. It can be resumed on purpose. `reason` and `by`
+        are stored with the commit that cancels it."""
+        check_words("reason", reason)
+        check_words("by", by)
         head = await self._head()
         number, seems_over = head.number, head.status in _OVER
         with watchers.Watcher(self._background.key) as watcher:
             while True:
                 if (drive := watchers.local_drive(self._background.key)) is not None:
-                    drive.cancel()
+                    drive.cancel(by=by, reason=reason)
                     await drive.read_to_end()
                     while watchers.local_drive(self._background.key) is drive:
                         await watcher.next(_HERE)
                 else:
                     try:
-                        return await self._stop()
+                        return await self._stop(by, reason)
                     except RunBusy:
                         # A run that seemed over is just being released, or was resumed: look again first.
                         if not seems_over:
-                            await self._send_cancel(number)
+                            await self._send_cancel(ReceivedCancel(number, by, reason, at=clock.stamp()))
                         seems_over = False
                         await watcher.next(_ELSEWHERE)
                 for commit in await self._archive().commits(self.run_id, after=number):
@@ -177,17 +185,19 @@ class RunHandle(Generic[OutputT]):
                     if commit.status in _OVER:
                         return commit.status
 
-    async def restore(self, checkpoint: CheckpointInfo | str) -> CheckpointInfo:
+    async def restore(self, checkpoint: CheckpointInfo | str, *, by: str | None = None) -> CheckpointInfo:
         """Move this run back to one of its checkpoints, named by its info or its id, and continue from there,
-        executing afresh. Returns where the run is now: `events(after=...)` of that yields what follows.
+        executing afresh. Returns where the run is now: `events(after=...)` of that yields what follows. `by` is
+        stored with the commit that moves it.
 
         Raises CheckpointMissing if it is not a checkpoint of this run, RunBusy if the run is driven by something
         else than a handle of this event loop.
         """
+        check_words("by", by)
         check_no_caller(await self._head())
         checkpoint_id = await self._find_own(checkpoint)
         try:
-            at = await self._background.restore_run(RestoreRun(self.run_id, checkpoint_id))
+            at = await self._background.restore_run(RestoreRun(self.run_id, checkpoint_id, by))
         except Exception:
             # The restore has stopped the drives of this loop.
             self._background.continue_run()
@@ -304,15 +314,15 @@ class RunHandle(Generic[OutputT]):
             )
         self._background.continue_run()
 
-    async def _send_cancel(self, number: int) -> None:
+    async def _send_cancel(self, cancel: ReceivedCancel) -> None:
         """Send a cancel signal, for the process that drives the run. It was not over at that commit."""
-        key = cancel_key((await self._head()).header.epoch, number)
-        await self._archive().send(self.run_id, key, ReceivedCancel(number))
+        key = cancel_key((await self._head()).header.epoch, cancel.number)
+        await self._archive().send(self.run_id, key, cancel)
 
-    async def _stop(self) -> WorkflowRunState:
+    async def _stop(self, by: str | None, reason: str | None) -> WorkflowRunState:
         """Cancel a run that nobody drives. Raises RunBusy if somebody does."""
         drive = self._background.drive(ResumeRun(self.run_id))
-        drive.cancel()
+        drive.cancel(by=by, reason=reason)
         async for _ in drive.events():
             pass
         assert drive.at is not None

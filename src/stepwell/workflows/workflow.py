@@ -22,6 +22,7 @@ from stepwell.graph.graph import Graph, default_name, signature, signature_hash
 from stepwell.graph.migration import Migration
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowEvent
+from stepwell.model.valid_text import check_words
 from stepwell.storage.archive import Archive
 from stepwell.storage.archive_choice import open_archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
@@ -136,6 +137,7 @@ class Workflow(NotebookDrawing, Generic[OutputT]):
         private: Mapping[str, Any] | None = ...,
         durability: Durability = ...,
         tags: Mapping[str, str] | None = ...,
+        by: str | None = ...,
         on_changed_step: OnChangedStep = ...,
         include_status_events: bool = ...,
     ) -> RunStream[WorkflowRunResult[OutputT]]: ...
@@ -152,6 +154,7 @@ class Workflow(NotebookDrawing, Generic[OutputT]):
         private: Mapping[str, Any] | None = ...,
         durability: Durability = ...,
         tags: Mapping[str, str] | None = ...,
+        by: str | None = ...,
         on_changed_step: OnChangedStep = ...,
         include_status_events: bool = ...,
     ) -> Coroutine[Any, Any, WorkflowRunResult[OutputT]]: ...
@@ -168,6 +171,7 @@ class Workflow(NotebookDrawing, Generic[OutputT]):
         private: Mapping[str, Any] | None = ...,
         durability: Durability = ...,
         tags: Mapping[str, str] | None = ...,
+        by: str | None = ...,
         on_changed_step: OnChangedStep = ...,
         include_status_events: bool = ...,
     ) -> RunStream[WorkflowRunResult[OutputT]] | Coroutine[Any, Any, WorkflowRunResult[OutputT]]: ...
@@ -183,6 +187,7 @@ class Workflow(NotebookDrawing, Generic[OutputT]):
         private: Mapping[str, Any] | None = None,
         durability: Durability = "sync",
         tags: Mapping[str, str] | None = None,
+        by: str | None = None,
         on_changed_step: OnChangedStep = "refuse",
         include_status_events: bool = False,
     ) -> RunStream[WorkflowRunResult[OutputT]] | Coroutine[Any, Any, WorkflowRunResult[OutputT]]:
@@ -197,14 +202,17 @@ class Workflow(NotebookDrawing, Generic[OutputT]):
         workflow object. `checkpoint_storage` overrides the one passed to the builder. `private` values can be read by
         handlers and are never stored. `durability` says what a crash may lose: nothing ("sync"), the last superstep
         ("async"), or everything since the run last waited, slept, failed or ended ("exit"). `tags` are set when a run
-        starts; `list_runs` of a storage filters by them. A step called with arguments different from those of its
+        starts; `list_runs` of a storage filters by them. `by` says who starts, resumes or answers the run; it is
+        stored with the responses and with the first commit. A step called with arguments different from those of its
         stored result raises StepChanged; `on_changed_step="recall"` returns the stored result instead.
         """
         _check_run_options(message, responses, durability, on_changed_step)
+        check_words("by", by)
         requested = storage_of(checkpoint_storage) or self._storage
         waiting = self._waiting_for(run_id, checkpoint_id, requested) if responses is not None else None
         storage = waiting.storage if waiting is not None else requested
         position = position_of(message, run_id, checkpoint_id, tags) if waiting is None else ResumeRun(waiting.run_id)
+        position = replace(position, by=by)
         if isinstance(position, FromCheckpoint) and responses is not None and run_id is None:
             position = replace(position, only_head=True)
         # Copied now: the run may start later, when the stream is read.

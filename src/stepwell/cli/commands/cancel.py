@@ -6,20 +6,20 @@ import click
 
 from stepwell import admin
 from stepwell.cli.failures import refusals
-from stepwell.cli.settings import common_options, json_option
+from stepwell.cli.settings import by_option, common_options, json_option, text_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_note
 from stepwell.model.status_words import status_word
-from stepwell.model.valid_text import is_text
 
 
 @click.command("cancel")
 @click.argument("run")
-@click.option("--reason", metavar="TEXT", help="The reason, stored in the history.")
+@text_option("--reason", "The reason, stored in the history.")
+@by_option
 @json_option
 @common_options
-def command(run: str, reason: str | None, json: bool) -> None:
+def command(run: str, reason: str | None, by: str | None, json: bool) -> None:
     """Cancel a run.
 
     RUN stays at its last commit, and `stepwell resume` can resume it from there.
@@ -28,9 +28,6 @@ def command(run: str, reason: str | None, json: bool) -> None:
     interrupt the wait, the process still stops. A run that is completed or already cancelled stays
     as it is, which is not an error.
     """
-    # Arguments that are not UTF-8 arrive as lone surrogates, which cannot be stored.
-    if reason is not None and not is_text(reason):
-        raise click.BadParameter("the text is not valid UTF-8", param_hint="--reason")
 
     async def work(storage: BuiltInStorage) -> None:
         with refusals():  # the run of a sub-workflow cannot be cancelled by itself
@@ -38,6 +35,7 @@ def command(run: str, reason: str | None, json: bool) -> None:
                 storage,
                 run,
                 reason=reason,
+                by=by,
                 on_wait=lambda driver: print_note(f"{driver} drives the run; waiting until it has stopped"),
             )
         word = status_word(result.status)

@@ -11,7 +11,7 @@ from stepwell import admin
 from stepwell.admin.values import to_line
 from stepwell.cli.failures import command_line, refusals
 from stepwell.cli.forms.value_parsers import parse_any
-from stepwell.cli.settings import common_options, json_option
+from stepwell.cli.settings import by_option, common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.changes import print_difference
@@ -64,6 +64,7 @@ def _parse_values(context: click.Context, option: click.Parameter, arguments: tu
     callback=_parse_pairs,
     help="Tag the new run. Default: the tags of the original run.",
 )
+@by_option
 @click.option("--dry-run", is_flag=True, help="Show what would change, and create nothing.")
 @json_option
 @common_options
@@ -75,6 +76,7 @@ def command(
     delete: tuple[str, ...],
     responses: dict[str, Any],
     tags: dict[str, str],
+    by: str | None,
     dry_run: bool,
     json: bool,
 ) -> None:
@@ -94,7 +96,11 @@ def command(
                 from stepwell.cli.forms.responses import check_answers  # lazy: 80 ms, and few forks have a --response
 
                 await check_answers(storage, checkpoint, responses)
-            result = await (admin.preview_fork if dry_run else admin.fork)(storage, checkpoint, run_id=run_id, **wanted)
+            result = (
+                await admin.preview_fork(storage, checkpoint, run_id=run_id, **wanted)
+                if dry_run
+                else await admin.fork(storage, checkpoint, run_id=run_id, by=by, **wanted)
+            )
         # After the fork, so that a refused one prints nothing but its error. How each value was
         # understood: 12 may be a number or a string.
         for name, value in (*{**set_, **add}.items(), *responses.items()):

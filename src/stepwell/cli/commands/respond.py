@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from stepwell.cli.failures import command_line
-from stepwell.cli.settings import common_options
+from stepwell.cli.settings import by_option, common_options, text_option
 from stepwell.cli.views.output import print_lines, print_note
 from stepwell.cli.views.text import printable
 
@@ -19,8 +19,10 @@ from stepwell.cli.views.text import printable
     metavar="VALUE",
     help="The response: JSON, @FILE, or - for stdin. Without it, a form asks for the response.",
 )
+@by_option
+@text_option("--comment", "A comment, stored with the response.")
 @common_options
-def command(run: str | None, request: str | None, argument: str | None) -> None:
+def command(run: str | None, request: str | None, argument: str | None, by: str | None, comment: str | None) -> None:
     """Respond to a request of a run.
 
     RUN may be left out if only one run has an open request, REQUEST if RUN has only one. A single
@@ -33,7 +35,7 @@ def command(run: str | None, request: str | None, argument: str | None) -> None:
     """
     from stepwell.cli.forms.responses import respond  # lazy: 40 ms
 
-    question = respond(run, request, argument)
+    question = respond(run, request, argument, by=by, comment=comment)
     print_lines([f"responded to {printable(question.request_id)} of {printable(question.run_id)}"])
     resume = command_line("resume", question.run_id, "MODULE:WORKFLOW")
     print_note(f"the process that drives the run applies it; if there is none: {resume}")

@@ -8,7 +8,7 @@ import stepwell
 from stepwell import admin
 from stepwell.cli.code_loader import get_workflow
 from stepwell.cli.failures import INCOMPATIBLE, USAGE, CommandFailed, command_line
-from stepwell.cli.settings import common_options, durability_option, follow_option, json_option
+from stepwell.cli.settings import by_option, common_options, durability_option, follow_option, json_option
 from stepwell.cli.type_names import BuiltInStorage, Checkpoint, Durability, Runnable, Stream, Workflow
 from stepwell.errors import GraphChanged
 from stepwell.model.status_words import status_word
@@ -22,12 +22,19 @@ from stepwell.model.status_words import status_word
     is_flag=True,
     help="Use the stored result of a step even if its arguments have changed.",
 )
+@by_option
 @durability_option
 @follow_option
 @json_option
 @common_options
 def command(
-    run: str, workflow: str, recall_changed_steps: bool, durability: Durability, follow: bool, json: bool
+    run: str,
+    workflow: str,
+    recall_changed_steps: bool,
+    by: str | None,
+    durability: Durability,
+    follow: bool,
+    json: bool,
 ) -> None:
     """Resume a run.
 
@@ -48,7 +55,7 @@ def command(
         await _check_code(runnable, head, storage, workflow)
         changed = "recall" if recall_changed_steps else "refuse"
         return built.run_streaming(
-            run_id=head.run_id, checkpoint_storage=storage, durability=durability, on_changed_step=changed
+            run_id=head.run_id, checkpoint_storage=storage, durability=durability, on_changed_step=changed, by=by
         )
 
     drive(workflow, open_run, follow=follow, json=json)

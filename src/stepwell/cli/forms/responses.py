@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from stepwell.admin.lookup import NotFound, find_checkpoint, find_run
@@ -24,7 +25,9 @@ _PAGE = 500  # requests read at a time
 _LOOK_BACK = 500  # commits searched for what closed a request
 
 
-def respond(run: str | None, request: str | None, argument: str | None) -> OpenRequest:
+def respond(
+    run: str | None, request: str | None, argument: str | None, *, by: str | None = None, comment: str | None = None
+) -> OpenRequest:
     """Find the request, and send the argument, or what a person enters in a form."""
     text = None if argument is None else read_input("@-" if argument == "-" else argument, PASS_JSON)
     value = None if text is None else read_json(text, "the response")
@@ -36,7 +39,7 @@ def respond(run: str | None, request: str | None, argument: str | None) -> OpenR
         waiting = [question for question in questions if not question.answered] or questions
         if argument is None or len(waiting) > 1:
             return waiting, False
-        await _send(storage, waiting[0], value)
+        await _send(storage, waiting[0], value, by=by, comment=comment)
         return waiting, True
 
     questions, sent = run_on_store(find, waits_for_nothing_else=True)
@@ -48,7 +51,8 @@ def respond(run: str | None, request: str | None, argument: str | None) -> OpenR
     question = choose(questions[:CHOICES])
     check_unanswered(question)
     answer = ask_for_response(question) if argument is None else value
-    run_on_store(lambda storage: _send_if_unchanged(storage, question, answer), waits_for_nothing_else=True)
+    send = partial(_send_if_unchanged, question=question, value=answer, by=by, comment=comment)
+    run_on_store(send, waits_for_nothing_else=True)
     return question
 
 
@@ -121,21 +125,25 @@ async def _explain_gone(
     return CommandFailed(problem, command_line("requests"), NOT_FOUND)
 
 
-async def _send(storage: BuiltInStorage, question: OpenRequest, value: Any) -> None:
+async def _send(
+    storage: BuiltInStorage, question: OpenRequest, value: Any, *, by: str | None, comment: str | None
+) -> None:
     check_unanswered(question)
     check_answer(question, value)
     with refusals():
-        await send_response(storage, question, value)
+        await send_response(storage, question, value, by=by, comment=comment)
 
 
-async def _send_if_unchanged(storage: BuiltInStorage, question: OpenRequest, value: Any) -> None:
+async def _send_if_unchanged(
+    storage: BuiltInStorage, question: OpenRequest, value: Any, *, by: str | None, comment: str | None
+) -> None:
     """Send the response, if the request is still the one that the person saw."""
     with refusals():
         questions = await open_requests(storage, question.run_id)
     for current in questions:
         # The time tells a new request apart that has the same id, asked after a restore for example.
         if current.request_id == question.request_id and current.asked_at == question.asked_at:
-            return await _send(storage, current, value)
+            return await _send(storage, current, value, by=by, comment=comment)
     raise await _explain_gone(storage, question.run_id, question.request_id, questions)
 
 

@@ -19,7 +19,7 @@ from stepwell.model.commit import Commit, Done, Stamp
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.message import Held, Output, Reply, RoutedMessage
 from stepwell.model.payload import Payload
-from stepwell.model.request import Request
+from stepwell.model.request import AnswerRecord, Request
 from stepwell.model.state_writes import Appended, Assigned, Deleted, Edited, Write
 from stepwell.storage.checked_reads import damage_error, decode_stored
 from stepwell.storage.deltas import WORTH_IT, Splice, StoredEdit, splice_of
@@ -30,6 +30,7 @@ from stepwell.storage.wire.shapes import (
     NOTHING,
     READABLE,
     Raw,
+    WireAnswer,
     WireChild,
     WireCommit,
     WireDone,
@@ -77,6 +78,7 @@ def write_commit(
         executor_splices=splices,
         asked=[write_request(r) for r in commit.asked],
         closed=commit.closed,
+        answers=[_answer(a) for a in commit.answers],
         children=convert_children(commit.children, WireChild) if commit.children else {},
         wake=commit.wake,
         restored=commit.restored,
@@ -96,6 +98,8 @@ def write_commit(
         ],
         failures=[convert(f, WireFailure) for f in commit.failures],
         warnings=commit.warnings,
+        by=commit.by,
+        reason=commit.reason,
         metadata=dict(commit.metadata),
     )
     return _encode(shape)
@@ -152,6 +156,7 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
         read_changes(shape, record.entry, codec),
         restored=shape.restored,
         migrated=shape.migrated,
+        answers=tuple([_read_answer(a, codec) for a in shape.answers]),
         done=tuple(
             Done(
                 d.delivery,
@@ -167,6 +172,8 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
         ),
         failures=tuple(convert(f, WorkflowErrorDetails) for f in shape.failures),
         warnings=shape.warnings,
+        by=shape.by,
+        reason=shape.reason,
         metadata=shape.metadata,
     ), shape
 
@@ -234,6 +241,14 @@ def write_request(r: Request) -> WireRequest:
         default=NOTHING if r.default is None else raw_of(r.default),
         child=r.child,
     )
+
+
+def _answer(a: AnswerRecord) -> WireAnswer:
+    return WireAnswer(a.request_id, a.executor, value=raw_of(a.value), at=a.at, by=a.by, comment=a.comment)
+
+
+def _read_answer(a: WireAnswer, codec: Codec) -> AnswerRecord:
+    return AnswerRecord(a.request_id, a.executor, value=payload_of(a.value, codec), at=a.at, by=a.by, comment=a.comment)
 
 
 def _held(held: Held) -> dict[str, dict[str, list[Raw]]]:

@@ -48,6 +48,15 @@ class WireRequest(_WireShape):
     child: str | None = None
 
 
+class WireAnswer(_WireShape):
+    request_id: str
+    executor: str
+    value: Raw
+    at: str
+    by: str | None = None
+    comment: str | None = None
+
+
 class WireChild(_WireShape):
     run_id: str
     executor: str
@@ -139,6 +148,7 @@ class WireCommit(_WireShape, kw_only=True):
     executor_splices: dict[str, WireSplice] = {}
     asked: list[WireRequest] = []
     closed: tuple[str, ...] = ()
+    answers: list[WireAnswer] = []
     children: dict[str, WireChild | None] = {}
     wake: str | None = None
     restored: int | None = None
@@ -146,6 +156,8 @@ class WireCommit(_WireShape, kw_only=True):
     done: list[WireDone] = []
     failures: list[WireFailure] = []
     warnings: tuple[str, ...] = ()
+    by: str | None = None
+    reason: str | None = None
     metadata: dict[str, Any] = {}
 
 

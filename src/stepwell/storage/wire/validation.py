@@ -27,6 +27,8 @@ def check_commit(shape: WireCommit, what: str) -> None:
     if shape.wake is not None:
         read_moment(shape.wake, f"the wake-up time in {what}")
     check_requests(shape.asked, what)
+    for answer in shape.answers:
+        read_moment(answer.at, f"the answer to {answer.request_id!r} in {what}")
     if shape.run is not None:
         _check_run(shape.run, what)
     if shape.done:
