@@ -188,7 +188,7 @@ def _timeless(line: str) -> str:
     line = re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d", "TIME", line)
     line = re.sub(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "CHECKPOINT", line)
     line = re.sub(r"\b[\d,]+ bytes\b", "SIZE", line)
-    return re.sub(r"  +", "  ", re.sub(r"\b\d+ (s|min)\b", "AGE", line))
+    return re.sub(r"  +", "  ", re.sub(r"\b[\d.]+ (ms|s|min)\b", "AGE", line))
 
 
 def keep_to_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,6 +213,7 @@ def test_every_block_of_a_page_runs_and_prints_what_is_shown(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STEPWELL_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("STEPWELL_STORE", raising=False)
+    monkeypatch.setenv("TZ", "UTC")
     keep_to_the_page(monkeypatch)
     blocks = blocks_of(page)
     with reader_of(page) as reader, database_for(page, monkeypatch):

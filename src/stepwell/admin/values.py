@@ -189,7 +189,7 @@ def _is_binary(stored: Any) -> bool:
 
 
 def _json_pieces(stored: Any) -> Iterator[str]:
-    content = open_value(stored).content
+    content = _visible_content(stored, nulls=True)
     if isinstance(content, dict):
         for n, (name, part) in enumerate(content.items()):
             yield f"{',' if n else '{'}{_encode(name)}:"

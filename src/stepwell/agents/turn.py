@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
+from stepwell.agents.call_summaries import summarise_reply, summarise_tool
 from stepwell.agents.messages import (
     CURRENT_TOOL_CALL,
     AgentResponseUpdate,
@@ -41,6 +42,7 @@ from stepwell.agents.turn_steps import TurnSteps
 from stepwell.engine.internal_context import InternalContext
 from stepwell.errors import RunError
 from stepwell.model.event import WorkflowEvent
+from stepwell.model.timing import CallSummary
 from stepwell.storage.ids import idempotency_key
 from stepwell.storage.response_types import NotOfType, answer_as, schema_of
 from stepwell.storage.step_calls import describe_value
@@ -168,6 +170,7 @@ class Turn:
         reply: ModelReply
         reply, how = await self._steps.run_once(name, lambda: self._timed_reply(call, number))
         self._calls[part] = number
+        self._steps.summarise(name, summarise_reply(reply))
         # A reply that was committed earlier was emitted in the drive that committed it.
         if how == "recalled" and number not in self._emitted:
             self.delta(reply.text)
@@ -215,6 +218,7 @@ class Turn:
             self._emit_tool_update("tool_called", call, call.arguments)
         description = f"{call.name}({describe_value(call.arguments, self._ctx.scope.codec)})"
         outcome, _ = await self._steps.run_once(name, lambda: self._run_tool(name, call, run, errors), description)
+        self._steps.summarise(name, summarise_tool(call.arguments, outcome.value, outcome.error))
         self.usage += Usage(tool_calls=1, seconds=outcome.seconds)
         if is_new:
             self._emit_tool_update("tool_returned", call, outcome.error if outcome.error is not None else outcome.value)
@@ -371,6 +375,7 @@ class Turn:
             return None
 
         await self._ctx.named_step(f"{self._input.prefix}began {place}", begin)
+        self._steps.summarise(f"began {place}", CallSummary())
 
     def _check_budget(self, number: int) -> None:
         budget = self._rules.budget

@@ -15,6 +15,7 @@ from typing import Any
 from stepwell.agents.messages import ToolCall
 from stepwell.engine.internal_context import InternalContext
 from stepwell.errors import RunError
+from stepwell.model.timing import CallSummary
 
 
 async def give_way() -> None:
@@ -85,6 +86,10 @@ class TurnSteps:
         # further. Read from the log, because the agent may have changed the objects it received.
         steps, kinds = self._ctx.steps, tuple(f"{self._prefix}{kind} " for kind in ("model", "tool", "step", "began"))
         return {name: steps.get_result(name) for name in steps.list_names() if name.startswith(kinds)}
+
+    def summarise(self, name: str, summary: CallSummary) -> None:
+        """Add what a call came to to its record in the commit. One of an earlier commit is recorded there."""
+        self._ctx.steps.summarise(self._prefix + name, summary)
 
     async def run_once(
         self, name: str, function: Callable[[], Awaitable[Any]], call: str | None = None

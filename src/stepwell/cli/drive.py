@@ -147,7 +147,7 @@ class _DriveSession:
             return
         if status == SLEEPING:
             assert at.wake is not None
-            print_note(f"run {at.run_id!r} is sleeping until {format_moment(at.wake)} UTC")
+            print_note(f"run {at.run_id!r} is sleeping until {format_moment(at.wake)}")
             print_note(f"hint: after that, {self.resume_command()}")
         else:
             count, *requests = format_requests(at.requests.values())

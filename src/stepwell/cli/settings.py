@@ -24,11 +24,13 @@ class Settings:
     debug: bool = False
     no_input: bool = False  # nobody can be asked
     yes: bool = False  # confirmations are given in advance
+    utc: bool = False  # times are shown and read in UTC, not in local time
 
     @classmethod
     def current(cls) -> Settings:
         """Return the settings of the command that runs."""
-        return click.get_current_context().ensure_object(cls)
+        context = click.get_current_context(silent=True)
+        return cls() if context is None else context.ensure_object(cls)
 
 
 def _set_option(context: click.Context, option: click.Parameter, value: Any) -> None:
@@ -51,6 +53,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--debug": {"is_flag": True, "help": "Show the traceback of an error."},
     "--no-input": {"is_flag": True, "help": "Never prompt: fail instead."},
     "--yes": {"is_flag": True, "help": "Answer yes to every confirmation."},
+    # Eager: other options are read as times.
+    "--utc": {"is_flag": True, "is_eager": True, "help": "Show and read times in UTC instead of local time."},
 }
 
 

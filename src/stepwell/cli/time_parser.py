@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
+from stepwell.cli.settings import Settings
 from stepwell.storage import clock
 
 _UNITS = {"w": 604800, "d": 86400, "h": 3600, "min": 60, "m": 60, "s": 1}
@@ -26,7 +27,7 @@ def parse_span(text: str) -> timedelta | None:
 def parse_moment(text: str, now: datetime) -> datetime | None:
     """Parse a time, or a duration that is subtracted from now.
 
-    UTC unless it has an offset; None if it is neither.
+    Local time unless it has an offset, or UTC with --utc; None if it is neither.
     """
     if (span := parse_span(text)) is not None:
         # A duration may reach back beyond the year 1, which no datetime can hold.
@@ -34,7 +35,9 @@ def parse_moment(text: str, now: datetime) -> datetime | None:
         return now - span if now - earliest > span else earliest
     try:
         at = datetime.fromisoformat(text)
-        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+        if at.tzinfo is None and Settings.current().utc:
+            return at.replace(tzinfo=UTC)
+        return at.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 
@@ -51,5 +54,5 @@ def parse_moment_option(context: click.Context, option: click.Parameter, text: s
     if text is None or (at := parse_moment(text, clock.now())) is not None:
         return None if text is None else at
     raise click.BadParameter(
-        f"{text!r} is not a time such as 2026-11-16, 2026-11-16T10:00 (UTC), or a duration ago: 30d, 12h, 90min"
+        f"{text!r} is not a time such as 2026-11-16, 2026-11-16T10:00, or a duration ago: 30d, 12h, 90min"
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stepwell.model.event import WorkflowEvent as WorkflowEvent
     from stepwell.model.message import RoutedMessage as RoutedMessage
     from stepwell.model.request import Request as Request
+    from stepwell.model.timing import StepRecord as StepRecord
     from stepwell.storage.built_in_storage import BuiltInStorage as BuiltInStorage
     from stepwell.storage.pending_requests import PendingRequest as PendingRequest
     from stepwell.storage.run_list import RunInfo as RunInfo

@@ -18,7 +18,7 @@ from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.graph.step_options import StepOptions
 from stepwell.model.log_keys import explicit_step_key, step_key
 from stepwell.model.message import Delivery
-from stepwell.model.timing import StepRecord
+from stepwell.model.timing import CallSummary, StepRecord
 from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.step_calls import describe_call, name_of
 
@@ -94,6 +94,13 @@ class HandlerSteps:
             # An error that was stored counts too; one that was not is part of the handler's failure.
             if (entry := self._log[step.key]) is not None:
                 self.made.append(StepRecord(step.name, entry.time, entry.attempts, recalled))
+
+    def summarise(self, name: str, summary: CallSummary) -> None:
+        """Add to the record of a `do_by_name` what an agent's call came to."""
+        for n in reversed(range(len(self.made))):
+            if self.made[n].name == name:
+                self.made[n] = replace(self.made[n], summary=summary)
+                return
 
     def has_result(self, name: str) -> bool:
         """Return whether a `do_by_name` of that name has a stored result."""

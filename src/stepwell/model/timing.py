@@ -30,6 +30,18 @@ class CallTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.start + timedelta(microseconds=self.microseconds)
 
 
+class CallSummary(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a model or tool call of an agent came to, in short: its result goes with the turn, this stays."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: str = ""  # a decimal number, as text for the same reason; empty: unknown
+    # the beginnings, as JSON; a string result as it is
+    arguments: str = ""
+    result: str = ""
+    error: str = ""  # that the agent was shown instead of a result
+
+
 class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A step that a handler made: that of the call whose result it used."""
 
@@ -37,6 +49,7 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     time: CallTime | None = None
     attempts: int = 1
     recalled: bool = False  # its result was stored before, so this handler call did not make it
+    summary: CallSummary | None = None  # of an agent's call
 
 
 @dataclass(frozen=True, slots=True)

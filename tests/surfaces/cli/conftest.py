@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,15 @@ def _nothing_is_said_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     for name in ("STEPWELL_STORE", "STEPWELL_HOME", "STEPWELL_KEYS", "STEPWELL_KEYS_FILE", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _clocks_show_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 @pytest.fixture(params=["sqlite", "file", "postgres"])

@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 
 from stepwell import WorkflowEvent, WorkflowRunState
+from stepwell.agents.messages import AgentResponseUpdate
 from stepwell.cli.views.events import TimedEvent
 from stepwell.cli.views.live_view_state import Scene
 from stepwell.model.payload import pack_copy
 from stepwell.model.request import Request
+from stepwell.model.timing import CallSummary, CallTime, HandlerReturn, StepRecord
 from tests.support.command_line import Say
 from tests.support.driven_runs import DONE, GATE, REACHED
 from tests.support.launching import heeding_interrupts
@@ -150,7 +152,7 @@ def test_a_terminal_that_cannot_draw_gets_lines() -> None:
     with Terminal(*BEGIN, "--follow", TERM="dumb") as terminal:
         assert terminal.end() == 0
         assert "\x1b" not in terminal.shown
-        assert "executor_completed  executor=count  [2]" in terminal.seen
+        assert re.search(r"executor_completed  executor=count  \d+ ms  \[2\]", terminal.seen)
 
 
 def test_a_picture_is_left_as_it_was_when_somebody_interrupts() -> None:
@@ -194,7 +196,7 @@ def heard(type: str, executor: str | None = None, **known: object) -> TimedEvent
 
 
 def drawn(scene: Scene, now: float, room: int = 10) -> list[tuple[str, ...]]:
-    return list(scene.rows(now, room))
+    return [row[:4] for row in scene.rows(now, room)]
 
 
 def test_each_executor_has_a_row_that_says_what_it_does() -> None:
@@ -221,6 +223,51 @@ def test_each_executor_has_a_row_that_says_what_it_does() -> None:
     scene.end("failed", 172.0)
     assert [row[:3] for row in drawn(scene, 300.0)][0::3] == [("a", "completed", "2 calls"), ("c/inner", "stopped", "")]
     assert scene.heading(300.0) == "r  w  failed  superstep 1  1:12"
+
+
+def test_a_branch_that_has_finished_is_shown_as_finished_when_the_others_are_stopped() -> None:
+    scene = Scene("r", "w", ["a", "b", "c"], began=100.0)
+    for name in ("a", "b"):
+        scene.apply(heard("executor_invoked", name), 101.0)
+    model = StepRecord("model 1", summary=CallSummary(3, 4))
+    scene.apply(heard("executor_returned", "a", data=HandlerReturn((), (), (), (model,))), 103.0)
+    scene.apply(heard("executor_bypassed", "c"), 103.0)
+    scene.end("interrupted", 104.0)
+    assert [row[:2] for row in scene.rows(105.0, 10)] == [("a", "finished"), ("b", "stopped"), ("c", "finished")]
+    assert next(iter(scene.rows(105.0, 10)))[3:] == ("2.0 s", "1 model call, 7 tokens")
+
+
+def test_the_row_of_an_agent_says_which_call_it_makes() -> None:
+    scene = Scene("r", "w", ["clerk"], began=100.0)
+    seen = []
+    for type, data in (
+        ("executor_invoked", None),
+        ("update", AgentResponseUpdate("He", call=1)),
+        ("update", AgentResponseUpdate(call=1, kind="tool_called", tool="refund")),
+        ("update", AgentResponseUpdate(call=1, kind="tool_returned", tool="refund")),
+        ("update", AgentResponseUpdate("Done", call=2)),
+    ):
+        scene.apply(heard(type, "clerk", data=data), 101.0)
+        seen.append(next(iter(scene.rows(101.0, 10)))[4])
+    assert seen == ["", "model 1", "tool refund", "", "model 2"]
+    steps = (StepRecord("model 1", summary=CallSummary(3, 4)), StepRecord("tool 1/c refund", summary=CallSummary()))
+    time = CallTime("2026-11-16T10:00:00+00:00", 2_500_000)
+    scene.apply(heard("executor_completed", "clerk", commit=1, steps=steps, time=time), 109.0)
+    assert next(iter(scene.rows(110.0, 10))) == (
+        "clerk",
+        "completed",
+        "1 call",
+        "2.5 s",
+        "1 model call, 1 tool call, 7 tokens",
+    )
+
+
+def test_what_a_handler_did_is_told_before_its_superstep_is_committed() -> None:
+    model = StepRecord("model 1", summary=CallSummary(3, 4))
+    told = heard("executor_returned", "a", data=HandlerReturn(("str",), (), (), (model,)))
+    assert told.as_dict()["data"] == {"sent": ["str"], "outputs": [], "requests": []}
+    assert [call["kind"] for call in told.as_dict()["calls"]] == ["model"]
+    assert list(told.format_lines())[1].strip() == "model 1, 3 + 4 tokens"
 
 
 def test_where_there_is_no_room_those_who_do_something_are_shown() -> None:

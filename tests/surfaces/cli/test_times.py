@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell.cli.time_parser import parse_moment, parse_span
+from tests.support.command_line import Place, Say
 
 NOW = datetime(2026, 11, 16, 10, 0, tzinfo=UTC)
 
@@ -47,8 +51,39 @@ def test_what_is_no_span_is_none(text: str) -> None:
         ("2026-11-16T09:30Z", datetime(2026, 11, 16, 9, 30, tzinfo=UTC)),
     ],
 )
-def test_a_time_is_in_utc_unless_it_says_otherwise(text: str, expected: datetime) -> None:
+def test_a_time_is_local_unless_it_says_otherwise(text: str, expected: datetime) -> None:
     assert parse_moment(text, NOW) == expected
+
+
+@pytest.fixture
+def in_tokyo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()  # the fixture of all these tests sets it back
+
+
+@pytest.mark.usefixtures("in_tokyo")
+def test_times_are_local_and_say_so(sqlite: Place, say: Say) -> None:
+    at = sqlite_time(say("--store", sqlite.address, "list", "--json"))
+    for command in (["list"], ["show", "count-1"], ["events", "count-1"], ["tail", "count-1"]):
+        local = say("--store", sqlite.address, *command).stdout
+        assert f"{at + timedelta(hours=9):%Y-%m-%d %H:%M:%S} JST" in local, command
+        utc = say("--store", sqlite.address, *command, "--utc").stdout
+        assert f"{at:%Y-%m-%d %H:%M:%S} UTC" in utc, command
+        assert "JST" not in utc
+
+
+def sqlite_time(listed: Any) -> datetime:
+    """When the older of the two runs started."""
+    return datetime.fromisoformat(json.loads(listed.stdout)["runs"][1]["began_at"])
+
+
+@pytest.mark.usefixtures("in_tokyo")
+def test_times_are_read_as_they_are_shown(sqlite: Place, say: Say) -> None:
+    at = sqlite_time(say("--store", sqlite.address, "list", "--json"))
+    for zone, later in ([], 9), (["--utc"], 0):
+        typed = f"{at + timedelta(hours=later, minutes=1):%Y-%m-%dT%H:%M:%S}"
+        assert say("--store", sqlite.address, "list", "--since", typed, *zone).stderr == "no run matches\n"
+        assert say("--store", sqlite.address, *zone, "list", "--until", typed).stderr == ""
 
 
 @pytest.mark.long

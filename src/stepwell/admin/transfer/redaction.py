@@ -72,6 +72,7 @@ class Redaction:
     def redact_commit(self, tree: Tree) -> Tree:
         """Redact the JSON of a record, in place, and return it."""
         self._redact(tree, _COMMIT)
+        self._drop_summaries(tree, "done.*.steps.*.summary")
         for tags, name in _find_slots(tree, "run.tags.*"):
             if tags[name] == REMOVED:
                 tags[name] = REMOVED_TEXT  # the value of a tag must be a string
@@ -83,6 +84,7 @@ class Redaction:
         if "saved" in tree:
             tree["executors"] = {tree["executor"]: tree.pop("saved")}
         self._redact(tree, _OUTCOME)
+        self._drop_summaries(tree, "steps.*.summary")
         if "executors" in tree:
             tree["saved"] = tree.pop("executors")[tree["executor"]]
         return tree
@@ -94,6 +96,13 @@ class Redaction:
     def redact_signal(self, tree: Tree) -> Tree:
         """Redact the JSON of a signal; answers and input count as messages."""
         return self._redact(tree, _SIGNAL)
+
+    def _drop_summaries(self, tree: Tree, place: str) -> None:
+        """Drop what an agent's calls came to: text cut from their results, which goes with any part of them."""
+        paths = [path for path in self._removed if path.partition(".")[0] == "steps"]
+        for record, name in list(_find_slots(tree, place)) if paths else ():
+            del record[name]
+            self._used.update(paths)
 
     def _redact(self, tree: Tree, places: Mapping[str, tuple[str, ...]]) -> Tree:
         for path in self._removed:

@@ -29,6 +29,6 @@ def command(run: str, json: bool) -> None:
             if json:
                 print_json_line(**event.as_dict())
             else:
-                print_lines([event.format_line()])
+                print_lines(event.format_lines())
 
     run_on_store(work)

@@ -55,7 +55,7 @@ def command(
 ) -> None:
     """List runs, newest first.
 
-    A TIME is 2026-11-16, 2026-11-16T10:00 (UTC), or a duration ago: 30d, 12h, 90min.
+    A TIME is 2026-11-16, 2026-11-16T10:00, or a duration ago: 30d, 12h, 90min.
     """
 
     async def work(storage: BuiltInStorage) -> None:

@@ -78,11 +78,11 @@ def _format_heading(header: dict[str, Any], document: dict[str, Any]) -> Iterato
         "workflow": header["workflow"],
         "status": document["status"],
         "checkpoint": header["checkpoint_id"],
-        "committed": f"{format_moment(header['at'])} UTC ({header['kind']})",
+        "committed": f"{format_moment(header['at'])} ({header['kind']})",
         "tags": " ".join(f"{name}={value}" for name, value in sorted(header["tags"].items())),
         "forked from": f"{header['parent_run']}@{header['parent_number']}" if header["parent_run"] else "",
         "called by": header["caller"] or "",
-        "sleeps until": "" if document["wake"] is None else f"{format_moment(document['wake'])} UTC",
+        "sleeps until": "" if document["wake"] is None else f"{format_moment(document['wake'])}",
     }
     yield from (f"{name:<12}  {printable(value)}" for name, value in fields.items() if value)
     yield from (f"{'failed':<12}  {printable(failure)}" for failure in header["failures"])

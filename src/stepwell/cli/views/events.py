@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import msgspec
 
+from stepwell.admin.calls import calls_of, format_seconds
 from stepwell.admin.diffs.documents import plain_value
+from stepwell.admin.questions import question_of
 from stepwell.admin.values import to_data, to_line
-from stepwell.cli.type_names import WorkflowEvent
-from stepwell.cli.views.text import printable
+from stepwell.cli.type_names import StepRecord, WorkflowEvent
+from stepwell.cli.views.text import format_moment, printable
 from stepwell.model.payload import PayloadList
 from stepwell.model.status_words import status_word
+
+_OF_REQUESTS = ("request_info", "request_answered")
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,12 @@ class TimedEvent:
 
     event: WorkflowEvent
     at: str
+
+    @property
+    def steps(self) -> Sequence[StepRecord]:
+        """The steps of the handler that the event is about."""
+        # An `executor_returned` event is live: it says in its data what the handler did.
+        return self.event.data.steps if self.event.type == "executor_returned" else self.event.steps
 
     def as_dict(self) -> dict[str, Any]:
         """Return the event as JSON."""
@@ -31,8 +42,13 @@ class TimedEvent:
             "path": list(event.path) or None,
             "iteration": event.iteration,
             "attempt": event.attempt,
-            "request_id": event.request_id if event.type == "request_info" else None,
+            "began": None if event.time is None else event.time.began,
+            "seconds": None if event.time is None else event.time.seconds,
+            "request_id": event.request_id if event.type in _OF_REQUESTS else None,
+            "by": event.by,
+            "comment": event.comment,
             "error": None if event.details is None else f"{event.details.error_type}: {event.details.message}",
+            "calls": [call.to_dict() for call in calls_of(self.steps)] or None,
             "data": to_data(data_of(event)),
         }
         present = {name: value for name, value in optional.items() if value is not None}
@@ -46,11 +62,12 @@ class TimedEvent:
             **present,
         }
 
-    def format_line(self) -> str:
-        """Return the event as one line for a person."""
+    def format_lines(self) -> Iterator[str]:
+        """Yield the event as a line for a person, and a line for each call that its handler made."""
         # Live progress has no commit, and shows that by a dash.
         number = "-" if self.event.commit is None else self.event.commit
-        return f"{number:>4}  {self.at[:19].replace('T', ' ')}  {self.describe()}"
+        yield f"{number:>4}  {format_moment(self.at)}  {self.describe()}"
+        yield from (f"{'':>8}{printable(call.describe())}" for call in calls_of(self.steps))
 
     def describe(self) -> str:
         """Return the line without the number of the commit and the time."""
@@ -62,10 +79,17 @@ class TimedEvent:
             # Through its sub-workflows: `outer/inner`.
             fields["executor"] = "/".join(id for id in (*self.event.path, self.event.executor_id) if id is not None)
         parts += [
-            f"{name}={fields[name]}" for name in ("executor", "iteration", "request_id", "error") if name in fields
+            f"{name}={fields[name]}"
+            for name in ("executor", "iteration", "request_id", "by", "comment", "error")
+            if name in fields
         ]
+        if self.event.time is not None:
+            parts.append(format_seconds(self.event.time.seconds))
         data = data_of(self.event)
-        return printable("  ".join(parts)) + ("" if data is None else f"  {to_line(data)}")
+        if data is None:
+            return printable("  ".join(parts))
+        text = question_of(data) if self.event.type == "request_info" else to_line(data)
+        return f"{printable('  '.join(parts))}  {text}"
 
 
 class Follower:
@@ -91,6 +115,8 @@ class Follower:
 
 def data_of(event: WorkflowEvent) -> Any:
     """Return the data of an event in its stored form, which needs none of the program's classes."""
+    if event.type == "executor_returned":
+        return {name: list(getattr(event.data, name)) for name in ("sent", "outputs", "requests")}
     payload = event.payload
     if payload is None:
         # Live data was never stored, and may hold objects that cannot be.

@@ -23,7 +23,8 @@ class Lines(Follower):
 
     def show(self, timed: TimedEvent) -> None:
         if timed.event.type not in CHATTER:
-            click.echo(timed.format_line(), file=self._to)
+            for line in timed.format_lines():
+                click.echo(line, file=self._to)
 
 
 class JsonLines(Follower):

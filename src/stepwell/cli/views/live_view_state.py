@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from stepwell.cli.type_names import WorkflowEvent
+from stepwell.admin.calls import summarise_calls
 from stepwell.cli.views.events import TimedEvent
 from stepwell.cli.views.text import pluralise, printable
 from stepwell.model.status_words import status_word
@@ -16,6 +17,7 @@ from stepwell.model.status_words import status_word
 # The states of an executor
 UNTOUCHED, NEXT, RUNNING, RETRYING, STOPPED = "-", "next", "running", "retrying", "stopped"
 WAITING, FAILED, COMPLETED = "waiting", "failed", "completed"
+FINISHED = "finished"  # its outcome is stored, and not committed yet: it is not called again
 AT_WORK = (RUNNING, RETRYING)
 BUSY = (FAILED, RUNNING, RETRYING, STOPPED, WAITING, NEXT)  # in the order in which they get one of few lines
 
@@ -32,6 +34,7 @@ class ExecutorView:
     since: float = 0.0  # when the current call began
     took: float | None = None  # seconds, once the call is over
     asked_in: int | None = None  # the commit of its last request
+    doing: str = ""  # the call that an agent makes, or those that it has made
 
     def stop(self, now: float) -> None:
         """End the current call."""
@@ -64,7 +67,7 @@ class Scene:
         if event.run_id and not event.path:
             self.run_id = event.run_id
         if event.executor_id is not None:
-            self._apply_to(self._view_of(event.path, event.executor_id), event, now)
+            self._apply_to(self._view_of(event.path, event.executor_id), timed, now)
         elif event.path:  # of a sub-workflow: neither its superstep nor its status is that of this run
             return
         elif event.type in ("superstep_started", "superstep_completed") and event.iteration is not None:
@@ -96,16 +99,17 @@ class Scene:
         parts = [self.run_id, self.workflow, self.status, f"superstep {self.superstep}"]
         return printable("  ".join([*parts, format_seconds((self.ended or now) - self.began)]))
 
-    def rows(self, now: float, room: int) -> Iterator[tuple[str, str, str, str]]:
-        """Yield name, state, calls and time of each executor; without room for all, idle ones are left out."""
+    def rows(self, now: float, room: int) -> Iterator[tuple[str, str, str, str, str]]:
+        """Yield name, state, calls, time and what it does of each executor; without room, idle ones are left out."""
         views = list(self.views.items())  # a copy: the view is drawn in a thread while events are applied
         shown = views if len(views) <= room else _busiest(views, max(room - 1, 1))
         for name, view in shown:
             calls = pluralise(view.calls, "call") if view.calls else ""
             took = now - view.since if view.state in AT_WORK else view.took
-            yield printable(name), view.state, calls, "" if took is None else format_seconds(took)
+            time = "" if took is None else format_seconds(took)
+            yield printable(name), view.state, calls, time, printable(view.doing)
         if len(shown) < len(views):
-            yield f"... and {pluralise(len(views) - len(shown), 'other')}", "", "", ""
+            yield f"... and {pluralise(len(views) - len(shown), 'other')}", "", "", "", ""
 
     def _view_of(self, path: Sequence[str], executor: str) -> ExecutorView:
         """Return the view of an executor.
@@ -124,12 +128,18 @@ class Scene:
             self.views = {entry: self.views.get(entry) or ExecutorView() for entry in names}
         return self.views[name]
 
-    def _apply_to(self, view: ExecutorView, event: WorkflowEvent, now: float) -> None:
+    def _apply_to(self, view: ExecutorView, timed: TimedEvent, now: float) -> None:
+        event = timed.event
         match event.type:
             case "executor_invoked":
                 if view.state not in AT_WORK:
                     view.since, view.took = now, None
-                view.state = RUNNING
+                view.state, view.doing = RUNNING, ""
+            case "executor_returned" | "executor_bypassed":
+                view.stop(now)
+                view.state, view.doing = FINISHED, summarise_calls(timed.steps)
+            case "update":
+                view.doing = _describe_update(event.data)
             case "executor_retrying":
                 view.state = RETRYING
             case "request_info":
@@ -138,10 +148,23 @@ class Scene:
             case "executor_completed" | "executor_failed":
                 view.stop(now)
                 view.calls += 1
+                view.doing = summarise_calls(timed.steps)
+                # A reader of the store sees no start: the commit says how long it took.
+                view.took = event.time.seconds if event.time is not None else view.took
                 # A request of this very call is still open; the call that asked earlier ones was
                 # answered.
                 asked = view.asked_in == event.commit
                 view.state = FAILED if event.type == "executor_failed" else WAITING if asked else COMPLETED
+
+
+def _describe_update(update: Any) -> str:
+    """Return what an agent does, of the data of an `update` event."""
+    match getattr(update, "kind", None):
+        case "tool_called":
+            return f"tool {update.tool}"
+        case "text":
+            return f"model {update.call}"
+    return ""
 
 
 def _busiest(views: list[tuple[str, ExecutorView]], room: int) -> list[tuple[str, ExecutorView]]:

@@ -34,7 +34,8 @@ class Picture(Follower):
         self.scene.apply(timed, monotonic())
         if self._lines and timed.event.type not in CHATTER:
             # Through the same console, which prints the line above the block.
-            self._console.print(Text(timed.format_line()), soft_wrap=True)
+            for line in timed.format_lines():
+                self._console.print(Text(line), soft_wrap=True)
 
     def expect(self, names: list[str]) -> None:
         self.scene.expect(names)
@@ -53,10 +54,10 @@ class Picture(Follower):
         now = monotonic()
         table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
         # Fixed minimum widths, so that the columns do not jump when a word changes.
-        for width in (8, 9, 8, 6):
+        for width in (8, 9, 8, 6, 0):
             table.add_column(no_wrap=True, overflow="ellipsis", min_width=width)
-        for name, state, calls, time in self.scene.rows(now, max(self._console.height - _AROUND, 3)):
+        for name, state, calls, time, doing in self.scene.rows(now, max(self._console.height - _AROUND, 3)):
             style = _STYLES.get(state, "dim" if state == "-" else "")
-            table.add_row(Text(f"  {name}"), Text(state, style=style), Text(calls), Text(time))
+            table.add_row(Text(f"  {name}"), Text(state, style=style), Text(calls), Text(time), Text(doing))
         heading = Text(self.scene.heading(now), style="bold", no_wrap=True, overflow="ellipsis")
         return Group(heading, table, Text(f"  {self.scene.last}", style="dim", no_wrap=True, overflow="ellipsis"))

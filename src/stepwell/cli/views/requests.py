@@ -19,8 +19,8 @@ def format_requests(requests: Iterable[Request], *, full: bool = False) -> Itera
     if requests:
         yield pluralise(len(requests), "open request")
     for request in requests:
-        wanted = f"from {request.executor} at {format_moment(request.at)} UTC, expects {request.response_type}"
-        until = f", deadline {format_moment(request.deadline)} UTC" if request.deadline else ""
+        wanted = f"from {request.executor} at {format_moment(request.at)}, expects {request.response_type}"
+        until = f", deadline {format_moment(request.deadline)}" if request.deadline else ""
         yield f"  {printable(request.id)}: {printable(wanted)}{until}"
         yield from (f"    {line}" for line in to_lines(plain_value(request.payload), full=full))
 

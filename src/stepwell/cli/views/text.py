@@ -1,9 +1,10 @@
-"""Format times, durations and counts for people. Pure functions."""
+"""Format times, durations and counts for people."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
+from stepwell.cli.settings import Settings
 from stepwell.model.visible_text import visible
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -15,8 +16,23 @@ def printable(text: str) -> str:
 
 
 def format_moment(stored: str) -> str:
-    """Format a stored time to the second, in UTC."""
-    return stored[:19].replace("T", " ")
+    """Format a stored time to the second, with its zone: in local time, or in UTC with --utc.
+
+    A text that is not a time, in a damaged list for example, is returned as it is.
+    """
+    try:
+        at = datetime.fromisoformat(stored).astimezone(UTC if Settings.current().utc else None)
+    except (ValueError, OverflowError):
+        return stored
+    return f"{at:%Y-%m-%d %H:%M:%S} {at.tzname()}"
+
+
+def format_age(stored: str, now: datetime) -> str:
+    """Format how long ago a stored time was: `3 min ago`."""
+    try:
+        return f"{format_span(now - datetime.fromisoformat(stored))} ago"
+    except (ValueError, TypeError):
+        return stored
 
 
 def format_span(span: timedelta) -> str:

@@ -1,0 +1,66 @@
+"""What an agent did is seen: its model calls, its tool calls, and what people decided."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from stepwell import SQLiteCheckpointStorage, admin
+from tests.support.agent_runs import clerking
+from tests.support.command_line import Say
+
+STORE = ["--store", "sqlite:///runs.db"]
+
+
+@pytest.fixture
+def clerk_run(tmp_path: Any) -> str:
+    """A run whose agent asked for approval, got it, and answered."""
+    storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
+
+    async def work() -> None:
+        workflow = clerking(storage)
+        await workflow.run("order 7 is broken", run_id="clerk-1")
+        (request,) = await admin.open_requests(storage, "clerk-1")
+        response = {"decision": "approve"}
+        await admin.respond(storage, "clerk-1", request.request_id, response, by="ada", comment="fine")
+        await workflow.run(run_id="clerk-1")
+        await storage.close()
+
+    asyncio.run(work())
+    return "clerk-1"
+
+
+def test_events_list_the_calls_of_a_turn(clerk_run: str, say: Say) -> None:
+    shown = say(*STORE, "events", clerk_run).stdout
+    calls = [line.strip() for line in shown.splitlines() if line.startswith("        ")]
+    assert [call.partition(",")[0].partition(" {")[0] for call in calls] == [
+        "model 1",
+        "tool look_up",
+        "model 2",
+        "tool refund",
+        "model 3",
+    ]
+    assert calls[0].startswith("model 1, 4 + 3 tokens, cost 0.007, ")
+    assert 'tool refund {"order": 7, "amount": 900} → refunded 900, ' in shown
+    assert "request_answered  executor=clerk" in shown
+    assert "by=ada  comment=fine" in shown
+    assert '"$"' not in shown
+    assert "May clerk call refund(order=7, amount=900)?" in shown
+
+
+def test_events_as_json_hold_the_calls_as_data(clerk_run: str, say: Say) -> None:
+    events = [json.loads(line) for line in say(*STORE, "events", clerk_run, "--json").stdout.splitlines()]
+    first, second = [event for event in events if event["type"] == "executor_completed"]
+    assert [(call["kind"], call["name"]) for call in first["calls"]] == [
+        ("model", "1"),
+        ("tool", "look_up"),
+        ("model", "2"),
+    ]
+    assert second["calls"][0]["result"] == "refunded 900"
+    assert second["calls"][0]["seconds"] >= 0
+    assert first["seconds"] >= 0
+    (answered,) = [event for event in events if event["type"] == "request_answered"]
+    assert (answered["by"], answered["comment"], answered["data"]["decision"]) == ("ada", "fine", "approve")
