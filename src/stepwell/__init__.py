@@ -47,6 +47,7 @@ _HOMES = {
     "RetryPolicy": "graph.retry",
     "RoutingFailed": "errors",
     "RunBusy": "errors",
+    "RunContext": "functional.run_context",
     "RunError": "errors",
     "SQLiteCheckpointStorage": "stores.sqlite.store",
     "Seal": "storage.encryption",
@@ -69,12 +70,15 @@ _HOMES = {
     "WorkflowRunState": "model.event",
     "WorkflowViz": "viz.workflow_viz",
     "executor": "graph.executor",
+    "get_run_context": "functional.run_context",
     "handler": "graph.handler",
     "persistent": "graph.executor",
     "register_checkpoint_type": "codec.codec",
     "response_handler": "graph.handler",
+    "step": "functional.step_function",
+    "workflow": "functional.durable_function",
 }
-_PACKAGES = ("admin", "agents", "declarative", "orchestrations", "storage", "testing", "viz", "workflows")
+_PACKAGES = ("admin", "agents", "declarative", "functional", "orchestrations", "storage", "testing", "viz", "workflows")
 
 __getattr__, __dir__, __all__ = _modules.export_lazily(__name__, _HOMES, _PACKAGES)
 

@@ -33,6 +33,9 @@ from stepwell.errors import (
     SuperstepLimit,
     UnknownRequest,
 )
+from stepwell.functional.durable_function import workflow
+from stepwell.functional.run_context import RunContext, get_run_context
+from stepwell.functional.step_function import step
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.edges import Case, Default
 from stepwell.graph.executor import Executor, executor, persistent
@@ -94,6 +97,7 @@ __all__ = [
     "RetryPolicy",
     "RoutingFailed",
     "RunBusy",
+    "RunContext",
     "RunError",
     "SQLiteCheckpointStorage",
     "Seal",
@@ -116,8 +120,11 @@ __all__ = [
     "WorkflowRunState",
     "WorkflowViz",
     "executor",
+    "get_run_context",
     "handler",
     "persistent",
     "register_checkpoint_type",
     "response_handler",
+    "step",
+    "workflow",
 ]

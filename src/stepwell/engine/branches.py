@@ -29,6 +29,8 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from stepwell.model.log_keys import mark_in_step
+
 _CURRENT: ContextVar[Branch | None] = ContextVar("stepwell_branch", default=None)
 # Tasks that were created with a context of the caller's choice, which is not ours to change. Weak: it must not
 # keep a task alive.
@@ -52,6 +54,10 @@ class Branch(msgspec.Struct, eq=False):
     _id: str | None = None
     # The id of the task that runs it, not the task: that refers to us through its context.
     task: int | None = None
+    # Inside a step, so that nothing in it is called when the step is recalled.
+    is_in_step: bool = False
+    # Of the handler itself, as long as it runs: its context. Any, because that refers to branches.
+    context: Any = None
     # By name, how many branches were created here, and how often it was counted.
     _created: dict[str, Iterator[int]] = {}
     _counted: dict[str, Iterator[int]] = {}
@@ -74,7 +80,8 @@ class Branch(msgspec.Struct, eq=False):
         # Not recursive: tasks may create tasks to any depth.
         for branch in reversed(unnamed):
             assert branch.parent is not None
-            branch._id = blake2b(f"{branch.parent._id}/{branch._label}".encode(), digest_size=8).hexdigest()
+            digest = blake2b(f"{branch.parent._id}/{branch._label}".encode(), digest_size=8).hexdigest()
+            branch._id = mark_in_step(digest) if branch.is_in_step else digest
         assert self._id is not None
         return self._id
 
@@ -85,11 +92,11 @@ class Branch(msgspec.Struct, eq=False):
     def child(self, name: str) -> Branch:
         """Create the next branch of this name."""
         number = next(self._created.setdefault(name, itertools.count()))
-        return Branch(self, self.outer, f"{name}:{number}")
+        return Branch(self, self.outer, f"{name}:{number}", is_in_step=self.is_in_step)
 
     def inside(self, step: str) -> Branch:
         """Create the branch inside a step; it starts to count anew at each attempt."""
-        return Branch(self, self.outer, step)
+        return Branch(self, self.outer, step, is_in_step=True)
 
     def ancestors(self) -> Iterator[Branch]:
         """Yield this branch, the one that created it, and so on up to the handler itself."""
@@ -102,6 +109,11 @@ class Branch(msgspec.Struct, eq=False):
         """Return True inside a task that did not come from our task factory: it has inherited its creator's branch."""
         task = _current_task()
         return task is not None and self.task is not None and self.task != id(task)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a thread of the branch waits for a step."""
+        return self._blocked is not None
 
     @contextmanager
     def block(self) -> Iterator[None]:
@@ -116,9 +128,24 @@ class Branch(msgspec.Struct, eq=False):
             self._blocked = None
 
 
-def handler_branch() -> Branch:
-    """Return the branch of a handler that is about to be called."""
-    return Branch(outer=_current_branch(), _id="")
+def handler_branch(context: Any) -> Branch:
+    """Return the branch of a handler that is about to be called, with its context."""
+    return Branch(outer=_current_branch(), _id="", context=context)
+
+
+def find_context() -> Any:
+    """Return the context of the handler that calls; None outside of handlers.
+
+    Raises RuntimeError in a task or thread that outlives its handler.
+    """
+    branch = _current_branch()
+    if branch is None:
+        return None
+    while branch.parent is not None:
+        branch = branch.parent
+    if branch.context is None:
+        raise RuntimeError("the handler that started this has returned, failed or was given up; await what it starts")
+    return branch.context
 
 
 def find_current(handler: Branch) -> Branch | None:

@@ -36,7 +36,7 @@ from stepwell.model.message import Delivery, Outcome, Output, Sent
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.state import StateView
-from stepwell.model.timing import CallTime
+from stepwell.model.timing import CallTime, StepRecord
 from stepwell.storage import clock, ids
 
 
@@ -101,7 +101,7 @@ class HandlerContext(InternalContext):
         # Emitted updates, which count only once the superstep is committed.
         self.has_updates = False
         self._state, self._at, self._log, self._limit = state, at, log, limit
-        self.branch = handler_branch()
+        self.branch = handler_branch(self)
         self._began, self._started = clock.stamp(), perf_counter()
         self._steps: HandlerSteps | None = None
         self._children: dict[str, Child | None] = {}
@@ -118,7 +118,14 @@ class HandlerContext(InternalContext):
     def steps(self) -> HandlerSteps:
         # Created when needed: most handlers have none.
         if self._steps is None:
-            self._steps = HandlerSteps(self.scope, self.delivery, self._log, self.branch, self._emit_retry)
+            self._steps = HandlerSteps(
+                self.scope,
+                self.delivery,
+                self._log,
+                self.branch,
+                on_retry=self._emit_retry,
+                on_completed=self._emit_step,
+            )
         return self._steps
 
     @property
@@ -300,6 +307,10 @@ class HandlerContext(InternalContext):
         moment, origin = datetime.fromisoformat(due), WorkflowEventSource.FRAMEWORK
         self._emit("executor_retrying", moment, details=details, attempt=number, origin=origin)
 
+    def _emit_step(self, record: StepRecord) -> None:
+        origin = WorkflowEventSource.FRAMEWORK
+        self._emit("step_completed", record, attempt=self.attempt, delivery=self.delivery.id, origin=origin)
+
     def add_event(self, event: WorkflowEvent) -> Awaitable[None]:
         self._check_open("add_event")
         if event.type in RESERVED_EVENT_TYPES:
@@ -363,7 +374,7 @@ class HandlerContext(InternalContext):
 
     def finish(self) -> None:
         """Close the context: the handler has returned or was given up, and can no longer add to its outcome."""
-        self._open = False
+        self._open, self.branch.context = False, None
         for asleep in tuple(self._thread_waits):
             asleep.cancel()
 

@@ -13,6 +13,7 @@ from stepwell.engine import branches
 from stepwell.engine.attempts import OnRetry
 from stepwell.engine.branches import Branch, UnidentifiedBranch
 from stepwell.engine.drive_scope import DriveScope
+from stepwell.engine.replay import PATCH, Replay
 from stepwell.engine.steps import Step, StepContext, do_once
 from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.graph.step_options import StepOptions
@@ -27,13 +28,22 @@ class HandlerSteps:
     """The steps of one handler call."""
 
     def __init__(
-        self, scope: DriveScope, delivery: Delivery, log: SuperstepLog, handler: Branch, on_retry: OnRetry
+        self,
+        scope: DriveScope,
+        delivery: Delivery,
+        log: SuperstepLog,
+        handler: Branch,
+        *,
+        on_retry: OnRetry,
+        on_completed: Callable[[StepRecord], None],
     ) -> None:
-        self._scope, self._delivery, self._log, self._on_retry = scope, delivery, log, on_retry
-        self._handler = handler
+        self._scope, self._delivery, self._log, self._handler = scope, delivery, log, handler
+        self._on_retry, self._on_completed = on_retry, on_completed
         # For steps with a key: two branches may ask for the same one at once.
         self._locks: dict[str, asyncio.Lock] = {}
         self.made: list[StepRecord] = []
+        is_durable = scope.graph.executors[delivery.executor]._is_durable_function
+        self.replay = Replay(delivery.id, log.entries) if is_durable else None
 
     def branch(self) -> Branch:
         """Return the branch that calls; the handler itself if it cannot be identified."""
@@ -53,7 +63,10 @@ class HandlerSteps:
                 f"task that cannot be identified when the handler runs again: start it with asyncio.to_thread, "
                 f"asyncio.gather, asyncio.create_task or a task group, or identify it: StepOptions({name!r}, key=...)"
             )
-        return step_key(self._delivery.id, name, branch.count(f"step {name}"), branch.id), branch
+        log_key = step_key(self._delivery.id, name, branch.count(f"step {name}"), branch.id)
+        if self.replay is not None:
+            self.replay.reach(log_key, branch.id)
+        return log_key, branch
 
     async def do(self, step: Step) -> Any:
         """Return the result of a step, executed once, even if two branches call it with the same explicit key."""
@@ -73,9 +86,9 @@ class HandlerSteps:
             Step(options, log_key, function, args=(), kwargs={}, branch=self.branch(), call=call)
         )
 
-    async def _do_once(self, step: Step) -> Any:
+    def _context(self) -> StepContext:
         scope = self._scope
-        context = StepContext(
+        return StepContext(
             scope.run_id,
             scope.epoch,
             executor=self._delivery.executor,
@@ -84,16 +97,49 @@ class HandlerSteps:
             on_retry=self._on_retry,
             recall_changed=scope.options.recall_changed,
         )
+
+    async def _do_once(self, step: Step) -> Any:
+        scope, context = self._scope, self._context()
         if step.options.transaction:
             # What the step writes must not be durable before the commits that led to it.
             await finish(scope.archive.flush())
         recalled = step.key in self._log.entries
+        if self.replay is not None and not recalled:
+            if step.options.key is None and (step.branch.is_blocked or self.branch() is step.branch):
+                self.replay.check_order(step, context)
+            await self.replay.record_failures(context)
         try:
             return await do_once(step, context)
+        except (Exception, asyncio.CancelledError) as error:
+            if self.replay is not None and step.key not in self._log.entries:
+                self.replay.note_failure(step, context, error)
+            raise
         finally:
             # An error that was stored counts too; one that was not is part of the handler's failure.
             if (entry := self._log[step.key]) is not None:
                 self.made.append(StepRecord(step.name, entry.time, entry.attempts, recalled))
+                if scope.streaming:
+                    self._on_completed(self.made[-1])
+
+    async def decide_patch(self, name: str) -> bool:
+        """Return whether a durable function takes its new path: stored, and False if it has been past here before."""
+        if self.replay is None:
+            raise RuntimeError(
+                f"ctx.patched({name!r}) was called in {self._delivery.executor!r}: only durable functions have it"
+            )
+        is_over = self.replay.is_over
+
+        async def decide() -> bool:
+            return is_over
+
+        options = StepOptions(f"{PATCH}{name}", key=name)
+        log_key, branch = self.assign_key(options)
+        return bool(await self.do(Step(options, log_key, decide, args=(), kwargs={}, branch=branch)))
+
+    def check_replay(self) -> None:
+        """Raise StepChanged if a durable function returns without having reached all its recorded steps."""
+        if self.replay is not None:
+            self.replay.check_complete(self._context())
 
     def summarise(self, name: str, summary: CallSummary) -> None:
         """Add to the record of a `do_by_name` what an agent's call came to."""

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from stepwell.engine import branches
 from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.handler_steps import HandlerSteps
 from stepwell.graph.context import WorkflowContext
@@ -69,6 +70,15 @@ class InternalContext(WorkflowContext[Any, Any]):
     @abstractmethod
     def keep_alive(self) -> None:
         """Record a sign of life of the handler."""
+
+
+def find_current() -> InternalContext | None:
+    """Return the context of the handler that calls; None outside of handlers.
+
+    Raises RuntimeError in a task or thread that outlives its handler.
+    """
+    context: InternalContext | None = branches.find_context()
+    return context
 
 
 def internal(ctx: WorkflowContext[Any, Any]) -> InternalContext:

@@ -157,6 +157,8 @@ class Executor:
     # user's subclass meets them by accident.
     # True if it keeps nothing between messages: then those of one superstep are handled concurrently.
     _handles_concurrently: ClassVar[bool] = False
+    # True if a repetition of its handler must reach all steps that were made before.
+    _is_durable_function: ClassVar[bool] = False
     # Prefixes of the state keys that belong to this executor, such as "agents/{id}/".
     _state_key_patterns: ClassVar[tuple[str, ...]] = ()
     # True if it emits `update` events while it works, before what they show is committed.

@@ -197,7 +197,7 @@ def _read_spec(
     # calling a generator function runs none of its code, so it would look like a handler that does nothing
     if inspect.isgeneratorfunction(_code_of(func)) or inspect.isasyncgenfunction(_code_of(func)):
         raise DefinitionError(f"handler {name!r} is a generator; send with ctx.send_message(...) instead of `yield`")
-    reader = _AnnotationReader(func, name, declared.names)
+    reader = AnnotationReader(func, name, declared.names)
     taken = reader.explicit(declared.input) if declared.input is not None else reader.annotation(params[0].name)
     if taken is None:
         raise DefinitionError(
@@ -248,7 +248,7 @@ def _parameters(
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class _AnnotationReader:
+class AnnotationReader:
     """Resolves the annotations of one function, each only when it is needed.
 
     An annotation that the decorator replaces may name a type that cannot be resolved at run time.

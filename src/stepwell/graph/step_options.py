@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import timedelta
 from typing import Generic, Literal, TypeVar, overload
 
@@ -57,11 +58,22 @@ class StepOptions(Generic[IsTransaction]):
     ) -> None:
         if not isinstance(name, str) or not name or not is_text(name):
             raise ValueError(f"a step has a name, a non-empty string of whole characters, not {name!r}")
-        if key is not None and (not isinstance(key, str) or not key or not is_text(key)):
-            raise ValueError(f"the key of the step {name!r} is a non-empty string of whole characters, not {key!r}")
-        self.name, self.key, self.transaction = name, key, transaction
+        self.name, self.transaction = name, transaction
+        self.key = None if key is None else _check_key(name, key)
         self.limits: Limits = limits(retry, timeout, None)
         self.remember: StoredErrors = remember
 
+    def with_key(self, key: str) -> StepOptions[IsTransaction]:
+        """Return the same options with a key."""
+        options = copy.copy(self)
+        options.key = _check_key(self.name, key)
+        return options
+
     def __repr__(self) -> str:
         return f"<StepOptions of {self.name!r}>"
+
+
+def _check_key(name: str, key: str) -> str:
+    if not isinstance(key, str) or not key or not is_text(key):
+        raise ValueError(f"the key of the step {name!r} is a non-empty string of whole characters, not {key!r}")
+    return key

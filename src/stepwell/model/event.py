@@ -47,6 +47,7 @@ WorkflowEventType = Literal[
     "executor_failed",  # a handler raised, and there is no further attempt
     "executor_bypassed",  # a handler is not called: its outcome was stored before a crash or failure
     "executor_retrying",  # an attempt failed, and another follows
+    "step_completed",  # a step of a handler ended, and its result is stored; `data` is a StepRecord
     "sleeping",  # the run is parked until the time in `data`
     "restored",  # the run was moved back to the commit in `data`
     "migrated",  # code with another graph or version continues the run; `data` says what changed

@@ -45,6 +45,34 @@ def explicit_step_key(delivery: str, name: str, digest: str) -> str:
     return f"{delivery}/step/={digest}/{name}"
 
 
+def mark_in_step(branch: str) -> str:
+    """Return the id of a branch inside a step."""
+    return f"^{branch}"
+
+
+class StepPlace(msgspec.Struct, frozen=True):
+    """Where a step was made, as its key says."""
+
+    name: str
+    # of the branch that made it, empty for the handler itself; None if the caller identifies the step
+    branch: str | None
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether another step made it."""
+        return self.branch is not None and self.branch.startswith("^")
+
+
+def read_step_key(key: str) -> StepPlace | None:
+    """Return where a step was made; None for the key of anything else."""
+    _, _, rest = key.partition("/")
+    kind, _, rest = rest.partition("/")
+    number, _, name = rest.partition("/")
+    if kind != "step":
+        return None
+    return StepPlace(name, None if number.startswith("=") else number.partition("@")[2])
+
+
 def _in_branch(branch: str) -> str:
     # no branch means the handler itself
     return f"@{branch}" if branch else ""

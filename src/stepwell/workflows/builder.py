@@ -220,7 +220,7 @@ class WorkflowBuilder(Generic[OutputT]):
         spec = self._by_object.get(identity(executor))
         if spec is None:
             try:
-                spec = spec_of(_wrap_workflow_agent(executor))
+                spec = spec_of(_wrap_workflow(executor))
             except DefinitionError as error:
                 # The problem is reported by `build()`, with all others; until then the edge needs some id.
                 self._problems += error.problems
@@ -271,11 +271,15 @@ def _is_list(value: object) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, (str, Executor, type))
 
 
-def _wrap_workflow_agent(executor: ExecutorLike) -> ExecutorLike:
-    """Wrap a workflow that is an agent in an executor."""
+def _wrap_workflow(executor: ExecutorLike) -> ExecutorLike:
+    """Wrap a workflow, or a workflow that is an agent, in an executor."""
     # Before the imports: a workflow without agents need not load them.
     if isinstance(executor, Executor):
         return executor
+    if isinstance(executor, Workflow):
+        from stepwell.workflows.subworkflow import WorkflowExecutor  # lazy: few graphs have one
+
+        return WorkflowExecutor(executor)
     from stepwell.workflows.subworkflow_agent import WorkflowAgentExecutor  # lazy: it loads agents
     from stepwell.workflows.workflow_agent import WorkflowAgent  # lazy: it loads agents
 

@@ -61,7 +61,7 @@ CREATE TABLE superstep_log (
     key   TEXT NOT NULL,
     body  TEXT NOT NULL,
     PRIMARY KEY (run, place, key)
-) STRICT, WITHOUT ROWID;
+) STRICT;  -- with row ids: entries are appended, and a page holds several
 
 CREATE TABLE signals (
     run      INTEGER NOT NULL,

@@ -1,0 +1,105 @@
+"""Compares what a durable function does with what is recorded of its earlier calls.
+
+A durable function is called again from its beginning, and must reach the steps that it made before: a step that was
+renamed or moved would be executed a second time, and its stored result would be ignored. Within one branch steps
+follow each other, so a new one is an error while the branch has recorded steps that it has not reached; and when the
+function returns, it must have reached all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from stepwell.engine.steps import Step, StepContext
+from stepwell.errors import StepChanged
+from stepwell.model.event import WorkflowErrorDetails
+from stepwell.model.log_keys import LogEntry, attempt_key, read_step_key
+from stepwell.storage import clock
+
+PATCH = "patched: "
+"""Starts the name of the step that stores which way a function takes at `ctx.patched`."""
+
+
+class Replay:
+    """The recorded steps of a durable function that this call has not reached yet."""
+
+    def __init__(self, delivery: str, entries: Mapping[str, LogEntry]) -> None:
+        # By branch; the calls by key.
+        self._unreached: dict[str, dict[str, str]] = {}
+        self._failed: dict[str, WorkflowErrorDetails] = {}
+        for key, entry in entries.items():
+            place = read_step_key(key) if key.startswith(f"{delivery}/") and not entry.due else None
+            # A step that its caller identifies may be made anywhere, and one inside another is not made again.
+            if place is not None and place.branch is not None and not place.is_in_step:
+                self._unreached.setdefault(place.branch, {})[key] = entry.call or place.name
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the function has reached all that it did before."""
+        return not self._unreached
+
+    def reach(self, key: str, branch: str) -> None:
+        """Note that a step is called."""
+        steps = self._unreached.get(branch)
+        if steps is not None:
+            steps.pop(key, None)
+            if not steps:
+                del self._unreached[branch]
+
+    def check_order(self, step: Step, context: StepContext) -> None:
+        """Raise StepChanged for a new step of a branch that made another one here before."""
+        recorded = self._unreached.get(step.branch.id)
+        # A step that failed before may have been passed: the function caught its error.
+        if not recorded or context.recall_changed or context.log.find_failures(step.key):
+            return
+        old = read_step_key(next(iter(recorded)))
+        assert old is not None
+        stored, asked = next(iter(recorded.values())), step.call or step.name
+        raise StepChanged(
+            f"step {step.name!r} of {context.executor!r} in run {context.run_id!r} is called as {asked} where the "
+            f"stored result is that of step {old.name!r}, called as {stored}. {_advice(context)}",
+            run_id=context.run_id,
+            executor_id=context.executor,
+            stored=stored,
+            asked=asked,
+        )
+
+    def check_complete(self, context: StepContext) -> None:
+        """Raise StepChanged if the function returns without having reached a recorded step."""
+        if self.is_over or context.recall_changed:
+            return
+        recorded = {key: call for branch in self._unreached.values() for key, call in branch.items()}
+        places = [read_step_key(key) for key in recorded]
+        names = ", ".join(dict.fromkeys(repr(place.name) for place in places if place is not None))
+        raise StepChanged(
+            f"{context.executor!r} in run {context.run_id!r} has returned without calling {names}, which has a stored "
+            f"result. If an error of another step decides whether it is called, store the error too: "
+            f"@step(remember=...). {_advice(context)}",
+            run_id=context.run_id,
+            executor_id=context.executor,
+            stored=", ".join(recorded.values()),
+            asked="",
+        )
+
+    def note_failure(self, step: Step, context: StepContext, error: BaseException) -> None:
+        """Note a step that failed or was cancelled; it is not recorded unless the function continues."""
+        text = "cancelled" if isinstance(error, asyncio.CancelledError) else str(error)
+        self._failed[step.key] = WorkflowErrorDetails(type(error).__name__, text, executor_id=context.executor)
+
+    async def record_failures(self, context: StepContext) -> None:
+        """Log the failures noted so far: the function continues, and a repetition may call those steps again."""
+        while self._failed:
+            key, details = self._failed.popitem()
+            failures = context.log.find_failures(key)
+            # Logged already if the step has a retry policy.
+            if not failures or not failures[-1].final:
+                entry = LogEntry(clock.stamp(), details, final=True)
+                await context.log.add(attempt_key(key, len(failures) + 1), entry)
+
+
+def _advice(context: StepContext) -> str:
+    return (
+        f"Let runs that are under way take the old path: `if not await ctx.patched(...)`; or continue without that "
+        f"result: run(run_id={context.run_id!r}, on_changed_step='recall')"
+    )

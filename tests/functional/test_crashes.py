@@ -1,0 +1,52 @@
+"""A durable function gives the same result wherever its process dies."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from stepwell.storage.port import Store
+from stepwell.stores.sqlite.store import SQLiteStore
+from stepwell.testing import FailingStore, crash_everywhere
+from tests.functional.programs import Program
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_random_functions_survive_a_crash_at_every_write(seed: int) -> None:
+    program = Program(seed)
+    report = await crash_everywhere(program.function, ledger=program.ledger)
+    assert report.writes > 1
+
+
+@pytest.mark.parametrize("seed", range(40, 50))
+async def test_random_functions_survive_a_store_that_fails(seed: int) -> None:
+    program = Program(seed, parks=False)
+    await crash_everywhere(program.function, ledger=program.ledger, fault=FailingStore)
+
+
+@pytest.mark.parametrize("seed", range(50, 53))
+async def test_random_functions_survive_on_sqlite(seed: int, tmp_path: Path) -> None:
+    program, numbers = Program(seed), count()
+
+    def store() -> Store:
+        return SQLiteStore(tmp_path / f"{next(numbers)}.db")
+
+    await crash_everywhere(program.function, ledger=program.ledger, store=store)
+
+
+def test_the_programs_have_every_part() -> None:
+    seen = set[str]()
+
+    def look(parts: object) -> None:
+        if isinstance(parts, (list, tuple)):
+            for part in parts:
+                look(part)
+        elif isinstance(parts, str):
+            seen.add(parts)
+
+    for seed in range(40):
+        look(Program(seed).parts)
+    parts = {"step", "plain", "sleep", "park", "caught", "remembered", "patch", "ask", "gather", "group", "loop"}
+    assert seen >= parts | {"inside", "child"}
