@@ -22,6 +22,7 @@ class Bug:
 DIES = "properties/test_die_at_any_write.py"
 HANDLES = "properties/test_die_with_a_handle.py"
 RULES = "stores/test_rules.py"
+FUNCTIONS = "functional/test_changed_functions.py"
 INSIDE = "properties/test_die_in_a_sub_workflow.py"
 BRANCHES = "engine/test_branches.py"
 WAITING = "properties/test_die_while_waiting.py"
@@ -169,9 +170,30 @@ TIME = (
     Bug(
         "what a step does inside counts outside",
         "engine/branches.py",
-        "        return Branch(self, self.outer, step)\n",
+        "        return Branch(self, self.outer, step, is_in_step=True)\n",
         "        return self\n",
         (BRANCHES,),
+    ),
+    Bug(
+        "a renamed step of a durable function is executed",
+        "engine/handler_steps.py",
+        "                self.replay.check_order(step, context)\n",
+        "                pass\n",
+        (FUNCTIONS,),
+    ),
+    Bug(
+        "a durable function may leave recorded steps out",
+        "engine/replay.py",
+        "        if self.is_over or context.recall_changed:\n",
+        "        if True:\n",
+        (FUNCTIONS,),
+    ),
+    Bug(
+        "a run under way takes the new path",
+        "engine/handler_steps.py",
+        "        is_over = self.replay.is_over\n",
+        "        is_over = True\n",
+        (FUNCTIONS,),
     ),
     Bug(
         "a changed call is recalled in silence",

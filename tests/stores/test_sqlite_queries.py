@@ -76,7 +76,7 @@ async def test_what_concerns_one_run_is_found_by_an_index(store: SQLiteStore) ->
             [f"{by_number}=?)", f"{by_number}>? AND number<?)"],
         ),
         (store.open("r", owner=mine, seconds=60), [f"{by_number}<?)", "pending_signals (run=? AND position>?)"]),
-        (store.open("r"), [f"{by_number}<?)", "superstep_log USING PRIMARY KEY (run=?)"]),
+        (store.open("r"), [f"{by_number}<?)", "sqlite_autoindex_superstep_log_1 (run=?)"]),
         (store.read("r", 2), [f"{by_number}<?)"]),
         (store.history("r", after=0, upto=9), [f"{by_number}>? AND number<?)"]),
         (store.history("r", outputs_only=True), ["commits_with_outputs (run=? AND number>? AND number<?)"]),
