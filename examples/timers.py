@@ -53,10 +53,10 @@ async def book(storage: SQLiteCheckpointStorage) -> None:
     """Park a run: `run` returns at once, and the storage knows when the run is due."""
     result = await library(storage).run("Ada", run_id="ada")
     print(f"  the run is {status_word(result.get_final_state(), wake=result.wakes_at)}")
-    print(f"  due now: {[due.run_id for due in await storage.due_runs()]}")
+    print(f"  due now: {[due.run_id for due in await storage.ready_runs()]}")
     later = datetime.now(UTC) + timedelta(days=4)
     # A scheduler would call `await library(storage).run(run_id=due.run_id)` for each of them.
-    for due in await storage.due_runs(by=later):
+    for due in await storage.ready_runs(by=later):
         print(f"  due in four days: {due.run_id} of {due.workflow_name}")
 
 

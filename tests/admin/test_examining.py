@@ -27,7 +27,7 @@ from stepwell.admin.transfer.importer import import_run
 from stepwell.admin.transfer.run_copy import PARTLY_HERE
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import ALL_RUNS, TOP_RUNS, RunFilter
-from stepwell.storage.stored_values import NO_EFFECTS, Record, RunEntry, Wake
+from stepwell.storage.stored_values import NO_EFFECTS, Record, RunEntry
 from stepwell.stores.memory.store import MemoryStore
 from tests.support.golden_later import build_nested, build_sleeping
 from tests.support.golden_workflow import GIVEN, build, build_asking
@@ -232,11 +232,6 @@ class Moving(MemoryStore):
         await self._move("runs")
         return found
 
-    async def wakes(self, **asked: Any) -> list[Wake]:
-        found = await super().wakes(**asked)
-        await self._move("wakes")
-        return found
-
     async def _move(self, where: str) -> None:
         if where == self._where and self.then is not None:
             then, self.then = self.then, None
@@ -249,15 +244,6 @@ async def test_a_run_that_is_moved_on_while_it_is_looked_at_is_looked_at_again()
     workflow = build_asking(storage)
     (event,) = (await workflow.run("gold", run_id="r")).get_request_info_events()
     store.then = lambda: workflow.run(run_id="r", responses={event.request_id: {"good": True}})
-    findings, seen = await looked(storage)
-    assert store.then is None
-    assert (findings, seen.runs) == ([], 1)
-
-
-async def test_a_run_that_goes_to_sleep_while_it_is_looked_at_is_looked_at_again() -> None:
-    store = Moving("wakes")
-    storage = BuiltInStorage(store)
-    store.then = lambda: build_sleeping(storage, broken=True).run("x", run_id="asleep")
     findings, seen = await looked(storage)
     assert store.then is None
     assert (findings, seen.runs) == ([], 1)

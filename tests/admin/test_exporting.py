@@ -164,7 +164,7 @@ async def test_a_run_that_waits_for_an_answer_is_listed_with_its_question_and_an
     assert (await build(stores[0]).run("x", run_id="r", tags={"who": "ada"})).get_final_state() == WAITING
     there = await moved(stores, "r", tmp_path)
     assert await there.pending_requests() == await stores[0].pending_requests()
-    assert await there.due_runs(by=(await there.pending_requests())[0].deadline) != []
+    assert await there.ready_runs(by=(await there.pending_requests())[0].deadline) != []
     [here], [was] = await there.list_runs(tags={"who": "ada"}), await stores[0].list_runs()
     # what is imported began with its oldest commit, which is not its first if it keeps only its latest
     assert replace(here, began_at=was.began_at) == was
@@ -199,9 +199,9 @@ async def test_a_run_that_is_parked_sleeps_on(stores: list[Any], tmp_path: Path,
 
     await build(stores[0]).run("x", run_id="r")
     there = await moved(stores, "r", tmp_path)
-    assert await there.due_runs() == []
+    assert await there.ready_runs() == []
     later(minutes=61)
-    assert [due.run_id for due in await there.due_runs()] == ["r"]
+    assert [due.run_id for due in await there.ready_runs()] == ["r"]
     assert (await build(there).run(run_id="r")).get_outputs() == ["x at last"]
 
 
@@ -334,8 +334,8 @@ async def test_two_imports_of_one_run_are_not_in_each_others_way() -> None:
     await half._store.acquire(run.run_id, other, seconds=60)
     with pytest.raises(RunBusy):  # what somebody writes is not taken away under their hands
         await import_run(half, data)
-    assert await half._store.run(run.run_id) == run
     await half._store.release(run.run_id, other)
+    assert await half._store.run(run.run_id) == run
     await import_run(half, data)
 
     late = InMemoryCheckpointStorage()

@@ -93,7 +93,7 @@ async def main():
         note("put aside")
         time.sleep(60)
     else:
-        for due in await storage.due_runs():
+        for due in await storage.ready_runs():
             print(due.run_id, due.workflow_name, (await long.run(run_id=due.run_id)).get_outputs())
 
 asyncio.run(main())

@@ -277,7 +277,7 @@ async def test_a_run_that_sleeps_is_stopped_and_sleeps_on_when_it_is_resumed(sto
             break
     assert await handle.cancel() is CANCELLED
     assert (await handle.result()).wakes_at is None
-    assert await storage.due_runs(by=event.data + timedelta(days=1)) == []
+    assert await storage.ready_runs(by=event.data + timedelta(days=1)) == []
     asleep = await workflow.run(run_id="r")
     assert asleep.wakes_at == event.data  # the same hour, not another one
     later(minutes=61)

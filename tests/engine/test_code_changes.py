@@ -370,7 +370,7 @@ async def test_a_run_that_sleeps_sleeps_on_after_it_was_taken_over(storage: Any)
     asleep = await sleeping().run("awake", run_id="r")
     again = await sleeping(Texts("texts")).run(run_id="r")
     assert again.wakes_at == asleep.wakes_at
-    (due,) = await storage.due_runs(by=again.wakes_at)
+    (due,) = await storage.ready_runs(by=again.wakes_at)
     assert due.run_id == "r"
     assert [event.type for event in await storage.event_history("r") if event.type in ("migrated", "sleeping")] == [
         "sleeping",

@@ -341,7 +341,7 @@ async def test_a_run_that_sleeps_sleeps_again_from_the_beginning(storage: Any, l
         if again.type == "sleeping":
             break
     assert again.data - event.data > timedelta(minutes=20)
-    assert [run.due_at for run in await storage.due_runs(by=again.data)] == [again.data]
+    assert [run.until for run in await storage.ready_runs(by=again.data)] == [again.data.isoformat()]
     later(minutes=61)
     result = await handle.result()
     assert (result.get_outputs(), result.wakes_at) == (["morning"], None)

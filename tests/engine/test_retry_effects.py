@@ -305,18 +305,18 @@ async def test_a_back_off_of_more_than_a_minute_puts_the_run_aside(storage: Any,
     flaky = failing(2, called, retry=hourly(max_attempts=3))
     result = await build(flaky, storage).run(7, run_id="r")
     assert result.get_final_state() is WorkflowRunState.IN_PROGRESS
-    assert [due.run_id for due in await storage.due_runs(by=result.wakes_at)] == ["r"]
-    assert await storage.due_runs() == []
+    assert [due.run_id for due in await storage.ready_runs(by=result.wakes_at)] == ["r"]
+    assert await storage.ready_runs() == []
     early = await build(flaky, storage).run(run_id="r")
     assert (early.wakes_at, attempts(early), called) == (result.wakes_at, [], [7])
     later(minutes=61)
-    assert [due.run_id for due in await storage.due_runs()] == ["r"]
+    assert [due.run_id for due in await storage.ready_runs()] == ["r"]
     second = await build(flaky, storage).run(run_id="r")
     assert (attempts(second), attempts(second, "executor_retrying")) == ([2], [2])
     later(minutes=61)
     third = await build(flaky, storage).run(run_id="r")
     assert (attempts(third), third.get_outputs(), third.wakes_at) == ([3], [7], None)
-    assert await storage.due_runs() == []
+    assert await storage.ready_runs() == []
 
 
 @pytest.mark.parametrize("unwanted", [False, True])

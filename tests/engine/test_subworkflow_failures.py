@@ -344,13 +344,13 @@ async def test_a_sleep_inside_puts_the_run_around_it_aside(storage: Any, later: 
     asleep = await deep(inner, 3, storage).run("a", run_id="r")
     assert asleep.wakes_at is not None
     assert asleep.get_outputs() == []
-    assert await storage.due_runs() == []
+    assert await storage.ready_runs() == []
     assert (await deep(inner, 3, storage).run(run_id="r")).wakes_at == asleep.wakes_at
     later(minutes=61)
-    assert [due.run_id for due in await storage.due_runs()] == ["r"]
+    assert [due.run_id for due in await storage.ready_runs()] == ["r"]
     assert (await deep(inner, 3, storage).run(run_id="r")).get_outputs() == ["a"]
     assert book.lines == ["first", "tired", "tired", "awake"]
-    assert await storage.due_runs() == []
+    assert await storage.ready_runs() == []
 
 
 async def test_a_claim_that_died_with_another_machine_does_not_hold_up_the_inside(storage: Any) -> None:

@@ -250,9 +250,9 @@ async def test_a_deadline_inside_is_kept_by_the_run_around_it(storage: Any, late
     for name, options in (("with", {"default": Ok(True, "nobody")}), ("without", {})):
         (id,) = ids(await build(**options).run("a", run_id=name))
         assert (await storage.pending_requests(run_id=name))[0].deadline is not None
-    assert await storage.due_runs() == []
+    assert await storage.ready_runs() == []
     later(minutes=31)
-    assert sorted(due.run_id for due in await storage.due_runs()) == ["with", "without"]
+    assert sorted(due.run_id for due in await storage.ready_runs()) == ["with", "without"]
     assert (await build().run(run_id="with")).get_outputs() == ["saw a", "a: True"]
     with pytest.raises(RequestExpired, match="'sub' got no response; the deadline was"):
         await build().run(run_id="without")

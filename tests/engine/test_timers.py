@@ -25,7 +25,7 @@ from stepwell import (
     persistent,
     response_handler,
 )
-from stepwell.storage import DueRun, clock
+from stepwell.storage import clock
 from tests.engine.timer_samples import HOUR, build, sleeper
 from tests.support.hurried import hurried
 
@@ -140,9 +140,9 @@ async def test_a_long_sleep_puts_the_run_aside_until_it_is_due(storage: Any, lat
     assert [event.data for event in result if event.type == "sleeping"] == [moment]
     before = await ids(storage)
 
-    assert await storage.due_runs() == []
-    assert await storage.due_runs(by=moment - timedelta(seconds=1)) == []
-    assert await storage.due_runs(by=moment) == [DueRun("r", "w", moment)]
+    assert await storage.ready_runs() == []
+    assert await storage.ready_runs(by=moment - timedelta(seconds=1)) == []
+    assert [run.until for run in await storage.ready_runs(by=moment)] == [moment.isoformat()]
     early = await build(sleeper(called, 2 * HOUR, plain=plain), storage).run(run_id="r")
     assert (early.wakes_at, early.get_final_state()) == (moment, WorkflowRunState.IN_PROGRESS)
     assert [(event.data, event.replayed) for event in early if event.type == "sleeping"] == [(moment, True)]
@@ -150,12 +150,12 @@ async def test_a_long_sleep_puts_the_run_aside_until_it_is_due(storage: Any, lat
     assert await ids(storage) == before
 
     later(minutes=121)
-    assert await storage.due_runs() == [DueRun("r", "w", moment)]
+    assert [run.since for run in await storage.ready_runs()] == [moment.isoformat()]
     done = await build(sleeper(called, 2 * HOUR, plain=plain), storage).run(run_id="r")
     assert (done.get_outputs(), done.wakes_at) == (["slept"], None)
     assert done.get_final_state() is WorkflowRunState.IDLE
     assert called == ["called", "called", 0]
-    assert await storage.due_runs() == []
+    assert await storage.ready_runs() == []
 
 
 async def test_it_is_part_of_the_history_that_a_run_slept(storage: Any, later: Any) -> None:
@@ -173,11 +173,11 @@ async def test_whoever_opens_the_storage_next_finds_all_that_is_due(storage: Any
     for run_id, hours in (("c", 3), ("a", 1), ("b", 2), ("never", 900)):
         await build(sleeper([], hours * HOUR), storage).run(1, run_id=run_id)
     later(minutes=200)
-    due = await storage.due_runs(workflow_name="w")
+    due = await storage.ready_runs(workflow_name="w")
     assert [one.run_id for one in due] == ["a", "b", "c"]
     for one in due:
         assert (await build(sleeper([], HOUR), storage).run(run_id=one.run_id)).get_outputs() == ["slept"]
-    assert await storage.due_runs() == []
+    assert await storage.ready_runs() == []
 
 
 async def test_a_moment_in_any_time_zone_is_that_moment(storage: Any, later: Any) -> None:
@@ -309,7 +309,7 @@ async def test_a_handler_that_sleeps_long_is_left_whatever_it_makes_of_it(storag
     result = await build(stubborn, storage).run(1, run_id="r")
     assert result.get_outputs() == []
     assert result.wakes_at is not None
-    assert [due.due_at for due in await storage.due_runs(by=result.wakes_at)] == [result.wakes_at]
+    assert [due.until for due in await storage.ready_runs(by=result.wakes_at)] == [result.wakes_at.isoformat()]
     later(minutes=121)
     result = await build(stubborn, storage).run(run_id="r")
     assert result.get_outputs() == ["slept"]
@@ -378,7 +378,7 @@ async def test_a_run_that_is_put_aside_holds_no_task_no_thread_and_no_executor(
     assert asyncio.all_tasks() == before
     await asyncio.to_thread(_collected, played)
     later(minutes=61)
-    for due in await storage.due_runs():
+    for due in await storage.ready_runs():
         other = build(Sleeper, storage)  # whoever it is: nobody holds the run
         assert (await other.run(run_id=due.run_id)).get_outputs() == ["slept"]
 

@@ -25,7 +25,7 @@ from stepwell import (
     persistent,
     response_handler,
 )
-from stepwell.storage import DueRun, clock
+from stepwell.storage import clock
 from tests.engine.timer_samples import HOUR, build, sleeper
 
 
@@ -147,7 +147,7 @@ async def test_if_a_sibling_fails_the_sleeper_goes_on_sleeping_when_the_run_is_r
 
     with pytest.raises(HandlerFailed):
         await workflow().run(1, run_id="r")
-    assert await storage.due_runs(by=clock.now() + timedelta(days=9)) == []  # it failed: that is for somebody to see
+    assert await storage.ready_runs(by=clock.now() + timedelta(days=9)) == []  # it failed: that is for somebody to see
     broken.clear()
     result = await workflow().run(run_id="r")
     assert result.wakes_at is not None
@@ -241,7 +241,7 @@ async def test_a_run_that_is_put_aside_can_be_cancelled_and_then_sleeps_as_long_
     moment = (await build(sleeper(called, HOUR), storage).run(1, run_id="r")).wakes_at
     await build(sleeper(called, HOUR), storage).run(run_id="r", stream=True).cancel()
     assert (await storage.get_latest(run_id="r")).status is WorkflowRunState.CANCELLED
-    assert await storage.due_runs(by=clock.now() + timedelta(days=9)) == []
+    assert await storage.ready_runs(by=clock.now() + timedelta(days=9)) == []
     result = await build(sleeper(called, HOUR), storage).run(run_id="r")
     assert (result.wakes_at, called) == (moment, ["called"])
     later(minutes=61)
@@ -300,10 +300,11 @@ async def test_a_deadline_that_passes_while_the_run_sleeps_is_seen_when_it_wakes
     options = {"deadline": timedelta(minutes=30), "default": "nothing"}
     asleep = await asking(storage, [], **options).run(1, run_id="r")
     later(minutes=31)
-    assert await storage.due_runs() == []
+    assert await storage.ready_runs() == []
     assert (await asking(storage, [], **options).run(run_id="r")).wakes_at == asleep.wakes_at
     later(minutes=90)
-    assert [due.due_at for due in await storage.due_runs()] == [asleep.wakes_at]
+    assert asleep.wakes_at is not None
+    assert [due.since for due in await storage.ready_runs()] == [asleep.wakes_at.isoformat()]
     assert (await asking(storage, [], **options).run(run_id="r")).get_outputs() == ["slept", "said nothing"]
 
 
@@ -317,11 +318,11 @@ async def test_a_run_whose_question_runs_out_of_time_is_due_then(storage: Any, l
         return build(Short(deadline=timedelta(minutes=30), default="nothing"), storage)
 
     result = await workflow().run(1, run_id="r")
-    assert (result.wakes_at, await storage.due_runs()) == (None, [])
+    assert (result.wakes_at, await storage.ready_runs()) == (None, [])
     later(minutes=31)
-    assert [due.run_id for due in await storage.due_runs()] == ["r"]
+    assert [due.run_id for due in await storage.ready_runs()] == ["r"]
     assert (await workflow().run(run_id="r")).get_outputs() == ["said nothing"]
-    assert await storage.due_runs() == []
+    assert await storage.ready_runs() == []
 
 
 async def test_a_response_handler_may_sleep(storage: Any, later: Any) -> None:
@@ -361,7 +362,7 @@ async def test_a_fork_of_a_run_that_sleeps_executes_afresh(storage: Any, later: 
     assert fork.wakes_at > moment
     assert called == ["called", "called"]
     later(minutes=31)
-    assert [due.run_id for due in await storage.due_runs()] == ["r"]
+    assert [due.run_id for due in await storage.ready_runs()] == ["r"]
     assert (await build(sleeper(called, HOUR), storage).run(run_id="r")).get_outputs() == ["slept"]
     assert (await build(sleeper(called, HOUR), storage).run(run_id="fork")).get_outputs() == []
     later(minutes=31)
@@ -373,7 +374,8 @@ async def test_a_checkpoint_that_is_saved_by_hand_is_due_where_it_is_saved(stora
     other = InMemoryCheckpointStorage()
     await other.save(await storage.get_latest(run_id="r"))
     assert asleep.wakes_at is not None
-    assert await other.due_runs(by=asleep.wakes_at) == [DueRun("r", "w", asleep.wakes_at)]
+    (due,) = await other.ready_runs(by=asleep.wakes_at)
+    assert (due.run_id, due.until) == ("r", asleep.wakes_at.isoformat())
 
 
 async def test_a_run_around_one_that_sleeps_sleeps_with_it_and_speaks_for_it(storage: Any, later: Any) -> None:
@@ -391,7 +393,7 @@ async def test_a_run_around_one_that_sleeps_sleeps_with_it_and_speaks_for_it(sto
 
     asleep = await workflow().run(1, run_id="r")
     assert asleep.wakes_at is not None
-    assert [due.run_id for due in await storage.due_runs(by=asleep.wakes_at)] == ["r"]
+    assert [due.run_id for due in await storage.ready_runs(by=asleep.wakes_at)] == ["r"]
     early = await workflow().run(run_id="r")
     assert early.wakes_at == asleep.wakes_at
     later(minutes=61)

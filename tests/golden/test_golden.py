@@ -83,9 +83,9 @@ async def test_a_question_from_two_floors_down_is_answered_in_a_fork(storage: An
 
 
 async def test_a_run_that_sleeps_is_found_when_it_is_due_and_knows_what_it_tried(storage: Any) -> None:
-    assert await storage.due_runs(workflow_name="sleeping") == []
-    (due,) = await storage.due_runs(by=NEXT_CENTURY, workflow_name="sleeping")
-    assert (due.run_id, due.due_at) == ("asleep", NEXT_CENTURY)
+    assert await storage.ready_runs(workflow_name="sleeping") == []
+    (due,) = await storage.ready_runs(by=NEXT_CENTURY, workflow_name="sleeping")
+    assert (due.run_id, due.until) == ("asleep", NEXT_CENTURY.isoformat())
     clock.set_source(NEXT_CENTURY.timestamp)
     try:
         result = await build_sleeping(storage, broken=False).run(run_id="asleep")

@@ -60,7 +60,7 @@ async def read_everything(root: Path) -> int:
             "list_checkpoints": storage.list_checkpoints(),
             "list_runs": storage.list_runs(),
             "pending_requests": storage.pending_requests(),
-            "due_runs": storage.due_runs(),
+            "ready_runs": storage.ready_runs(),
             "get_latest": storage.get_latest(run_id=RUN),
             "event_history": storage.event_history(RUN),
             "run": Payment().drive(store, RUN),

@@ -27,7 +27,7 @@ from stepwell.engine.responses import send_responses
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import ALL_RUNS
 from stepwell.storage.integrity import add_checksum
-from stepwell.storage.stored_values import CommitEffects, Record, RequestEntry, RunEntry, Wake
+from stepwell.storage.stored_values import CommitEffects, Record, RequestEntry, RunEntry
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import FakeClock
 from tests.support import figures
@@ -122,19 +122,18 @@ class Moment:
 
     texts: tuple[Text, ...] = field(repr=False)
     pending: tuple[RequestEntry, ...] = field(repr=False)
-    wakes: tuple[Wake, ...] = field(repr=False)
     runs: tuple[RunEntry, ...]
 
     async def store(self, changes: Mapping[int, bytes] | None = None) -> MemoryStore:
         """A store that holds it, with other bodies for the texts of these indexes."""
-        store, metadata = MemoryStore(), {run.run_id: run.metadata for run in self.runs}
+        store, listed = MemoryStore(), {run.run_id: run for run in self.runs}
         for index, text in enumerate(self.texts):
             body = (changes or {}).get(index, text.body)
             if text.record is not None:
                 entry = text.record.entry
                 asked = tuple(one for one in self.pending if one.run_id == entry.run_id)
-                wake = next((one.at for one in self.wakes if one.run_id == entry.run_id), None)
-                effects = CommitEffects(asked=asked, wake=wake, metadata=metadata[entry.run_id])
+                run = listed[entry.run_id]
+                effects = CommitEffects(asked=asked, wake=run.wake, metadata=run.metadata)
                 await store.rewrite(entry.run_id, insert=Record(entry, body), effects=effects)
             elif text.where[0] == "memory":
                 _, run_id, place, key = text.where
@@ -155,7 +154,7 @@ async def moment_of(store: MemoryStore) -> Moment:
         opened = await store.open(run.run_id)
         texts += [Text(("memory", run.run_id, row.place, row.key), row.body) for row in opened.log]
         texts += [Text(("mail", run.run_id, signal.key), signal.body) for signal in opened.signals]
-    return Moment(tuple(texts), tuple(await store.requests()), tuple(await store.wakes()), tuple(runs))
+    return Moment(tuple(texts), tuple(await store.requests()), tuple(runs))
 
 
 @cache
@@ -209,7 +208,7 @@ async def read_everything(store: Any, run_id: str = RUN) -> int:
         "load": _loaded(storage, run_id),
         "list_runs": storage.list_runs(),
         "pending_requests": storage.pending_requests(),
-        "due_runs": storage.due_runs(),
+        "ready_runs": storage.ready_runs(),
         "event_history": _told(storage, run_id),
         "status": workflow.attach(run_id).status(),
         "fork": _forked(workflow, storage, run_id),

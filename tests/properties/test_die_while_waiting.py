@@ -121,7 +121,7 @@ async def finish(
     head = await kept.get_latest(run_id="r")
     assert head is not None
     assert head.status is WorkflowRunState.IDLE
-    assert await kept.due_runs() == []
+    assert await kept.ready_runs() == []
     history = [event for event in await kept.event_history("r") if event.type == "executor_completed"]
     attempts = {str(event.executor_id): event.attempt or 0 for event in history}
     return (result.get_outputs(), dict(head.state), dict(head.executor_states)), ran, attempts, store.writes

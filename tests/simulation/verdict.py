@@ -41,7 +41,7 @@ async def _outcome(world: World) -> list[str]:
 async def _left_over(world: World) -> list[str]:
     pairs: list[tuple[str, Any]] = [
         ("questions are listed", await world.bare.requests()),
-        ("somebody is to be woken", await world.bare.wakes()),
+        ("somebody is to be woken", [run.wake for run in await world.bare.runs() if run.wake is not None]),
         ("mail was not consumed", await world.bare.pending_signals("run")),
         ("answers were taken more than once", [id for id, times in world.witness.taken_in.items() if times != 1]),
     ]

@@ -123,9 +123,9 @@ class World:
             return {"message": first_token(self.plan)}
         if status == "IDLE_WITH_PENDING_REQUESTS":
             return await self._people.answers(again=fault is not None and fault.kind == "again")
-        for wake in await self.bare.wakes():
-            if fault is None or fault.kind != "hasty":
-                self.clock.until(datetime.fromisoformat(wake.at))
+        for run in await self.bare.runs():
+            if run.wake is not None and (fault is None or fault.kind != "hasty"):
+                self.clock.until(datetime.fromisoformat(run.wake))
         return {}
 
     async def drive(

@@ -122,6 +122,6 @@ async def test_killed_posters_and_consumers_lose_nothing_and_consume_nothing_twi
         for key in (*consumed, *waiting):
             assert not await store.send("r", key, b"2")
         assert names(await store.requests()) == [("r", str(len(records) - 1))]
-        assert [wake.at for wake in await store.wakes()] == [str(len(records) - 1)]
+        assert [run.wake for run in await store.runs()] == [str(len(records) - 1)]
         await store.close()
     assert len(told) >= 20

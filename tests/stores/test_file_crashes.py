@@ -18,6 +18,7 @@ from stepwell.stores.files.store import FileStore
 from stepwell.stores.runs import transactions
 from stepwell.testing.store_rules.samples import (
     head,
+    listed,
     names,
     numbers,
     places,
@@ -82,9 +83,9 @@ async def seen(store: FileStore) -> dict[str, Any]:
         "newest": numbers(opened.records),
         "signals": await signals_of(store, "r"),
         "requests": names(await store.requests()),
-        "wakes": [wake.at for wake in await store.wakes()],
+        "wakes": [run.wake for run in await store.runs(ALL_RUNS)],
         "log": {(row.place, row.key): row.body for row in opened.log},
-        "runs": await store.runs(ALL_RUNS),
+        "runs": await listed(store),
         "order": places(await store.checkpoints(CheckpointFilter(run_id="r"))),
         "numbers": await store.numbers("r"),
     }

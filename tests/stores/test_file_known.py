@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stepwell.errors import CommitConflict, DurabilityError
-from stepwell.storage.filters import ALL_RUNS, CheckpointFilter
+from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.lease import this_process
 from stepwell.storage.port import Store
 from stepwell.storage.stored_values import CommitEffects
@@ -22,6 +22,7 @@ from stepwell.testing.store_rules.samples import (
     fill,
     head,
     id_of,
+    listed,
     meanings,
     numbers,
     question,
@@ -131,7 +132,7 @@ async def facts(store: Store) -> dict[str, Any]:
         "opened": meanings(opened.records),
         "log": {(row.place, row.key): row.body for row in opened.log},
         "signals": await signals_of(store, "r"),
-        "runs": await store.runs(ALL_RUNS),
+        "runs": await listed(store),
         "page": await store.checkpoints(limit=3),
         "page of the run": await store.checkpoints(of_run, limit=2),
         "page before": await store.checkpoints(of_run, limit=2, before=middle),
@@ -142,7 +143,6 @@ async def facts(store: Store) -> dict[str, Any]:
         "located": [await store.locate(each.checkpoint_id) for each in (middle, record("r", 2).entry)],
         "numbers": await store.numbers("r"),
         "requests": await store.requests(),
-        "wakes": await store.wakes(),
         "signalled": (await asyncio.to_thread(store.renew, {"r": 10**6}, seconds=None)).signalled,
     }
 

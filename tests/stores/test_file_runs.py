@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stepwell.errors import CommitConflict, StoreUnavailable
-from stepwell.storage.filters import CheckpointFilter
+from stepwell.storage.filters import CheckpointFilter, ReadyFilter
 from stepwell.storage.lease import this_process
 from stepwell.storage.stored_values import CommitEffects
 from stepwell.stores.files import lines, run_file
@@ -92,7 +92,7 @@ async def test_of_a_long_run_only_the_end_is_read(
         lambda fresh: fresh.read("r"),
         lambda fresh: fresh.runs(),
         lambda fresh: fresh.requests(),
-        lambda fresh: fresh.wakes(),
+        lambda fresh: fresh.ready(ReadyFilter("2026")),
         lambda fresh: fresh.locate(id_of("r", LONG - 1)),
         lambda fresh: fresh.history("r", after=LONG - 2),
         lambda fresh: fresh.history("r", outputs_only=True),

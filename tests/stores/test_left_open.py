@@ -169,7 +169,7 @@ from stepwell.errors import StoreUnavailable
 
 @atexit.register
 def too_late():
-    calls = (lambda: asyncio.run(store.read("r")), lambda: asyncio.run(store.wakes()))
+    calls = (lambda: asyncio.run(store.read("r")), lambda: asyncio.run(store.runs()))
     for use in (*calls, lambda: store.renew({{"r": 1}}, seconds=None)):
         try:
             use()

@@ -21,7 +21,7 @@ from stepwell.errors import CommitConflict, RunBusy, StoreUnavailable
 from stepwell.storage import clock
 from stepwell.storage.lease import Owner, this_process
 from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects
-from stepwell.stores.postgres import store as postgres_store
+from stepwell.stores.postgres import values as postgres_values
 from stepwell.stores.postgres import writer as postgres_writer
 from stepwell.stores.postgres.connection import Connection
 from stepwell.stores.postgres.store import PostgresStore
@@ -152,7 +152,7 @@ async def test_machines_with_different_clocks_agree_on_claims(
 ) -> None:
     await store.acquire("r", this_process("mine"), seconds=60)
     wrong = SimpleNamespace(time=lambda: time.time() + 3600)  # another machine, an hour ahead
-    monkeypatch.setattr(postgres_store, "time", wrong)
+    monkeypatch.setattr(postgres_values, "time", wrong)
     clock.set_source(wrong.time)
     try:
         with pytest.raises(RunBusy):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stepwell.storage.filters import CheckpointFilter, RequestFilter, RunFilter
+from stepwell.storage.filters import CheckpointFilter, ReadyFilter, RequestFilter, RunFilter
 from stepwell.storage.lease import this_process
 from stepwell.storage.stored_values import CommitEffects, Entry
 from stepwell.stores.sqlite import lists
@@ -116,7 +116,7 @@ async def test_runs_are_found_by_the_start_of_their_id(store: SQLiteStore) -> No
     assert "runs_by_id (run_id>? AND run_id<?)" in await plans_of(store, store.runs(run_filter), sorts=True)
 
 
-async def test_requests_and_wakes_are_read_in_order_from_an_index(store: SQLiteStore) -> None:
+async def test_requests_are_read_in_order_from_an_index(store: SQLiteStore) -> None:
     asked = question("r", "q")
     await store.append(record("r", 0), CommitEffects(asked=(asked,)))
     for request_filter, index in [
@@ -129,7 +129,14 @@ async def test_requests_and_wakes_are_read_in_order_from_an_index(store: SQLiteS
         for past in (None, asked):
             plan = await plans_of(store, store.requests(request_filter, past=past, limit=10))
             assert f"{index}({order},run_id)>(?,?) AND {order}<?)" in plan
-    assert "runs_by_wake (wake<?)" in await plans_of(store, store.wakes(before="2026", workflow="w"))
+
+
+async def test_ready_runs_are_read_in_order_from_an_index_and_signals_by_another(store: SQLiteStore) -> None:
+    await fill(store, "r", 1)
+    plan = await plans_of(store, store.ready(ReadyFilter("2026", "w", resting=("IDLE",)), limit=5), scans=True)
+    assert "runs_by_wake (wake<?)" in plan
+    assert plan.count("SCAN") == plan.count("SCAN signals USING COVERING INDEX pending_signals") == 1
+    assert "runs USING INTEGER PRIMARY KEY (rowid=?)" in plan
 
 
 async def test_checkpoints_are_found_by_an_index(store: SQLiteStore) -> None:

@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from stepwell.errors import CheckpointCorrupt, StoreUnavailable
-from stepwell.storage import conflicts
+from stepwell.storage import conflicts, filters
 from stepwell.storage import stored_values as stored
 from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, TOP_RUNS, CheckpointFilter, RequestFilter, RunFilter
 from stepwell.storage.lease import Lease, Owner
@@ -50,7 +50,8 @@ class Run(msgspec.Struct):
     def entry(self) -> stored.RunEntry:
         newest = self.records[self.latest].entry
         where = (newest.status, newest.number, newest.checkpoint_id, newest.iteration, newest.at)
-        return stored.RunEntry(self.run_id, self.workflow, *where, self.began, self.metadata)
+        how = (self.wake, bool(self.pending()), self.lease)
+        return stored.RunEntry(self.run_id, self.workflow, *where, self.began, self.metadata, *how)
 
     def read(self, number: int | None) -> list[stored.Record]:
         number = self.latest if number is None else number
@@ -108,9 +109,11 @@ class MinimalStore:
         def work(run: Run) -> None:
             conflicts.check_fence(run.run_id, effects.fence, run.fence)
             conflicts.check_follows(record.entry, run.latest)
+            wake = stored.ready_from(run.wake, effects.wake, record.entry.at)
             run.store(record)
             run.requests = {id: request for id, request in run.requests.items() if id not in effects.closed}
             run.apply(effects, is_newest=True)
+            run.wake = wake
             if effects.release and effects.fence == run.fence:
                 run.lease = None
 
@@ -198,10 +201,8 @@ class MinimalStore:
         every = [request for run in await self._all() for request in run.requests.values()]
         return request_filter.page(every, past, limit)
 
-    async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[stored.Wake]:
-        wakes = [stored.Wake(run.run_id, run.workflow, run.wake) for run in await self._all() if run.wake is not None]
-        due = [wake for wake in wakes if workflow in (None, wake.workflow) and (before is None or wake.at <= before)]
-        return sorted(due, key=lambda wake: (wake.at, wake.run_id))
+    async def ready(self, ready_filter: filters.ReadyFilter, *, limit: int | None = None) -> list[stored.RunEntry]:
+        return ready_filter.page([run.entry for run in await self._all() if run.records], limit)
 
     async def rewrite(
         self,

@@ -18,7 +18,7 @@ from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.model.status_words import status_word
 from stepwell.storage.store_archive import StoreArchive
 
-SILENCE = 15.0  # seconds without a commit after which one note says that nothing happens
+SILENCE = 15.0  # seconds without a commit after which it is checked that somebody drives the run
 
 
 async def show_latest(storage: BuiltInStorage, run: RunInfo, count: int, *, json: bool) -> None:
@@ -38,7 +38,7 @@ async def follow_run(storage: BuiltInStorage, run: RunInfo, count: int, *, wait:
         for event in await read_latest(storage, run.run_id, run.number, count):
             follower.show(event)
         follower.expect(upcoming)
-        word, latest = status_word(run.status), monotonic()
+        word, latest = str(run.standing), monotonic()
         async for commit in follow_commits(storage, run.run_id, run.number):
             if commit is not None:
                 word, latest = status_word(commit.status), monotonic()
@@ -50,10 +50,11 @@ async def follow_run(storage: BuiltInStorage, run: RunInfo, count: int, *, wait:
                 follower.end(word)
                 break
             elif monotonic() - latest > SILENCE and word != "waiting":
-                print_note(
-                    f"no new commit for {SILENCE:.0f} s; if no process drives the run, `stepwell resume` resumes it"
-                )
-                latest = math.inf  # the note is printed once
+                now = await storage.get_run(run.run_id)
+                latest = monotonic()
+                if now is not None and now.standing in ("queued", "stalled"):
+                    print_note(f"the run is {now.standing}: no process drives it; `stepwell resume` does")
+                    latest = math.inf  # the note is printed once
     return word
 
 
@@ -64,7 +65,7 @@ def _make_plain(json: bool) -> Follower:
 
 async def _make_follower(storage: BuiltInStorage, run: RunInfo, json: bool) -> tuple[Follower, list[str]]:
     """Return a follower, and the executors that are called next."""
-    scene = Scene(run.run_id, run.workflow_name, (), monotonic(), status_word(run.status), run.iteration_count)
+    scene = Scene(run.run_id, run.workflow_name, (), monotonic(), run.standing, run.iteration_count)
     picture = None if json else draw_on(sys.stdout, scene, lines=True)
     # Only a picture shows the graph, so only a picture needs the checkpoint, which may be large.
     if picture is None:

@@ -51,7 +51,7 @@ _TABLE = {
         NodeApprovalRequest NodeApprovalResponse NodeOutcome=AgentWorkflowOutcome""",
     "declarative.node": "NodeWork",
     "storage.checkpoint": "WorkflowCheckpoint WorkflowMessage",
-    "storage.due_runs": "DueRun",
+    "storage.lease": "LeaseOwner=Owner RunLease=Lease",
     "storage.pending_requests": "PendingRequest",
     "storage.stored_values": "ListedRequest=RequestEntry ListedRun=RunEntry RunMetadata",
     "storage.run_list": "RunInfo",

@@ -1,7 +1,9 @@
-"""The words people read for the status of a run: the only place that maps statuses to words.
+"""The words people read for how a run stands: the only place that maps statuses to words.
 
 Programs see `WorkflowRunState`, which also tells a run that has asked something from one that has
-not. People read one of six words: running, waiting, sleeping, completed, failed, cancelled.
+not. People read one of eight words: running, queued, stalled, waiting, sleeping, completed, failed
+or cancelled. The last commit of a run says `running` for the first three: which of them it is
+depends on who drives it now, and a storage knows that (`RunInfo.standing`).
 """
 
 from __future__ import annotations
@@ -9,9 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
+from typing import Literal, get_args
 
 from stepwell.model.event import WorkflowRunState
 
+Standing = Literal["running", "queued", "stalled", "waiting", "sleeping", "completed", "failed", "cancelled"]
+"""How a run stands: `running` if a process drives it; `queued` if it has something to do and nobody drives it;
+`stalled` if its driver died or left in the middle; `waiting` for responses; `sleeping` until a time; or stopped."""
+
+STANDINGS: tuple[str, ...] = get_args(Standing)
 SLEEPING = "sleeping"
 
 STATUSES_BY_WORD: Mapping[str, tuple[WorkflowRunState, ...]] = MappingProxyType(
@@ -29,8 +37,24 @@ STATUSES_BY_WORD: Mapping[str, tuple[WorkflowRunState, ...]] = MappingProxyType(
 )
 """The statuses behind each word.
 
-`sleeping` is missing: it is a running status with a time to wake up.
+Three words are missing, because a status alone does not tell them from `running`: `queued`,
+`stalled` and `sleeping`.
 """
+
+IN_PROGRESS = STATUSES_BY_WORD["running"]
+# A signal gives a run something to do only if it rests: one in progress has something to do anyway,
+# and one that failed or was cancelled is resumed by a person or not at all.
+RESTING = (WorkflowRunState.IDLE, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS)
+
+STATUSES_BY_STANDING: Mapping[str, tuple[WorkflowRunState, ...]] = MappingProxyType(
+    {
+        **STATUSES_BY_WORD,
+        "queued": (*IN_PROGRESS, *RESTING),
+        "stalled": IN_PROGRESS,
+        "sleeping": IN_PROGRESS,
+    }
+)
+"""The statuses that a run which stands so may have."""
 
 _WORDS = {status.value: word for word, statuses in STATUSES_BY_WORD.items() for status in statuses}
 
@@ -47,3 +71,36 @@ def status_word(status: WorkflowRunState | str, *, wake: datetime | str | None =
     # Parking a run changes no status: only the time to wake up tells a sleeping run from a running
     # one.
     return SLEEPING if wake is not None and word == "running" else word
+
+
+def standing_of(
+    status: WorkflowRunState | str,
+    *,
+    is_driven: bool,
+    was_left: bool,
+    is_signalled: bool,
+    wake: str | None,
+    now: str,
+) -> Standing:
+    """Return how a run stands.
+
+    `is_driven`: a process holds its lease. `was_left`: one is recorded as its driver, and no longer
+    drives it. `is_signalled`: it has pending signals. `wake`: from when on it can be driven.
+    """
+    if status in IN_PROGRESS:
+        if is_driven:
+            return "running"
+        if wake is not None and wake > now:
+            return "sleeping"
+        return "stalled" if was_left else "queued"
+    if status in RESTING and (is_signalled or (wake is not None and wake <= now)):
+        return "queued"
+    match status:
+        case WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
+            return "waiting"
+        case WorkflowRunState.IDLE:
+            return "completed"
+        case WorkflowRunState.FAILED:
+            return "failed"
+        case _:
+            return "cancelled"

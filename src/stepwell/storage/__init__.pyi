@@ -2,14 +2,12 @@
 
 from stepwell.storage.checkpoint import WorkflowCheckpoint, WorkflowMessage
 from stepwell.storage.checkpoint_storage import CheckpointStorage
-from stepwell.storage.due_runs import DueRun
 from stepwell.storage.encryption import Seal
 from stepwell.storage.pending_requests import PendingRequest
 from stepwell.storage.run_list import RunInfo
 
 __all__ = [
     "CheckpointStorage",
-    "DueRun",
     "PendingRequest",
     "RunInfo",
     "Seal",

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Self
 from stepwell.errors import DefinitionError
 from stepwell.model.checkpoint import Retention
 from stepwell.model.event import WorkflowRunState
+from stepwell.model.status_words import RESTING, STANDINGS, Standing
 from stepwell.model.valid_text import is_text
 from stepwell.storage import clock
 from stepwell.storage.checkpoint_list import list_entries
-from stepwell.storage.due_runs import DueRun, due_run, stored_moment
-from stepwell.storage.filters import RequestFilter, RunFilter
+from stepwell.storage.filters import ReadyFilter, RequestFilter, RunFilter
 from stepwell.storage.integrity import Cipher, VerifiedStore
 from stepwell.storage.lease import LEASE, validate_lease
 from stepwell.storage.port import Store
-from stepwell.storage.run_list import RunInfo, run_info
+from stepwell.storage.run_list import RunInfo, find_standing, run_info
 
 if TYPE_CHECKING:
     from stepwell.model.event import WorkflowEvent
@@ -107,6 +107,7 @@ class BuiltInStorage:
         *,
         workflow_name: str | None = None,
         status: WorkflowRunState | str | None = None,
+        standing: Standing | None = None,
         tags: Mapping[str, str] | None = None,
         prefix: str | None = None,
         text: str | None = None,
@@ -119,7 +120,8 @@ class BuiltInStorage:
     ) -> list[RunInfo]:
         """Return the runs that match, latest start first.
 
-        A run must have all the `tags`. `prefix`: its id starts with this string. `text`: occurs in
+        `status` is that of the newest commit; `standing` also says who drives the run now: see
+        `RunInfo.standing`. A run must have all the `tags`. `prefix`: its id starts with this string. `text`: occurs in
         the id, the workflow, or a name or value of a tag, ignoring the case of A to Z. `since` and
         `until`: it began at that time or later, and before that time. `changed_since` and
         `changed_until`: the same for its newest commit. At most `limit`, continuing after `after`,
@@ -127,14 +129,16 @@ class BuiltInStorage:
         them stands for them.
 
         No payload is read. A page costs what is on it, however many runs there are. But `text`,
-        `changed_since` and `changed_until` look at every run they pass over, and `prefix` at all
-        runs that start with it.
+        `changed_since`, `changed_until` and `standing` look at every run they pass over, and
+        `prefix` at all runs that start with it.
         """
+        if standing is not None and standing not in STANDINGS:
+            raise ValueError(f"standing must be one of {', '.join(STANDINGS)}, not {standing!r}")
         if not _are_storable(workflow_name, prefix, text, *(tags or {}), *(tags or {}).values()):
             return []
         wanted = None if status is None else WorkflowRunState(status).value
         past = None if after is None else after._entry
-        times = [None if at is None else stored_moment(at) for at in (since, until, changed_since, changed_until)]
+        times = [None if at is None else clock.stored_moment(at) for at in (since, until, changed_since, changed_until)]
         run_filter = RunFilter(
             workflow=workflow_name,
             status=wanted,
@@ -146,8 +150,29 @@ class BuiltInStorage:
             changed_since=times[2],
             changed_until=times[3],
         )
+        if standing is not None:
+            return await find_standing(self._store, run_filter, standing, past=past, limit=limit)
         entries = await self._store.runs(run_filter, past=past, limit=limit)
         return [run_info(entry) for entry in entries]
+
+    async def ready_runs(
+        self, *, workflow_name: str | None = None, by: datetime | None = None, limit: int | None = None
+    ) -> list[RunInfo]:
+        """Return the runs that can be driven and that nobody drives, oldest first: at most `limit`.
+
+        These are the queued and the stalled ones: new runs, those whose wait is over or whose
+        deadline is reached by then (default: now), those with a response or input to apply, and
+        those whose driver is gone. Never one that failed or was cancelled.
+
+        No payload is read. The cost grows with the runs that have something to do, driven or not; a
+        store of files looks at each run.
+        """
+        if not _are_storable(workflow_name):
+            return []
+        ready_filter = ReadyFilter(
+            clock.stored_moment(clock.now() if by is None else by), workflow_name, resting=RESTING
+        )
+        return [run_info(entry) for entry in await self._store.ready(ready_filter, limit=limit)]
 
     async def get_run(self, run_id: str) -> RunInfo | None:
         """Return the run with that id, even one of a sub-workflow; None if there is none.
@@ -195,7 +220,7 @@ class BuiltInStorage:
 
         return await checkpoint_bodies.events_of(self._store, run_id)
 
-    # ---------------------------------------------------------------- requests and timers
+    # ---------------------------------------------------------------- requests
 
     async def pending_requests(
         self,
@@ -220,20 +245,12 @@ class BuiltInStorage:
         request_filter = RequestFilter(
             workflow=workflow_name,
             run_id=run_id,
-            asked_until=None if asked_until is None else stored_moment(asked_until),
-            due_until=None if due_until is None else stored_moment(due_until),
+            asked_until=None if asked_until is None else clock.stored_moment(asked_until),
+            due_until=None if due_until is None else clock.stored_moment(due_until),
         )
         past = None if after is None else after._entry
         pending = await self._store.requests(request_filter, past=past, limit=limit)
         return [pending_request(request) for request in pending]
-
-    async def due_runs(self, *, by: datetime | None = None, workflow_name: str | None = None) -> list[DueRun]:
-        """Return the runs that are due to be resumed by then (default: now), soonest first.
-
-        No payload is read.
-        """
-        before = stored_moment(clock.now() if by is None else by)
-        return [due_run(wake) for wake in await self._store.wakes(before=before, workflow=workflow_name)]
 
     # ---------------------------------------------------------------- maintenance
 

@@ -38,6 +38,17 @@ def stamp() -> str:
     return datetime.fromtimestamp(_source(), UTC).isoformat()
 
 
+def stored_moment(at: datetime) -> str:
+    """Return a time as stores compare it: UTC, ISO 8601. Raises ValueError if it has no time zone.
+
+    As strings, such times sort chronologically. A time at a full second lacks the fraction, but the
+    `+` that follows the seconds instead sorts before the point.
+    """
+    if at.tzinfo is None:
+        raise ValueError(f"{at} has no time zone; pass an aware time such as datetime.now(UTC)")
+    return at.astimezone(UTC).isoformat()
+
+
 def set_source(source: Callable[[], float] = time.time) -> None:
     """Replace the clock, for tests; without an argument, return to that of the machine."""
     global _source

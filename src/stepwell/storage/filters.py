@@ -55,6 +55,34 @@ TOP_RUNS = RunFilter()  # those that no other run called
 ALL_RUNS = RunFilter(children=True)
 
 
+class ReadyFilter(msgspec.Struct, frozen=True):
+    """Which runs can be driven and nobody drives."""
+
+    by: str  # UTC, ISO 8601
+    workflow: str | None = None  # None matches everything
+    # The statuses in which a pending signal is something to do. In any other, a run is ready from its
+    # `wake` on, or waits for somebody to resume it.
+    resting: tuple[str, ...] = ()
+
+    def matches(self, run: RunEntry) -> bool:
+        return (
+            self.workflow in (None, run.workflow)
+            and (self._is_due(run) or (run.signalled and run.status in self.resting))
+            and (run.lease is None or run.lease.is_over())
+        )
+
+    def page(self, runs: Iterable[RunEntry], limit: int | None) -> list[RunEntry]:
+        """Return the first runs that match, for a store that holds all of them in memory."""
+        return sorted(filter(self.matches, runs), key=self.sort_key)[:limit]
+
+    def sort_key(self, run: RunEntry) -> tuple[str, str]:
+        """Oldest first: since when the run is due or, if it has signals, since its newest record."""
+        return run.wake if run.wake is not None and self._is_due(run) else run.at, run.run_id
+
+    def _is_due(self, run: RunEntry) -> bool:
+        return run.wake is not None and run.wake <= self.by
+
+
 class CheckpointFilter(msgspec.Struct, frozen=True):
     """Criteria for a search of checkpoints. None matches everything."""
 

@@ -15,7 +15,15 @@ import msgspec
 
 from stepwell.errors import CannotUnseal, CheckpointCorrupt
 from stepwell.storage.checked_reads import decode_stored
-from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, TOP_RUNS, CheckpointFilter, RequestFilter, RunFilter
+from stepwell.storage.filters import (
+    ANY_CHECKPOINT,
+    ANY_REQUEST,
+    TOP_RUNS,
+    CheckpointFilter,
+    ReadyFilter,
+    RequestFilter,
+    RunFilter,
+)
 from stepwell.storage.large_work import LARGE_WORK, build_in_thread
 from stepwell.storage.lease import Owner
 from stepwell.storage.port import Store
@@ -31,7 +39,6 @@ from stepwell.storage.stored_values import (
     RunEntry,
     SignalRow,
     Survey,
-    Wake,
 )
 from stepwell.storage.transactions import Transaction, Translated
 
@@ -177,8 +184,8 @@ class VerifiedStore:
     ) -> list[RequestEntry]:
         return await self.inner.requests(request_filter, past=past, limit=limit)
 
-    async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
-        return await self.inner.wakes(before=before, workflow=workflow)
+    async def ready(self, ready_filter: ReadyFilter, *, limit: int | None = None) -> list[RunEntry]:
+        return await self.inner.ready(ready_filter, limit=limit)
 
     # ---------------------------------------------------------------- maintenance
 

@@ -20,7 +20,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, TOP_RUNS, CheckpointFilter, RequestFilter, RunFilter
+from stepwell.storage.filters import (
+    ANY_CHECKPOINT,
+    ANY_REQUEST,
+    TOP_RUNS,
+    CheckpointFilter,
+    ReadyFilter,
+    RequestFilter,
+    RunFilter,
+)
 from stepwell.storage.lease import Owner
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
@@ -33,7 +41,6 @@ from stepwell.storage.stored_values import (
     RunEntry,
     SignalRow,
     Survey,
-    Wake,
 )
 from stepwell.storage.transactions import Transaction
 
@@ -166,10 +173,12 @@ class Index(Protocol):
         page.
         """
 
-    async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
-        """Return the runs that want to be resumed, soonest first.
+    async def ready(self, ready_filter: ReadyFilter, *, limit: int | None = None) -> list[RunEntry]:
+        """Return the runs that can be driven and that nobody drives, oldest first: at most `limit`.
 
-        With `before`, those that are due by then.
+        Those whose `wake` is reached, and those with signals in a status of `resting`; not those
+        with a lease that is not over (`Lease.is_over`). The cost grows with the runs that are due
+        or have signals, driven or not.
         """
 
 
@@ -192,7 +201,7 @@ class Maintenance(Protocol):
         Numbers in `remove` that are not stored are ignored. Without `effects`, the newest record
         must stay. With them, they are applied; and if the newest record was removed or is the
         inserted one, `effects.asked` are the only open requests from then on and `effects.wake` is
-        when the run wants to be resumed. The superstep log of places that no longer exist is
+        from when on it can be driven. The superstep log of places that no longer exist is
         dropped. A run whose last record is removed is gone, as after `drop`.
 
         Raises CommitConflict, and changes nothing, if the newest record would go without `effects`,

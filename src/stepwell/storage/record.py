@@ -21,6 +21,7 @@ from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.request import Request
 from stepwell.model.state_writes import Assigned
+from stepwell.model.status_words import IN_PROGRESS
 from stepwell.storage.json_text import size_of
 from stepwell.storage.kept_outputs import outputs_alone
 from stepwell.storage.large_work import LARGE_WORK
@@ -34,11 +35,13 @@ def metadata_of(header: RunHeader) -> RunMetadata:
 
 
 def wake_of(after: Checkpoint) -> str | None:
-    """Return when a run should be resumed: its wait is over, or a deadline is reached."""
+    """Return from when on a run can be driven: now, when its wait is over, or when a deadline is reached."""
     if after.header.caller is not None:  # a child is resumed by its caller
         return None
-    if after.wake is not None or after.status is not WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
-        return after.wake
+    if after.wake is not None or after.status in IN_PROGRESS:
+        return after.wake or after.stamp.at
+    if after.status is not WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
+        return None
     deadlines = [r.deadline for r in after.requests.values() if r.deadline is not None]
     return min(deadlines, key=datetime.fromisoformat, default=None)
 

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
 
 from stepwell.model.event import WorkflowRunState
+from stepwell.model.status_words import STATUSES_BY_STANDING, Standing, standing_of
+from stepwell.storage import clock
 from stepwell.storage.checked_reads import damage_error
+from stepwell.storage.filters import RunFilter
+from stepwell.storage.lease import Lease
+from stepwell.storage.port import Store
 from stepwell.storage.stored_values import RunEntry
 
 _STATES = frozenset(WorkflowRunState)
+_PAGE = 200  # runs that are read at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +27,46 @@ class RunInfo:
 
     run_id: str
     workflow_name: str
-    status: WorkflowRunState
+    status: WorkflowRunState  # of its newest commit
     checkpoint_id: str  # of its newest checkpoint
     number: int  # of its newest commit
     iteration_count: int
     began_at: str
     changed_at: str
     tags: Mapping[str, str]
+    # How it stands at the moment of the call: running, queued, stalled, waiting, sleeping, completed,
+    # failed or cancelled.
+    standing: Standing
+    owner: str | None  # the process that drives it or, if it is stalled, that drove it last
+    until: str | None  # running: when the lease of its driver ends, unless renewed; sleeping: when it wakes up
+    # queued: from when on it could be driven, if that is known; stalled: when the lease of its driver
+    # ended or, if the process is known to be dead, its newest commit
+    since: str | None
     _entry: RunEntry = field(repr=False, compare=False)  # from which the next page continues
+
+
+async def find_standing(
+    store: Store, run_filter: RunFilter, standing: Standing, *, past: RunEntry | None, limit: int | None
+) -> list[RunInfo]:
+    """Return the runs that match a filter and stand so, latest start first: at most `limit`, continuing after `past`.
+
+    Looks at every run with one of the statuses behind the word.
+    """
+    runs: list[RunInfo] = []
+    for status in STATUSES_BY_STANDING[standing]:
+        if run_filter.status not in (None, status):
+            continue
+        matching: list[RunInfo] = []
+        after = past
+        while limit is None or len(matching) < limit:
+            page = await store.runs(replace(run_filter, status=status.value), past=after, limit=_PAGE)
+            matching += [run for run in map(run_info, page) if run.standing == standing]
+            if len(page) < _PAGE:
+                break
+            after = page[-1]
+        runs += matching
+    runs.sort(key=lambda run: (run.began_at, run.run_id), reverse=True)
+    return runs[:limit]
 
 
 def run_info(entry: RunEntry) -> RunInfo:
@@ -34,15 +75,44 @@ def run_info(entry: RunEntry) -> RunInfo:
         raise damage_error(
             f"the entry of run {entry.run_id!r} in the list of runs", f"{entry.status!r} is not a status"
         )
+    lease, status = entry.lease, WorkflowRunState(entry.status)
+    is_over = lease is not None and lease.is_over()
+    now = clock.stamp()
+    standing = standing_of(
+        status,
+        is_driven=lease is not None and not is_over,
+        was_left=is_over,
+        is_signalled=entry.signalled,
+        wake=entry.wake,
+        now=now,
+    )
+    owner = until = since = None
+    if lease is not None and standing in ("running", "stalled"):
+        owner = str(lease.owner)
+        until = _end_of(lease) if standing == "running" else None
+        since = (_end_of(lease) if lease.left < 0 else entry.at) if standing == "stalled" else None
+    elif standing == "sleeping":
+        until = entry.wake
+    elif standing == "queued" and entry.wake is not None and entry.wake <= now:
+        since = entry.wake
     return RunInfo(
         run_id=entry.run_id,
         workflow_name=entry.workflow,
-        status=WorkflowRunState(entry.status),
+        status=status,
         checkpoint_id=entry.checkpoint_id,
         number=entry.number,
         iteration_count=entry.iteration,
         began_at=entry.began,
         changed_at=entry.at,
         tags=dict(entry.metadata.tags),
+        standing=standing,
+        owner=owner,
+        until=until,
+        since=since,
         _entry=entry,
     )
+
+
+def _end_of(lease: Lease) -> str:
+    """Return when a lease ends or ended, by the clock of its owner."""
+    return datetime.fromtimestamp(lease.until, UTC).isoformat()

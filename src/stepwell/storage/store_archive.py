@@ -181,7 +181,7 @@ class StoreArchive:
             consumed,
             asked=pending_of(header, commit.asked) if commit.asked else (),
             closed=commit.closed,
-            wake=None if after.wake is None and not after.requests else wake_of(after),
+            wake=wake_of(after),
             metadata=metadata_of(header) if new_header else None,
             drop_below=below,
             fence=self._fences.get(header.run_id),

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from stepwell.storage.lease import Lease
+
 
 # gc=False: the fields are strings and numbers, which cannot form reference cycles, so the garbage
 # collector need not track the thousands of entries that a long list holds.
@@ -51,14 +53,6 @@ class RequestEntry(_Value, frozen=True):
     deadline: str | None = None
 
 
-class Wake(_Value, frozen=True):
-    """A run that wants to be resumed at a certain time."""
-
-    run_id: str
-    workflow: str
-    at: str  # UTC, ISO 8601
-
-
 class RunMetadata(_Value, frozen=True):
     """What never changes in a run, as far as runs are listed and searched by it."""
 
@@ -79,6 +73,9 @@ class RunEntry(_Value, frozen=True):
     at: str  # UTC, ISO 8601
     began: str  # `at` of the first record that was stored
     metadata: RunMetadata
+    wake: str | None = None  # from when on it can be driven; None: only a signal gives it something to do
+    signalled: bool = False  # it has pending signals
+    lease: Lease | None = None  # the one that is recorded; it may be over
 
 
 class LogRow(_Value, frozen=True):
@@ -123,7 +120,9 @@ class CommitEffects(_Value, frozen=True):
     asked: tuple[RequestEntry, ...] = ()  # requests that are open from now on
     # Ids of requests that no longer are; one record may close an id and ask it again.
     closed: tuple[str, ...] = ()
-    wake: str | None = None  # when the run wants to be resumed; replaces the previous time
+    # From when on the run can be driven; None: not before a signal arrives. The time of the record
+    # itself means that it can be driven now: see `ready_from`.
+    wake: str | None = None
     # Replaces the stored one; None: unchanged, or empty if the run is new.
     metadata: RunMetadata | None = None
     drop_below: int | None = None  # drop the records before this number, except those with outputs
@@ -134,6 +133,15 @@ class CommitEffects(_Value, frozen=True):
 
 
 NO_EFFECTS = CommitEffects()
+
+
+def ready_from(stored: str | None, wake: str | None, at: str) -> str | None:
+    """Return from when on a run can be driven, after a record of the time `at` with the effect `wake`.
+
+    A run that could be driven before, and still can, keeps its time: so it does not lose its place
+    in the order, and the index over these times does not change with every commit.
+    """
+    return stored if wake == at and stored is not None and stored < at else wake
 
 
 class DamagedRun(_Value, frozen=True):

@@ -20,7 +20,7 @@ from stepwell.admin.lookup import pages_of_runs
 from stepwell.admin.retention.inventory import entries_of, gather_in_batches
 from stepwell.admin.transfer.redaction import LOCK
 from stepwell.admin.transfer.run_copy import PAGE, PARTLY_HERE, RunCopy, check_log_entry, check_record, read_run_copy
-from stepwell.errors import CodecError, DurabilityError, NewerFormat, StoreUnavailable
+from stepwell.errors import CheckpointCorrupt, CodecError, DurabilityError, NewerFormat, StoreUnavailable
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.status_words import status_word
@@ -29,9 +29,10 @@ from stepwell.storage.filters import ALL_RUNS, RequestFilter
 from stepwell.storage.limits import entry_flaws, flaw_in_count, flaw_in_time
 from stepwell.storage.port import Store
 from stepwell.storage.record import pending_of, wake_of
+from stepwell.storage.run_list import run_info
 from stepwell.storage.signals import read_signal
 from stepwell.storage.store_archive import parent_of
-from stepwell.storage.stored_values import DamagedRun, Record, RunEntry
+from stepwell.storage.stored_values import DamagedRun, Record, RunEntry, ready_from
 from stepwell.workflows.workflow import Workflow
 
 _RUNS = 200  # runs per page of the list
@@ -80,12 +81,18 @@ async def examine(
     yield totals
 
 
+def _word_for(entry: RunEntry) -> str:
+    try:
+        return run_info(entry).standing
+    except CheckpointCorrupt:  # the list has an unknown status, which is reported elsewhere
+        return entry.status
+
+
 class _Examination:
     def __init__(
         self, store: Store, totals: Examined, workflows: Mapping[str, Workflow], report_progress: Callable[[], None]
     ) -> None:
         self._store, self._totals, self._workflows, self._report_progress = store, totals, workflows, report_progress
-        self._wakes: Mapping[str, str] | None = None  # wake-up times by run; None if they cannot be read
 
     async def findings(self) -> AsyncIterator[Finding]:
         flaws: list[Finding] = []
@@ -93,14 +100,8 @@ class _Examination:
             flaws += [Finding("error", problem) for problem in (await self._store.survey()).flaws]
         for finding in flaws:
             yield finding
-        # A damaged run may also break the list of wake-up times; then it is reported once, as itself.
-        wakes, reported = await self._read_wakes(), set[str]()
         async for finding in self._check_runs():
-            reported.add(finding.what)
             yield finding
-        for finding in wakes:
-            if finding.what not in reported:
-                yield finding
 
     async def _check_runs(self) -> AsyncIterator[Finding]:
         done: set[str] = set()
@@ -135,15 +136,9 @@ class _Examination:
             findings += [*await self._check_records(damaged.run_id), *await self._check_signals(damaged.run_id)]
         return remove_duplicates(findings)
 
-    async def _read_wakes(self) -> list[Finding]:
-        findings: list[Finding] = []
-        async with self._collect_errors(findings):
-            self._wakes = {wake.run_id: wake.at for wake in await self._store.wakes()}
-        return findings
-
     async def _check_run(self, entry: RunEntry) -> list[Finding]:
         self._totals.runs += 1
-        self._totals.statuses[entry.status] += 1
+        self._totals.statuses[_word_for(entry)] += 1
         run_id = entry.run_id
         damage = await self._check_records(run_id)
         findings = [*damage, *await self._check_signals(run_id)]
@@ -246,7 +241,7 @@ class _Examination:
             listed = await self._store.run(run_copy.run_id)
             if again is None or listed is None:
                 return []  # deleted meanwhile
-            if (again.at.number, listed) == (run_copy.at.number, entry):
+            if (again.at.number, listed.number) == (run_copy.at.number, entry.number):
                 return findings
             run_copy, entry = again, listed
         # A run that is always busy proves nothing.
@@ -283,12 +278,9 @@ class _Examination:
             findings.append(
                 Finding("error", f"the list of open requests and the head of the run disagree on {names}", run_id)
             )
-        if self._wakes is not None and self._wakes.get(run_id) != wake_of(head):
-            # Read once at the start for all runs, and this run may have gone to sleep since.
-            findings += await self._read_wakes()
-        if self._wakes is not None and self._wakes.get(run_id) != wake_of(head):
+        if entry.wake != ready_from(entry.wake, wake_of(head), head.stamp.at):
             problem = (
-                f"the list of wake-up times shows {self._wakes.get(run_id) or 'none'}, "
+                f"the list of runs shows the wake-up time {entry.wake or 'none'}, "
                 f"but its head has {wake_of(head) or 'none'}"
             )
             findings.append(Finding("error", problem, run_id))

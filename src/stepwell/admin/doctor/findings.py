@@ -40,7 +40,7 @@ class Examined:
     warnings: int = 0
     seconds: float = 0.0
     formats: Counter[int] = field(default_factory=Counter)  # records by format
-    statuses: Counter[str] = field(default_factory=Counter)  # runs by stored status
+    statuses: Counter[str] = field(default_factory=Counter)  # runs by how they stand: see `RunInfo.standing`
 
     @property
     def records_per_second(self) -> float:

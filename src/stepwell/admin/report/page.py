@@ -102,7 +102,8 @@ def _render_facts(timeline: Timeline) -> Iterator[str]:
     parent = "" if header.parent_run is None else f" (commit {header.parent_number} of run {header.parent_run})"
     entries, signals = len(timeline.run_copy.superstep_log), len(timeline.run_copy.signals)
     facts = [
-        ("Status", status_word(head.status, wake=head.wake)),
+        ("Status", timeline.run.standing + (f" since {timeline.run.since}" if timeline.run.since else "")),
+        ("Left by" if timeline.run.standing == "stalled" else "Driven by", timeline.run.owner),
         ("Started", timeline.first[0].commit.stamp.at),
         ("Last commit", f"{head.stamp.at} (number {head.number}, after {plural(head.iteration, 'superstep')})"),
         ("Shown here", f"commit {checkpoint.number}, checkpoint {checkpoint.stamp.checkpoint_id}"),

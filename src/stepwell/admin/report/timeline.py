@@ -16,6 +16,7 @@ from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.port import Store
+from stepwell.storage.run_list import RunInfo, run_info
 from stepwell.viz.progress import Progress, progress_of
 
 
@@ -32,6 +33,7 @@ class CommitRow:
 class Timeline:
     """The part of a run's history that a report shows."""
 
+    run: RunInfo  # how it stands
     run_copy: RunCopy  # of its head
     at: Checkpoint  # the one selected
     progress: Progress
@@ -69,7 +71,18 @@ async def load_timeline(store: Store, run_id: str, number: int | None, *, rows: 
         index += 1
     if chosen is None:
         raise CheckpointMissing(f"commit {wanted} of run {run_id!r} does not exist or is not stored any more")
-    return Timeline(run_copy, chosen, progress_of(chosen, drop_undone(light)), first, max(0, total - rows), last)
+    entry = await store.run(run_id)
+    if entry is None:
+        raise CheckpointMissing(f"run {run_id!r} was deleted while it was read")
+    return Timeline(
+        run=run_info(entry),
+        run_copy=run_copy,
+        at=chosen,
+        progress=progress_of(chosen, drop_undone(light)),
+        first=first,
+        left_out=max(0, total - rows),
+        last=last,
+    )
 
 
 async def _walk(store: Store, run_copy: RunCopy) -> AsyncIterator[tuple[Checkpoint | None, Commit, Checkpoint | None]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import Counter
 from typing import Any
 
 import click
@@ -20,7 +19,6 @@ from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import pluralise, printable
 from stepwell.errors import CannotUnseal, DurabilityError, NewerFormat
-from stepwell.model.status_words import status_word
 
 _COUNTS = ("runs", "records", "bytes", "log_entries", "signals", "requests")
 EVERY = 0.2  # seconds between two updates of the progress line
@@ -140,20 +138,12 @@ class _Findings:
             "seconds": round(examined.seconds, 3),
             "records_per_second": round(examined.records_per_second),
             "formats": dict(examined.formats),
-            "statuses": _count_words(examined),
+            "statuses": dict(examined.statuses),
         }
 
 
 def _summarise(examined: admin.Examined, count: int) -> str:
     looked = f"{pluralise(examined.runs, 'run')}, {pluralise(examined.records, 'record')}, {examined.bytes:,} bytes"
-    where = ", ".join(f"{number} {word}" for word, number in sorted(_count_words(examined).items()))
+    where = ", ".join(f"{number} {word}" for word, number in sorted(examined.statuses.items()))
     verdict = "healthy" if not count else pluralise(count, "finding")
     return f"{verdict}: {looked}" + (f" ({where})" if where else "")
-
-
-def _count_words(examined: admin.Examined) -> dict[str, int]:
-    """Count the runs by the word for their status; several statuses share a word."""
-    counts: Counter[str] = Counter()
-    for status, number in examined.statuses.items():
-        counts[status_word(status)] += number
-    return dict(counts)

@@ -14,16 +14,16 @@ from stepwell.cli.time_parser import parse_moment_option
 from stepwell.cli.type_names import BuiltInStorage, RunInfo
 from stepwell.cli.views.output import print_document, print_note, print_table
 from stepwell.cli.views.text import format_moment
-from stepwell.model.status_words import STATUSES_BY_WORD, status_word
+from stepwell.model.status_words import STANDINGS
 
 
 @click.command("list")
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
 @click.option(
     "--status",
-    type=click.Choice(list(STATUSES_BY_WORD), case_sensitive=False),
+    type=click.Choice(STANDINGS, case_sensitive=False),
     metavar="STATUS",
-    help="Only runs with this status: running (which includes sleeping), waiting, completed, failed or cancelled.",
+    help=f"Only runs with this status: {', '.join(STANDINGS[:-1])} or {STANDINGS[-1]}.",
 )
 @tag_option("Only runs with this tag. Repeatable.")
 @click.option("--prefix", metavar="TEXT", help="Only runs whose id starts with TEXT.")
@@ -60,9 +60,18 @@ def command(
 
     async def work(storage: BuiltInStorage) -> None:
         last = None if after is None else await admin.find_run(storage, after)
-        filters = {"workflow_name": workflow, "tags": tags or None, "after": last, **other_filters}
+        filters = {
+            "workflow_name": workflow,
+            "standing": status and status.lower(),
+            "tags": tags or None,
+            "after": last,
+            **other_filters,
+        }
         # One run more than is shown, to know whether there is another page.
-        runs = await _find_runs(storage, status, contains, filters, limit=limit + 1)
+        if contains is None:
+            runs = await storage.list_runs(**filters, limit=limit + 1)
+        else:
+            runs = await _search(storage, contains, filters, limit + 1)
         page, more = runs[:limit], len(runs) > limit
         if json:
             print_document(runs=[_to_dict(run) for run in page], next=page[-1].run_id if more else None)
@@ -81,22 +90,6 @@ def command(
     run_on_store(work, waits_for_nothing_else=contains is None)
 
 
-async def _find_runs(
-    storage: BuiltInStorage, status: str | None, contains: str | None, filters: dict[str, Any], *, limit: int
-) -> list[RunInfo]:
-    """Return at most `limit` runs, newest first."""
-    runs: list[RunInfo] = []
-    # `running` stands for several stored statuses, and a store filters by one: ask for each, and
-    # merge.
-    for stored in (None,) if status is None else STATUSES_BY_WORD[status.lower()]:
-        if contains is None:
-            runs += await storage.list_runs(**filters, status=stored, limit=limit)
-        else:
-            runs += await _search(storage, contains, {**filters, "status": stored}, limit)
-    runs.sort(key=lambda run: (run.began_at, run.run_id), reverse=True)
-    return runs[:limit]
-
-
 async def _search(storage: BuiltInStorage, text: str, filters: dict[str, Any], limit: int) -> list[RunInfo]:
     runs: list[RunInfo] = []
     async for match in admin.search(storage, text, **filters):
@@ -110,7 +103,10 @@ def _to_dict(run: RunInfo) -> dict[str, Any]:
     return {
         "run_id": run.run_id,
         "workflow": run.workflow_name,
-        "status": status_word(run.status),
+        "status": run.standing,
+        "owner": run.owner,
+        "until": run.until,
+        "since": run.since,
         "number": run.number,
         "checkpoint_id": run.checkpoint_id,
         "iteration": run.iteration_count,
@@ -125,7 +121,7 @@ def _make_row(run: RunInfo) -> list[str]:
     return [
         run.run_id,
         run.workflow_name,
-        status_word(run.status),
+        run.standing,
         str(run.number + 1),
         format_moment(run.began_at),
         format_moment(run.changed_at),

@@ -16,7 +16,6 @@ from stepwell.cli.input_text import PASS_JSON, read_input
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_note
-from stepwell.model.status_words import status_word
 
 CHOICES = 20  # requests to choose from
 SHORTEST = 4  # characters of a shortened id
@@ -74,7 +73,7 @@ async def _find_requests(storage: BuiltInStorage, run: str | None, request: str 
     with refusals():
         questions = await open_requests(storage, info.run_id)
     if not questions and request is None:
-        problem = f"run {info.run_id!r} has no open requests: it is {status_word(info.status)}"
+        problem = f"run {info.run_id!r} has no open requests: it is {info.standing}"
         raise CommandFailed(problem, command_line("requests"), NOT_FOUND)
     matching = questions if request is None else match_requests(request, questions)
     if request is not None and not matching:

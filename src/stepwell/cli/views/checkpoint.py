@@ -41,6 +41,11 @@ async def print_checkpoint(storage: BuiltInStorage, name: str, *, full: bool, js
     commits = [read_commit(record, DEFAULT_CODEC)[0] for record in records]
     header, progress, document = _make_header(at, commit), _compute_progress(at, commits), document_of(at)
     document["status"] = status_word(at.status, wake=at.wake)
+    run = await storage.get_run(at.run_id)
+    # How the run stands now is that of its newest checkpoint; an older one shows how it was then.
+    if run is not None and run.number == at.number:
+        header |= {"owner": run.owner, "until": run.until, "since": run.since}
+        document["status"] = run.standing
     if json:
         print_document(**header, progress=progress, **to_data(document))
         return
@@ -69,6 +74,7 @@ def _make_header(at: Checkpoint, commit: Commit) -> dict[str, Any]:
         "parent_number": header.parent_number,
         "caller": header.caller,
         "failures": [f"{failure.error_type}: {failure.message}" for failure in commit.failures],
+        **dict.fromkeys(("owner", "until", "since")),
     }
 
 
@@ -76,7 +82,9 @@ def _format_heading(header: dict[str, Any], document: dict[str, Any]) -> Iterato
     fields = {
         "run": f"{header['run_id']}@{header['number']}",
         "workflow": header["workflow"],
-        "status": document["status"],
+        "status": document["status"] + (f" since {format_moment(header['since'])}" if header["since"] else ""),
+        "driven by": header["owner"] if document["status"] == "running" else "",
+        "left by": header["owner"] if document["status"] == "stalled" else "",
         "checkpoint": header["checkpoint_id"],
         "committed": f"{format_moment(header['at'])} ({header['kind']})",
         "tags": " ".join(f"{name}={value}" for name, value in sorted(header["tags"].items())),

@@ -51,7 +51,7 @@ class FileStore(RunStore, Reopenable[FileThreads]):
         for run in self._files():
             try:
                 with run.reading():
-                    runs += filter(None, [run.state.run])
+                    runs += filter(None, [run.listed()])
             except (CheckpointCorrupt, OSError) as error:
                 why = f"{run.path} cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
                 damaged.append(DamagedRun(run.run_id or None, why))

@@ -5,15 +5,21 @@
 
 from __future__ import annotations
 
-from stepwell.storage.filters import CheckpointFilter, RequestFilter, RunFilter, fold_case, prefix_end
+from stepwell.storage.filters import CheckpointFilter, ReadyFilter, RequestFilter, RunFilter, fold_case, prefix_end
 from stepwell.storage.ids import run_hashes_for
+from stepwell.storage.lease import this_process
 from stepwell.storage.stored_values import Entry, RequestEntry, RunEntry
-from stepwell.stores.postgres.values import escape
+from stepwell.stores.postgres.values import clock_ahead, escape
 
 ENTRY = """
 r.run_id, c.number, c.checkpoint_id, r.workflow, c.status, c.iteration, c.at, c.is_snapshot, c.outputs, c.latest_only
 """.strip()
-RUN = "r.run_id, r.workflow, r.status, r.number, r.checkpoint_id, r.iteration, r.at, r.began, r.tags, r.caller"
+# The seconds that are left of a lease, by the clock of the database.
+RUN = """
+r.run_id, r.workflow, r.status, r.number, r.checkpoint_id, r.iteration, r.at, r.began, r.wake,
+EXISTS (SELECT FROM {schema}.signals AS s WHERE s.run = r.key AND NOT s.consumed), r.tags, r.caller, r.owner,
+extract(epoch FROM r.until - clock_timestamp())::float8
+"""
 REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
 COMMITS = "{schema}.runs AS r JOIN {schema}.commits AS c ON c.run = r.key"
 
@@ -90,7 +96,22 @@ SELECT {REQUEST} FROM {{schema}}.requests AS r WHERE {{where}} ORDER BY r.{{orde
 AFTER_REQUEST = """(r.{{order}}, r.run_id, r.seq) > ({0}, {1}, coalesce((
     SELECT q.seq FROM {{schema}}.requests AS q WHERE q.run_id = {1} AND q.request_id = {2}), 0))
 """
-WAKES = "SELECT r.run_id, r.workflow, r.wake FROM {schema}.runs AS r WHERE {where} ORDER BY r.wake, r.run_id"
+FREE = """
+(r.until IS NULL OR r.until < clock_timestamp() + make_interval(secs => {}::float8) OR r.owner->>'machine' = {})
+""".strip()
+# Each part reads an index in order. Owners on our machine are left to the caller, who can see
+# whether their processes are alive.
+READY = f"""
+(SELECT {RUN}, r.wake AS since FROM {{schema}}.runs AS r
+ WHERE r.wake <= {{by}} AND {{where}} AND (r.wake, r.run_id) > {{past}} ORDER BY r.wake, r.run_id LIMIT {{limit}})
+UNION ALL
+(SELECT {RUN}, r.at AS since FROM {{schema}}.runs AS r
+ WHERE r.key IN (SELECT s.run FROM {{schema}}.signals AS s WHERE NOT s.consumed)
+    AND r.status IN (SELECT jsonb_array_elements_text({{resting}}::jsonb))
+    AND (r.wake IS NULL OR r.wake > {{by}}) AND {{where}} AND (r.at, r.run_id) > {{past}}
+ ORDER BY r.at, r.run_id LIMIT {{limit}})
+ORDER BY since, run_id LIMIT {{limit}}
+"""
 
 # ---------------------------------------------------------------------- maintenance
 
@@ -146,7 +167,6 @@ CONDITIONS = {
     "changed_until": "r.at < {}",
     "asked_until": "r.at <= {}",
     "due_until": "r.deadline IS NOT NULL AND r.deadline <= {}",
-    "wakes_until": "r.wake <= {}",
 }
 
 
@@ -183,6 +203,23 @@ def runs_query(search: Search, criteria: RunFilter, past: RunEntry | None, limit
     sides = ["NOT {by}.is_child", "{by}.is_child"] if criteria.children else ["NOT {by}.is_child"]
     pages = " UNION ALL ".join(page.replace("{side}", side) for side in sides)
     return RUNS.replace("{pages}", pages).replace("{by}", by).replace("{limit}", search.limit(limit))
+
+
+def ready_query(search: Search, criteria: ReadyFilter, past: tuple[str, str], limit: int | None) -> str:
+    """Return the query for the runs that may be ready, as `Index.ready` promises, after a place in their order."""
+    is_free = FREE.format(search.bind(clock_ahead()), search.bind(this_process("").machine))
+    where = search.all_of(is_free, workflow=criteria.workflow)
+    values = {
+        "where": where,
+        "by": search.bind(criteria.by),
+        "past": f"({search.bind(past[0])}, {search.bind(past[1])})",
+        "resting": search.bind(criteria.resting),
+        "limit": search.limit(limit),
+    }
+    query = READY
+    for name, value in values.items():
+        query = query.replace(f"{{{name}}}", value)
+    return query
 
 
 def checkpoints_query(search: Search, criteria: CheckpointFilter, before: Entry | None, limit: int | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -11,8 +10,6 @@ from typing import Any
 import msgspec
 
 from stepwell.errors import CheckpointCorrupt, CommitConflict
-from stepwell.storage import clock
-from stepwell.storage.checked_reads import damage_error
 from stepwell.storage.conflicts import (
     check_fence,
     check_follows,
@@ -26,11 +23,12 @@ from stepwell.storage.filters import (
     ANY_REQUEST,
     TOP_RUNS,
     CheckpointFilter,
+    ReadyFilter,
     RequestFilter,
     RunFilter,
 )
 from stepwell.storage.ids import location_of, run_hash
-from stepwell.storage.lease import Lease, Owner
+from stepwell.storage.lease import Owner
 from stepwell.storage.limits import LARGEST
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
@@ -44,23 +42,24 @@ from stepwell.storage.stored_values import (
     RunEntry,
     SignalRow,
     Survey,
-    Wake,
 )
 from stepwell.stores.postgres import queries
 from stepwell.stores.postgres.connection import Call, function_call
 from stepwell.stores.postgres.database import PostgresDatabase
 from stepwell.stores.postgres.pool import BEST_EFFORT
-from stepwell.stores.postgres.queries import WAKES, Search, checkpoints_query, requests_query, runs_query
+from stepwell.stores.postgres.queries import Search, checkpoints_query, ready_query, requests_query, runs_query
 from stepwell.stores.postgres.schema import quote_schema
 from stepwell.stores.postgres.tables import TABLES
 from stepwell.stores.postgres.transaction import PostgresTransaction
 from stepwell.stores.postgres.values import (
     Row,
+    clock_ahead,
     encode,
     encode_append,
     escape,
     plain_effects,
     plain_record,
+    read_lease,
     read_opened,
     read_record,
     read_run,
@@ -137,18 +136,19 @@ class PostgresStore:
     async def _take_lease(self, run_id: str, owner: Owner, seconds: float, *, reads: bool) -> list[Row]:
         dead: dict[str, Any] | None = None
         while True:
-            values = (_FIRST_TIME, run_id, run_hash(run_id), asdict(owner), seconds, _clock_ahead(), dead, reads)
+            values = (_FIRST_TIME, run_id, run_hash(run_id), asdict(owner), seconds, clock_ahead(), dead, reads)
             parts = await self._write("acquire", encode(*values))
             if parts[0][0] != "holder":
                 return parts
-            lease, dead = _read_lease(run_id, parts[0][2])
+            dead, left = msgspec.json.decode(parts[0][2])
+            lease = read_lease(run_id, dead, left)
             # The server cannot see that a process is gone; we can, if it ran on this machine.
             if not lease.is_over():
                 raise lease.busy_error(run_id)
 
     def renew(self, fences: Mapping[str, int], *, seconds: float | None) -> LeaseReport:
         by_run = {escape(run_id): fence for run_id, fence in fences.items()}
-        values = encode(_FIRST_TIME, by_run, seconds, _clock_ahead())
+        values = encode(_FIRST_TIME, by_run, seconds, clock_ahead())
         call = function_call(self._schema, "renew", len(values))._replace(values=values)
         ((report,),) = self._db.call(call, asked=BEST_EFFORT)
         lost, signalled = msgspec.json.decode(report)
@@ -194,10 +194,15 @@ class PostgresStore:
         rows = await self._search(requests_query, request_filter, past, limit)
         return [RequestEntry(*unescape_row(row)) for row in rows]
 
-    async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
-        search = Search()
-        where = search.all_of("r.wake IS NOT NULL", wakes_until=before, workflow=workflow)
-        return [Wake(*unescape_row(row)) for row in await self._read(WAKES.replace("{where}", where), *search.values)]
+    async def ready(self, ready_filter: ReadyFilter, *, limit: int | None = None) -> list[RunEntry]:
+        runs, past = list[RunEntry](), ("", "")
+        while True:
+            page = [read_run(row[:-1]) for row in await self._search(ready_query, ready_filter, past, limit)]
+            # The server cannot see that a process is gone; we can, if it ran on this machine.
+            runs += filter(ready_filter.matches, page)
+            if limit is None or len(page) < limit or len(runs) >= limit:
+                return runs[:limit]
+            past = ready_filter.sort_key(page[-1])
 
     # ---------------------------------------------------------------- maintenance
 
@@ -299,22 +304,3 @@ def _raise_conflict(entry: Entry, position: dict[str, Any], fence: int | None) -
         f"run {entry.run_id!r} was changed while commit {entry.number} was being added: another process has moved the "
         f"run; stop driving it here"
     )
-
-
-def _clock_ahead() -> float:
-    """Return by how many seconds a test has advanced our clock; without a test, about zero.
-
-    Leases are timed by the clock of the database, the same for all machines. This is added to it.
-    """
-    return clock.seconds() - time.time()
-
-
-def _read_lease(run_id: str, holder: str) -> tuple[Lease, dict[str, Any]]:
-    """Return the lease that the server reported, with its end by the clock of the owner, and the owner."""
-    try:
-        fields = msgspec.json.decode(holder, type=dict[str, Any])
-        left = fields.pop("left")
-        owner = msgspec.convert(fields, Owner)
-        return Lease(owner, owner.clock() + left), fields
-    except (TypeError, KeyError, ValueError) as error:
-        raise damage_error(f"the lease of run {run_id!r}", error) from error

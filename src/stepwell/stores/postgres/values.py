@@ -6,14 +6,17 @@ and "0"; a DLE becomes DLE and "1".
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from stepwell.storage import clock
 from stepwell.storage.checked_reads import damage_error
 from stepwell.storage.conflicts import check_chain
 from stepwell.storage.ids import run_hash, says_its_location
+from stepwell.storage.lease import Lease, Owner
 from stepwell.storage.stored_values import (
     CommitEffects,
     Entry,
@@ -131,14 +134,32 @@ def read_record(row: Row) -> Record:
 
 
 def read_run(row: Row) -> RunEntry:
-    *columns, tags, caller = row
+    *columns, wake, signalled, tags, caller, owner, left = row
     try:
         metadata = RunMetadata(
             {unescape(name): unescape(value) for name, value in tags.items()}, caller and unescape(caller)
         )
     except (AttributeError, TypeError) as error:
         raise damage_error(f"the entry of run {row[0]!r} in the list of runs", error) from error
-    return RunEntry(*(*unescape_row(tuple(columns)), metadata))
+    lease = None if owner is None or left is None else read_lease(row[0], owner, left - clock_ahead())
+    return RunEntry(*(*unescape_row(tuple(columns)), metadata, wake, signalled, lease))
+
+
+def read_lease(run_id: str, owner: Any, left: float) -> Lease:
+    """Return a lease that ends in `left` seconds, with its end by the clock of the owner."""
+    try:
+        holder = msgspec.convert(owner, Owner)
+        return Lease(holder, holder.clock() + left)
+    except (TypeError, ValueError) as error:
+        raise damage_error(f"the lease of run {run_id!r}", error) from error
+
+
+def clock_ahead() -> float:
+    """Return by how many seconds a test has advanced our clock; without a test, about zero.
+
+    Leases are timed by the clock of the database, the same for all machines. This is added to it.
+    """
+    return clock.seconds() - time.time()
 
 
 def read_opened(run_id: str, parts: Sequence[Row]) -> OpenedRun:

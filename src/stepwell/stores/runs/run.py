@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Generic, NamedTuple
 
 from stepwell.storage.lease import Lease
-from stepwell.storage.stored_values import Entry, Record
+from stepwell.storage.stored_values import Entry, Record, RunEntry
 from stepwell.stores.runs.state import Acquire, Body, CommitLine, Line, LogWrite, Signal, State
 
 
@@ -84,6 +84,26 @@ class Run(ABC, Generic[Body]):
             with suppress(ValueError):  # it is blank, or was lost with the power
                 return Lease(self.state.owner, float(self.read(self.state.until)))
         return None
+
+    def listed(self) -> RunEntry | None:
+        """Return the run as it is listed; None if it has no records."""
+        state, newest = self.state, self.state.newest
+        if newest is None:
+            return None
+        return RunEntry(
+            run_id=newest.run_id,
+            workflow=state.workflow,
+            status=newest.status,
+            number=newest.number,
+            checkpoint_id=newest.checkpoint_id,
+            iteration=newest.iteration,
+            at=newest.at,
+            began=state.began,
+            metadata=state.metadata,
+            wake=state.wake,
+            signalled=bool(state.signals),
+            lease=self.read_lease(),
+        )
 
     def set_lease_end(self, until: float | None) -> None:
         """Renew the lease that is held, or release it."""

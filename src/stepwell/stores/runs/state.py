@@ -11,7 +11,7 @@ import msgspec
 
 from stepwell.storage.ids import says_its_location
 from stepwell.storage.lease import Owner
-from stepwell.storage.stored_values import Entry, RequestEntry, RunEntry, RunMetadata
+from stepwell.storage.stored_values import Entry, RequestEntry, RunMetadata, ready_from
 
 Body = TypeVar("Body")
 Size = Annotated[int, msgspec.Meta(ge=0)]
@@ -125,7 +125,7 @@ class State(Line, Generic[Body], kw_only=True, tag="state"):
             for request_id in (*line.closed, *(request.request_id for request in line.asked)):
                 self.requests.pop(request_id, None)  # one that is asked again moves to the end
             self.requests |= {request.request_id: request for request in line.asked}
-        self.wake = line.wake
+        self.wake = line.wake if line.clears_requests else ready_from(self.wake, line.wake, line.entry.at)
         if line.release:
             self.owner = self.until = None
 
@@ -138,21 +138,3 @@ class State(Line, Generic[Body], kw_only=True, tag="state"):
     def is_empty(self) -> bool:
         """Whether there is nothing that the fence of a lease could protect."""
         return self.newest is None and not (self.log or self.used_keys)
-
-    @property
-    def run(self) -> RunEntry | None:
-        """The run as it is listed; None if it has no records."""
-        newest = self.newest
-        if newest is None:
-            return None
-        return RunEntry(
-            run_id=newest.run_id,
-            workflow=self.workflow,
-            status=newest.status,
-            number=newest.number,
-            checkpoint_id=newest.checkpoint_id,
-            iteration=newest.iteration,
-            at=newest.at,
-            began=self.began,
-            metadata=self.metadata,
-        )

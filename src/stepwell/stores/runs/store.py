@@ -8,7 +8,15 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any, TypeVar
 
 from stepwell.errors import CheckpointCorrupt
-from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, TOP_RUNS, CheckpointFilter, RequestFilter, RunFilter
+from stepwell.storage.filters import (
+    ANY_CHECKPOINT,
+    ANY_REQUEST,
+    TOP_RUNS,
+    CheckpointFilter,
+    ReadyFilter,
+    RequestFilter,
+    RunFilter,
+)
 from stepwell.storage.ids import location_of, run_hash, run_hashes_for
 from stepwell.storage.lease import Owner
 from stepwell.storage.stored_values import (
@@ -21,7 +29,6 @@ from stepwell.storage.stored_values import (
     RequestEntry,
     RunEntry,
     SignalRow,
-    Wake,
 )
 from stepwell.stores.runs import transactions
 from stepwell.stores.runs.run import Run
@@ -126,12 +133,12 @@ class RunStore(ABC):
     # ---------------------------------------------------------------- lists
 
     async def run(self, run_id: str) -> RunEntry | None:
-        return await self._read(run_id, lambda run: run.state.run)
+        return await self._read(run_id, Run.listed)
 
     async def runs(
         self, run_filter: RunFilter = TOP_RUNS, *, past: RunEntry | None = None, limit: int | None = None
     ) -> list[RunEntry]:
-        return run_filter.page(filter(None, await self._read_all(lambda run: run.state.run)), past, limit)
+        return run_filter.page(filter(None, await self._read_all(Run.listed)), past, limit)
 
     async def checkpoints(
         self,
@@ -193,11 +200,8 @@ class RunStore(ABC):
         by_run = await self._read_all(read) if run_id is None else [await self._read(run_id, read)]
         return request_filter.page((request for requests in by_run for request in requests), past, limit)
 
-    async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
-        states = await self._read_all(lambda run: (run.run_id, run.state.workflow, run.state.wake))
-        wakes = [Wake(run_id, of, at) for run_id, of, at in states if at is not None and workflow in (None, of)]
-        due = [wake for wake in wakes if before is None or wake.at <= before]
-        return sorted(due, key=lambda wake: (wake.at, wake.run_id))
+    async def ready(self, ready_filter: ReadyFilter, *, limit: int | None = None) -> list[RunEntry]:
+        return ready_filter.page(filter(None, await self._read_all(Run.listed)), limit)
 
     # ---------------------------------------------------------------- maintenance
 

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.conflicts import check_fence
-from stepwell.storage.lease import Lease, Owner, lease_end
+from stepwell.storage.lease import Owner, lease_end
 from stepwell.storage.stored_values import LeaseReport, LogRow, OpenedRun, SignalRow
-from stepwell.stores.sqlite.records import BODY, FORGET_RUN, find_or_create_run, read
+from stepwell.stores.sqlite.records import BODY, FORGET_RUN, find_or_create_run, read, read_lease
 
 # A released lease is not brought back, and that of another owner is left alone.
 RENEW = "UPDATE runs SET until = ? WHERE run_id = ? AND fence = ? AND owner IS NOT NULL"
@@ -38,8 +37,6 @@ SELECT key, {BODY} FROM signals
 WHERE run = (SELECT run FROM runs WHERE run_id = ?) AND position IS NOT NULL ORDER BY position
 """
 
-_decode_owner = msgspec.json.Decoder(Owner).decode
-
 
 def open_run(db: sqlite3.Connection, run_id: str, owner: Owner | None, seconds: float) -> OpenedRun:
     fence = None if owner is None else acquire(db, run_id, owner, seconds)
@@ -49,11 +46,9 @@ def open_run(db: sqlite3.Connection, run_id: str, owner: Owner | None, seconds: 
 
 def acquire(db: sqlite3.Connection, run_id: str, owner: Owner, seconds: float) -> int:
     run = find_or_create_run(db, run_id)
-    if run.owner is not None:
-        holder = decode_stored(_decode_owner, run.owner.encode(), f"the lease of run {run_id!r}")
-        lease = Lease(holder, run.until or 0.0)
-        if holder != owner and not lease.is_over():
-            raise lease.busy_error(run_id)
+    lease = read_lease(run_id, run.owner, run.until)
+    if lease is not None and lease.owner != owner and not lease.is_over():
+        raise lease.busy_error(run_id)
     # Higher also for the same owner: what it wrote under the old fence and is still under way must
     # be refused.
     fence = run.fence + 1

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+from heapq import merge
 from itertools import islice
 from typing import Any
 
 import msgspec
 
 from stepwell.storage.checked_reads import decode_stored
-from stepwell.storage.filters import CheckpointFilter, RequestFilter, RunFilter, prefix_end
+from stepwell.storage.filters import CheckpointFilter, ReadyFilter, RequestFilter, RunFilter, prefix_end
 from stepwell.storage.ids import location_of, run_hashes_for
-from stepwell.storage.stored_values import Entry, RequestEntry, RunEntry, RunMetadata, Wake
-from stepwell.stores.sqlite.records import ENTRY, LAST, REQUEST, entry_in
+from stepwell.storage.stored_values import Entry, RequestEntry, RunEntry, RunMetadata
+from stepwell.stores.sqlite.records import ENTRY, LAST, REQUEST, entry_in, read_lease
 
 NO_LIMIT = -1  # to SQLite
 BEFORE_ALL, AFTER_ALL = "", b""  # a blob sorts after every text
@@ -21,7 +22,8 @@ BEFORE_ALL, AFTER_ALL = "", b""  # a blob sorts after every text
 
 RUN = """
 runs.run_id, runs.workflow, runs.status, commits.number, commits.checkpoint_id, commits.iteration, commits.at,
-runs.began, runs.caller, runs.tags
+runs.began, runs.caller, runs.tags, runs.wake,
+EXISTS (SELECT 1 FROM signals WHERE signals.run = runs.run AND signals.position IS NOT NULL), runs.owner, runs.until
 """
 _WITH_NEWEST = """
 CROSS JOIN commits ON commits.run = runs.run
@@ -84,20 +86,32 @@ def find_run_entry(db: sqlite3.Connection, run_id: str) -> RunEntry | None:
 
 def run_entry_in(row: tuple[Any, ...]) -> RunEntry:
     """Return the run in the columns `RUN`."""
-    *_, caller, tags = row
+    *columns, caller, tags, wake, signalled, owner, until = row
     metadata = RunMetadata(decode_stored(_decode_tags, tags.encode(), f"the tags of run {row[0]!r}"), caller)
-    return RunEntry(*(*row[:8], metadata))
+    return RunEntry(*(*columns, metadata, wake, signalled != 0, read_lease(row[0], owner, until)))
 
 
-SELECT_WAKES = """
-SELECT run_id, workflow, wake FROM runs WHERE wake <= :before AND (:workflow IS NULL OR workflow = :workflow)
-ORDER BY wake, run_id
+SELECT_DUE = f"""
+SELECT {RUN} FROM runs {_WITH_NEWEST} WHERE wake <= :by AND (:workflow IS NULL OR workflow = :workflow)
+ORDER BY wake, runs.run_id
+"""
+# Few runs have signals at any time, and of these few are at rest.
+SELECT_SIGNALLED = f"""
+SELECT {RUN} FROM runs {_WITH_NEWEST} WHERE runs.run IN (SELECT run FROM signals WHERE position IS NOT NULL)
+    AND (wake IS NULL OR wake > :by) AND (:workflow IS NULL OR workflow = :workflow)
 """
 
 
-def list_wakes(db: sqlite3.Connection, before: str | None, workflow: str | None) -> list[Wake]:
-    values = {"before": AFTER_ALL if before is None else before, "workflow": workflow}
-    return [Wake(*row) for row in db.execute(SELECT_WAKES, values)]
+def list_ready(db: sqlite3.Connection, ready_filter: ReadyFilter, limit: int | None) -> list[RunEntry]:
+    values = {"by": ready_filter.by, "workflow": ready_filter.workflow}
+    due = db.execute(SELECT_DUE, values)
+    signalled = sorted(map(run_entry_in, db.execute(SELECT_SIGNALLED, values)), key=ready_filter.sort_key)
+    # Rows are read when they are asked for. Whether a lease is over shows only here, by the clock of
+    # its owner.
+    in_order = merge(map(run_entry_in, due), signalled, key=ready_filter.sort_key)
+    runs = list(islice(filter(ready_filter.matches, in_order), limit))
+    due.close()
+    return runs
 
 
 # ---------------------------------------------------------------------- checkpoints

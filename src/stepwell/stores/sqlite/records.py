@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.conflicts import check_chain, check_fence, check_follows, check_workflow
 from stepwell.storage.ids import run_hash, says_its_location
+from stepwell.storage.lease import Lease, Owner
 from stepwell.storage.rewrite_plan import plan_rewrite
-from stepwell.storage.stored_values import CommitEffects, Entry, Record, RequestEntry, RunMetadata
+from stepwell.storage.stored_values import CommitEffects, Entry, Record, RequestEntry, RunMetadata, ready_from
 
 LAST = 2**63 - 1  # the largest integer of SQLite
 
@@ -113,6 +115,7 @@ SELECT run, ?, ?, called, began, run_id FROM runs WHERE run = ?
 """
 
 _NO_METADATA = RunMetadata()
+_decode_owner = msgspec.json.Decoder(Owner).decode
 
 
 class RunRow(NamedTuple):
@@ -143,6 +146,13 @@ def find_or_create_run(db: sqlite3.Connection, run_id: str) -> RunRow:
     return run
 
 
+def read_lease(run_id: str, owner: str | None, until: float | None) -> Lease | None:
+    """Return the lease in the columns of a run."""
+    if owner is None:
+        return None
+    return Lease(decode_stored(_decode_owner, owner.encode(), f"the lease of run {run_id!r}"), until or 0.0)
+
+
 def append(db: sqlite3.Connection, record: Record, effects: CommitEffects) -> None:
     entry = record.entry
     run = find_or_create_run(db, entry.run_id)
@@ -155,8 +165,9 @@ def append(db: sqlite3.Connection, record: Record, effects: CommitEffects) -> No
         db.execute(START_RUN, (entry.workflow, entry.at, run.run))
     db.execute(INSERT_COMMIT, _columns(run, record))
     # Only what changes is set, because the indexes over it change with it.
-    if run.status != entry.status or run.wake != effects.wake:
-        db.execute("UPDATE runs SET status = ?, wake = ? WHERE run = ?", (entry.status, effects.wake, run.run))
+    wake = ready_from(run.wake, effects.wake, entry.at)
+    if run.status != entry.status or run.wake != wake:
+        db.execute("UPDATE runs SET status = ?, wake = ? WHERE run = ?", (entry.status, wake, run.run))
     if run.at is not None and entry.at < run.at:
         db.execute("UPDATE runs SET unordered = 1 WHERE run = ?", (run.run,))
     _apply(db, run, effects)

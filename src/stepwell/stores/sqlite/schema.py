@@ -20,7 +20,7 @@ CREATE TABLE runs (
     caller        TEXT,                               -- the run that called this one as a sub-workflow
     called        INTEGER NOT NULL AS (caller IS NOT NULL),
     tags          TEXT NOT NULL DEFAULT '{}',         -- a JSON object
-    wake          TEXT,                               -- when the run wants to be resumed
+    wake          TEXT,                               -- from when on the run can be driven
     owner         TEXT,                               -- who holds the lease: a JSON object, NULL for nobody
     until         REAL,                               -- when the lease ends, by the owner's clock
     fence         INTEGER NOT NULL DEFAULT 0,         -- the number of the last lease

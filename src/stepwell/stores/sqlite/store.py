@@ -11,7 +11,15 @@ from collections.abc import Mapping, Sequence
 from stepwell.model.checkpoint import FullHistory, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
-from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, TOP_RUNS, CheckpointFilter, RequestFilter, RunFilter
+from stepwell.storage.filters import (
+    ANY_CHECKPOINT,
+    ANY_REQUEST,
+    TOP_RUNS,
+    CheckpointFilter,
+    ReadyFilter,
+    RequestFilter,
+    RunFilter,
+)
 from stepwell.storage.lease import LEASE, Owner
 from stepwell.storage.permissions import OWNER_ONLY, validate_mode
 from stepwell.storage.stored_values import (
@@ -25,7 +33,6 @@ from stepwell.storage.stored_values import (
     RunEntry,
     SignalRow,
     Survey,
-    Wake,
 )
 from stepwell.stores.sqlite import leases, lists, records, upkeep
 from stepwell.stores.sqlite.access import SQLiteDatabase
@@ -124,8 +131,8 @@ class SQLiteStore:
     ) -> list[RequestEntry]:
         return await self._db.read(lambda db: lists.list_requests(db, request_filter, past, limit))
 
-    async def wakes(self, *, before: str | None = None, workflow: str | None = None) -> list[Wake]:
-        return await self._db.read(lambda db: lists.list_wakes(db, before, workflow))
+    async def ready(self, ready_filter: ReadyFilter, *, limit: int | None = None) -> list[RunEntry]:
+        return await self._db.read(lambda db: lists.list_ready(db, ready_filter, limit))
 
     # ---------------------------------------------------------------- maintenance
 

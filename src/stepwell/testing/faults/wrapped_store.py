@@ -71,7 +71,7 @@ class WrappedStore:
     checkpoints = _forward(Store.checkpoints)
     locate = _forward(Store.locate)
     requests = _forward(Store.requests)
-    wakes = _forward(Store.wakes)
+    ready = _forward(Store.ready)
     survey = _forward(Store.survey)
     numbers = _forward(Store.numbers)
     compact = _forward(Store.compact)

@@ -18,6 +18,7 @@ _CHAPTERS = (
     "index.runs",
     "index.checkpoints",
     "index.requests",
+    "index.ready",
     "maintenance.rewriting",
     "maintenance.retention",
     "maintenance.upkeep",

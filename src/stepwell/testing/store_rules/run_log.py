@@ -7,7 +7,7 @@ import asyncio
 from stepwell.errors import CheckpointCorrupt, CommitConflict, RunBusy
 from stepwell.storage.lease import this_process
 from stepwell.storage.port import Store
-from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, LogRow, Record, SignalRow, Wake
+from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, LogRow, Record, SignalRow
 from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import (
     ODD_IDS,
@@ -29,6 +29,7 @@ from stepwell.testing.store_rules.samples import (
     run_metadata,
     signals_of,
     text,
+    wakes,
 )
 
 # -------------------------------------------------------------------- appending
@@ -150,7 +151,7 @@ async def a_record_and_its_effects_are_stored_together(store: Store) -> None:
     assert meaning(await head(store, "r")) == meaning(record("r", 1))
     assert (await logged(store, "r", 1), await store.pending_signals("r")) == ({}, [])
     assert await store.requests() == [question("r", "next")]
-    assert await store.wakes() == [Wake("r", "w", "2026-01-01")]
+    assert await wakes(store) == {"r": "2026-01-01"}
 
 
 @rule

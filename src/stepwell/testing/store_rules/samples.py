@@ -25,7 +25,6 @@ from stepwell.storage.stored_values import (
     RequestEntry,
     RunEntry,
     RunMetadata,
-    Wake,
 )
 from stepwell.testing.clock import FakeClock
 
@@ -115,8 +114,15 @@ def run_metadata(caller: str | None = None, **tags: str) -> RunMetadata:
     return RunMetadata(tags, caller)
 
 
-def run_entry(newest: Record, *, began: str | None = None, metadata: RunMetadata | None = None) -> RunEntry:
-    """Return how a run with this newest record is listed."""
+def run_entry(
+    newest: Record,
+    *,
+    began: str | None = None,
+    metadata: RunMetadata | None = None,
+    wake: str | None = None,
+    signalled: bool = False,
+) -> RunEntry:
+    """Return how a run with this newest record is listed, if nobody has a lease."""
     entry = newest.entry
     return RunEntry(
         entry.run_id,
@@ -128,6 +134,8 @@ def run_entry(newest: Record, *, began: str | None = None, metadata: RunMetadata
         at=entry.at,
         began=began or entry.at,
         metadata=metadata or RunMetadata(),
+        wake=wake,
+        signalled=signalled,
     )
 
 
@@ -239,12 +247,11 @@ def after(*, minutes: float) -> Iterator[None]:
 
 
 async def contents(store: Store, *run_ids: str) -> dict[str, object]:
-    """Return all that a store lists, and all that it has of these runs."""
+    """Return all that a store lists, except for leases, and all that it has of these runs."""
     return {
-        "runs": await store.runs(ALL_RUNS),
+        "runs": await listed(store),
         "checkpoints": await store.checkpoints(),
         "requests": await store.requests(),
-        "wakes": await store.wakes(),
         "records": {run_id: meanings(await store.history(run_id)) for run_id in run_ids},
         "logs": {run_id: await log_of(store, run_id) for run_id in run_ids},
         "signals": {run_id: await signals_of(store, run_id) for run_id in run_ids},
@@ -262,12 +269,17 @@ def expected_contents(
     signals: Sequence[tuple[str, bytes]] = (),
 ) -> dict[str, object]:
     """Return the `contents` of a store that has only this run."""
-    run = run_entry(records[-1], began=began or records[0].entry.at, metadata=metadata)
+    run = run_entry(
+        records[-1],
+        began=began or records[0].entry.at,
+        metadata=metadata,
+        wake=wake,
+        signalled=bool(signals),
+    )
     return {
         "runs": [run],
         "checkpoints": [each.entry for each in records],
         "requests": list(requests),
-        "wakes": [] if wake is None else [Wake(run.run_id, run.workflow, wake)],
         "records": {run.run_id: meanings(records)},
         "logs": {run.run_id: log or {}},
         "signals": {run.run_id: list(signals)},
@@ -277,6 +289,16 @@ def expected_contents(
 async def run_ids(store: Store, **criteria: Any) -> list[str]:
     """Return the ids of the runs that a filter with these criteria finds."""
     return [run.run_id for run in await store.runs(RunFilter(**criteria))]
+
+
+async def listed(store: Store) -> list[RunEntry]:
+    """Return the list of all runs, without leases: the times at which they end are not exact."""
+    return [replace(run, lease=None) for run in await store.runs(ALL_RUNS)]
+
+
+async def wakes(store: Store) -> dict[str, str]:
+    """Return from when on runs can be driven, by their ids; those without a time are left out."""
+    return {run.run_id: run.wake for run in await store.runs(ALL_RUNS) if run.wake is not None}
 
 
 async def head(store: Store, run_id: str) -> Record | None:

@@ -25,7 +25,9 @@ BEGIN
         RETURNING key INTO of_key;
     ELSE
         UPDATE {schema}.runs AS r SET
-            wake = new_wake, status = new_status, number = new_number, iteration = new_iteration,
+            -- A run that could be driven before, and still can, keeps its time: see `ready_from`.
+            wake = CASE WHEN new_wake = new_at AND r.wake < new_at THEN r.wake ELSE new_wake END,
+            status = new_status, number = new_number, iteration = new_iteration,
             checkpoint_id = new_id, at = new_at, in_order = r.in_order AND r.at <= new_at,
             owner = CASE WHEN ends_lease AND r.fence = lease THEN NULL ELSE r.owner END,
             until = CASE WHEN ends_lease AND r.fence = lease THEN NULL ELSE r.until END

@@ -19,7 +19,7 @@ BEGIN
         WHERE run_id = of_run AND (until IS NULL OR until < moment OR owner IN (new_owner, dead))
         RETURNING fence, key INTO lease, of_key;
         EXIT WHEN FOUND;
-        SELECT owner || jsonb_build_object('left', extract(epoch FROM until - moment)) INTO holder
+        SELECT jsonb_build_array(owner, extract(epoch FROM until - moment)) INTO holder
         FROM {schema}.runs WHERE run_id = of_run AND until IS NOT NULL;
         IF FOUND THEN
             RETURN NEXT ROW('holder', NULL, holder, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::{schema}.part;

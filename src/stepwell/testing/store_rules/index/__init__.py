@@ -1,1 +1,1 @@
-"""Rules for lists and searches: runs, checkpoints, open requests and wake-up times."""
+"""Rules for lists and searches: runs, checkpoints, open requests, and the runs that are ready."""

@@ -1,4 +1,4 @@
-"""Rules for open requests, and for the times at which runs are due."""
+"""Rules for open requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from stepwell.errors import CommitConflict
 from stepwell.storage.filters import RequestFilter
 from stepwell.storage.port import Store
-from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, RequestEntry, Wake
+from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, RequestEntry
 from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import (
     acquire,
@@ -22,6 +22,7 @@ from stepwell.testing.store_rules.samples import (
     signals_of,
     store_sample_run,
     text,
+    wakes,
 )
 
 # -------------------------------------------------------------------- requests
@@ -29,9 +30,9 @@ from stepwell.testing.store_rules.samples import (
 
 @rule
 async def a_run_without_requests_has_none(store: Store) -> None:
-    assert (*await store.requests(), *await store.wakes()) == ()
+    assert await store.requests() == []
     await fill(store, "r", 1)
-    assert (*await store.requests(RequestFilter(run_id="r")), *await store.wakes(workflow="w")) == ()
+    assert await store.requests(RequestFilter(run_id="r")) == []
 
 
 @rule
@@ -156,9 +157,9 @@ async def a_refused_append_changes_no_requests_and_no_wake(store: Store) -> None
 
 
 async def check_open(store: Store, request_ids: list[str], *, wake: str | None = None) -> None:
-    """Check which requests of run "r" are open, and when it wants to be resumed; no other run has any."""
+    """Check which requests of run "r" are open, and from when on it can be driven; no other run has any."""
     assert names(await store.requests()) == [("r", request_id) for request_id in request_ids]
-    assert await store.wakes() == ([] if wake is None else [Wake("r", "w", wake)])
+    assert await wakes(store) == ({} if wake is None else {"r": wake})
 
 
 @rule
@@ -216,7 +217,7 @@ async def removing_the_newest_record_replaces_the_open_requests(store: Store) ->
     await store.send("r", "k", text(1))
     assert await store.rewrite("r", remove=[2], effects=CommitEffects(asked=(second, first))) == 1
     assert await store.requests() == [second, first, of_s]
-    assert await store.wakes() == [Wake("s", "w", "2026-01-09")]
+    assert await wakes(store) == {"s": "2026-01-09"}
     assert await signals_of(store, "r") == [("k", text(1))]
     assert not await store.send("r", "used", text(1))
     assert await store.rewrite("r", remove=[1], effects=CommitEffects(asked=(first,))) == 1
@@ -228,7 +229,7 @@ async def removing_the_newest_record_replaces_the_open_requests(store: Store) ->
     assert await store.requests() == [of_s]
     assert await store.rewrite("r", remove=[0, 1], effects=CommitEffects(asked=(first,), wake="2026-01-03")) == 2
     assert await store.requests() == [of_s]
-    assert await store.wakes() == [Wake("s", "w", "2026-01-09")]
+    assert await wakes(store) == {"s": "2026-01-09"}
 
 
 @rule
@@ -255,47 +256,3 @@ async def removing_the_last_record_removes_signals_requests_and_wakes(store: Sto
         await store.append(record(run_id, 0, workflow="another"))
         assert await signals_of(store, run_id) == [("used", text(2))]
     assert await store.requests() == []
-
-
-# -------------------------------------------------------------------- wake-up times
-
-
-@rule
-async def the_newest_record_sets_the_wake(store: Store) -> None:
-    for number, wake in enumerate(["2026-01-05", "2026-01-03", None]):
-        await store.append(record("r", number), CommitEffects(wake=wake))
-        await check_open(store, [], wake=wake)
-
-
-@rule
-async def due_runs_are_listed_soonest_first(store: Store) -> None:
-    for run_id, day, workflow in [("b", 3, "w"), ("a", 3, "w"), ("c", 1, "v"), ("d", 9, "w")]:
-        await store.append(record(run_id, 0, workflow=workflow), CommitEffects(wake=f"2026-01-0{day}"))
-    await fill(store, "never", 1)
-    for before, of_workflow, expected in [
-        (None, None, ["c", "a", "b", "d"]),
-        ("2026-01-03", None, ["c", "a", "b"]),
-        ("2026-01-02", None, ["c"]),
-        ("2026-01-03", "w", ["a", "b"]),
-        ("2025", None, []),
-        (None, "none", []),
-    ]:
-        due = await store.wakes(before=before, workflow=of_workflow)
-        assert [wake.run_id for wake in due] == expected, f"{before=}, {of_workflow=}"
-
-
-@rule
-async def a_time_without_microseconds_sorts_before_the_rest_of_its_second(store: Store) -> None:
-    # Times are compared as strings, and "+" sorts before ".".
-    moments = [
-        "2026-01-01T11:59:59.999999+00:00",
-        "2026-01-01T12:00:00+00:00",  # as isoformat() writes it when they are 0
-        "2026-01-01T12:00:00.000001+00:00",
-        "2026-01-01T12:00:00.500000+00:00",
-        "2026-01-01T12:00:01+00:00",
-    ]
-    for n, moment in reversed(list(enumerate(moments))):
-        await store.append(record(f"r{n}", 0), CommitEffects(wake=moment))
-    assert [wake.at for wake in await store.wakes()] == moments
-    for n, moment in enumerate(moments):
-        assert [wake.at for wake in await store.wakes(before=moment)] == moments[: n + 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepwell.errors import CommitConflict
 from stepwell.storage.filters import RunFilter
 from stepwell.storage.port import Store
-from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Wake
+from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects
 from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import (
     acquire,
@@ -109,8 +109,8 @@ async def many_records_are_removed_at_once(store: Store) -> None:
     assert await store.locate(id_of("r", 5)) is None
     assert numbers(await store.history("s")) == list(range(9))
     assert names(await store.requests()) == [("r", "q"), ("s", "q")]
-    assert await store.wakes() == [Wake("r", "w", on(5)), Wake("s", "w", on(5))]
-    assert await store.run("r") == run_entry(record("r", 8), began=on(1), metadata=run_metadata(team="red"))
+    listed = run_entry(record("r", 8), began=on(1), metadata=run_metadata(team="red"), wake=on(5))
+    assert await store.run("r") == listed
     assert await store.rewrite("r", remove=[1, 2], replace=[whole]) == 0
     other = record("r", 7, body="another")
     assert await store.rewrite("r", replace=[other, record("r", 6)]) == 0
@@ -192,10 +192,9 @@ async def the_newest_record_may_be_replaced(store: Store) -> None:
     whole = record("r", 2, body="whole", status="done")
     assert await store.rewrite("r", remove=[0, 1], replace=[whole]) == 2
     assert meaning(await head(store, "r")) == meaning(whole)
-    listed = run_entry(whole, began=record("r", 0).entry.at)
+    listed = run_entry(whole, began=record("r", 0).entry.at, wake=on(5))
     assert [await store.run("r")] == await store.runs(RunFilter(status="done")) == [listed]
     assert names(await store.requests()) == [("r", "q")]
-    assert await store.wakes() == [Wake("r", "w", on(5))]
 
 
 # -------------------------------------------------------------------- all or nothing

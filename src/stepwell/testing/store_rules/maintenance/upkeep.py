@@ -59,9 +59,9 @@ async def a_dropped_run_can_start_again(store: Store) -> None:
     fence = await acquire(store, "r", "other")
     assert await store.send("r", "k", text(2))
     restarted = record("r", 0, workflow="another", at=on(2))
-    await store.append(restarted, CommitEffects(fence=fence))
+    await store.append(restarted, CommitEffects(fence=fence, release=True))
     assert await signals_of(store, "r") == [("k", text(2))]
-    assert await store.runs() == [run_entry(restarted)]
+    assert await store.runs() == [run_entry(restarted, signalled=True)]
 
 
 @rule
