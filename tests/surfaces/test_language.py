@@ -92,7 +92,8 @@ def test_a_page_has_at_most_400_lines_and_its_prose_at_most_100_columns(page: Pa
 
 def test_a_class_name_is_defined_once_in_the_package() -> None:
     homes = defaultdict(set)
-    for source in SOURCES:
+    # The door to another framework has that framework's names.
+    for source in (source for source in SOURCES if "compat" not in source.parts):
         for node in ast.walk(ast.parse(source.read_text())):
             if isinstance(node, ast.ClassDef):
                 homes[node.name].add(names(source))

@@ -23,6 +23,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from stepwell.codec.annotations import reachable_types
+from stepwell.codec.attributes import AttributesKind
 from stepwell.codec.class_kinds import is_storable, kind_of
 from stepwell.codec.classes import Upcast, tag_of
 from stepwell.codec.encoded import Encoded, is_atom, is_large, pack_part
@@ -263,6 +264,8 @@ class Codec:
 
     def _make_kind(self, cls: type) -> ValueKind | None:
         registration = REGISTRY.registration_of(cls)
+        if registration.omitted_attributes is not None:
+            return AttributesKind(cls, registration.omitted_attributes)
         kind = kind_of(cls, registration.versions)
         return PickleKind(cls, kind) if registration.pickled else kind
 

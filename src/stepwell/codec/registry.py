@@ -31,6 +31,8 @@ class Registration(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
     pickled: bool = False
     pickle_needs: tuple[Callable[..., Any], ...] = ()
+    # stored by its attributes, except these; None: stored in another way
+    omitted_attributes: tuple[str, ...] | None = None
 
 
 class KindCache(Protocol):
@@ -138,7 +140,7 @@ def _check_class(cls: Any, registration: Registration) -> None:
         raise TypeError(f"register_checkpoint_type takes a class, not {shorten(repr(cls))}")
     if registration.pickled and (cls in _NEVER_PICKLED or numpy_kind(cls) or is_ours(cls)):
         raise TypeError(f"`{cls.__qualname__}` is stored without pickle: leave out pickle=True")
-    if not registration.pickled and not is_storable(cls):
+    if not registration.pickled and registration.omitted_attributes is None and not is_storable(cls):
         raise TypeError(
             f"`{cls.__qualname__}` cannot be stored: register a dataclass, an enum, a named tuple, "
             f"a pydantic model, a msgspec struct or an exception, or pass pickle=True"

@@ -21,6 +21,7 @@ from stepwell.engine.steps import Step, check_transaction
 from stepwell.engine.superstep_log import NOT_WORTH_LOGGING, Parked, SuperstepLog
 from stepwell.engine.time_limits import TimeLimit
 from stepwell.graph.context import NO_DEFAULT
+from stepwell.graph.graph import OutputKind
 from stepwell.graph.step_options import StepOptions
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
@@ -165,8 +166,11 @@ class HandlerContext(InternalContext):
         self._check_open("yield_output")
         kind = self.scope.graph.output_kind(self.delivery.executor)
         if kind is not None:
-            self._outputs.append(Output(kind, self.scope.pack(output, "$.output")))
+            self.yield_as(kind, output)
         return _DONE
+
+    def yield_as(self, kind: OutputKind, output: Any) -> None:
+        self._outputs.append(Output(kind, self.scope.pack(output, "$.output")))
 
     @property
     def request_id(self) -> str | None:

@@ -10,6 +10,7 @@ from stepwell.engine import branches
 from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.handler_steps import HandlerSteps
 from stepwell.graph.context import WorkflowContext
+from stepwell.graph.graph import OutputKind
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
 from stepwell.model.message import Delivery
@@ -50,6 +51,10 @@ class InternalContext(WorkflowContext[Any, Any]):
     @abstractmethod
     async def named_step(self, name: str, function: Callable[[], Awaitable[Any]], call: str | None = None) -> Any:
         """Execute a step identified by its name alone; `call` describes the call, compared when it is recalled."""
+
+    @abstractmethod
+    def yield_as(self, kind: OutputKind, output: Any) -> None:
+        """Yield a value as this kind of output, whatever the graph says of this executor's outputs."""
 
     @abstractmethod
     def emit_update(self, data: Any) -> None:

@@ -33,8 +33,8 @@ class UnstoredArchive:
     needed: int | None = None
     pack = staticmethod(pack_copy)
 
-    def __init__(self) -> None:
-        self._head: Checkpoint | None = None
+    def __init__(self, head: Checkpoint | None = None) -> None:
+        self._head = head
         self._outputs: list[Commit] = []  # the commits with outputs
         self._since_open: list[Commit] = []  # those of the current drive
         self._signals: dict[str, Signal] = {}

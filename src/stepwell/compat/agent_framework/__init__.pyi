@@ -1,0 +1,83 @@
+from typing import Any
+
+import agent_framework as _agent_framework
+
+from stepwell.compat.agent_framework.adopted_workflow import Workflow as Workflow
+from stepwell.compat.agent_framework.builder import WorkflowBuilder as WorkflowBuilder
+from stepwell.compat.agent_framework.storages import FileCheckpointStorage as FileCheckpointStorage
+from stepwell.compat.agent_framework.storages import InMemoryCheckpointStorage as InMemoryCheckpointStorage
+
+Agent = _agent_framework.Agent
+AgentExecutor = _agent_framework.AgentExecutor
+AgentExecutorCheckpointState = _agent_framework.AgentExecutorCheckpointState
+AgentExecutorRequest = _agent_framework.AgentExecutorRequest
+AgentExecutorResponse = _agent_framework.AgentExecutorResponse
+AgentResponse = _agent_framework.AgentResponse
+AgentResponseUpdate = _agent_framework.AgentResponseUpdate
+AgentSession = _agent_framework.AgentSession
+BaseAgent = _agent_framework.BaseAgent
+Case = _agent_framework.Case
+CheckpointID = _agent_framework.CheckpointID
+CheckpointStorage = _agent_framework.CheckpointStorage
+Content = _agent_framework.Content
+ContextProvider = _agent_framework.ContextProvider
+DEFAULT_MAX_ITERATIONS = _agent_framework.DEFAULT_MAX_ITERATIONS
+Default = _agent_framework.Default
+Edge = _agent_framework.Edge
+EdgeCondition = _agent_framework.EdgeCondition
+EdgeDuplicationError = _agent_framework.EdgeDuplicationError
+Executor = _agent_framework.Executor
+FanInEdgeGroup = _agent_framework.FanInEdgeGroup
+FanOutEdgeGroup = _agent_framework.FanOutEdgeGroup
+FunctionExecutor = _agent_framework.FunctionExecutor
+FunctionalWorkflow = _agent_framework.FunctionalWorkflow
+FunctionalWorkflowAgent = _agent_framework.FunctionalWorkflowAgent
+FunctionalWorkflowDefinition = _agent_framework.FunctionalWorkflowDefinition
+GraphConnectivityError = _agent_framework.GraphConnectivityError
+INTERNAL_SOURCE_ID = _agent_framework.INTERNAL_SOURCE_ID
+InProcRunnerContext = _agent_framework.InProcRunnerContext
+Message = _agent_framework.Message
+ResponseStream = _agent_framework.ResponseStream
+RunContext = _agent_framework.RunContext
+RunnerContext = _agent_framework.RunnerContext
+SingleEdgeGroup = _agent_framework.SingleEdgeGroup
+StepWrapper = _agent_framework.StepWrapper
+SubWorkflowRequestMessage = _agent_framework.SubWorkflowRequestMessage
+SubWorkflowResponseMessage = _agent_framework.SubWorkflowResponseMessage
+SupportsAgentRun = _agent_framework.SupportsAgentRun
+SwitchCaseEdgeGroup = _agent_framework.SwitchCaseEdgeGroup
+SwitchCaseEdgeGroupCase = _agent_framework.SwitchCaseEdgeGroupCase
+SwitchCaseEdgeGroupDefault = _agent_framework.SwitchCaseEdgeGroupDefault
+TypeCompatibilityError = _agent_framework.TypeCompatibilityError
+ValidationTypeEnum = _agent_framework.ValidationTypeEnum
+WorkflowAgent = _agent_framework.WorkflowAgent
+WorkflowCheckpoint = _agent_framework.WorkflowCheckpoint
+WorkflowCheckpointException = _agent_framework.WorkflowCheckpointException
+WorkflowContext = _agent_framework.WorkflowContext
+WorkflowConvergenceException = _agent_framework.WorkflowConvergenceException
+WorkflowErrorDetails = _agent_framework.WorkflowErrorDetails
+WorkflowEvent = _agent_framework.WorkflowEvent
+WorkflowEventSource = _agent_framework.WorkflowEventSource
+WorkflowEventType = _agent_framework.WorkflowEventType
+WorkflowException = _agent_framework.WorkflowException
+WorkflowExecutor = _agent_framework.WorkflowExecutor
+WorkflowInvocationKwargs = _agent_framework.WorkflowInvocationKwargs
+WorkflowMessage = _agent_framework.WorkflowMessage
+WorkflowRunResult = _agent_framework.WorkflowRunResult
+WorkflowRunState = _agent_framework.WorkflowRunState
+WorkflowRunnerException = _agent_framework.WorkflowRunnerException
+WorkflowValidationError = _agent_framework.WorkflowValidationError
+WorkflowViz = _agent_framework.WorkflowViz
+create_edge_runner = _agent_framework.create_edge_runner
+executor = _agent_framework.executor
+get_run_context = _agent_framework.get_run_context
+handler = _agent_framework.handler
+register_checkpoint_type = _agent_framework.register_checkpoint_type
+resolve_agent_id = _agent_framework.resolve_agent_id
+response_handler = _agent_framework.response_handler
+step = _agent_framework.step
+tool = _agent_framework.tool
+validate_workflow_graph = _agent_framework.validate_workflow_graph
+workflow = _agent_framework.workflow
+
+def __getattr__(name: str) -> Any: ...
