@@ -16,7 +16,7 @@ import sys
 from stepwell.codec.modules import ROOT, load
 
 _TABLE = {
-    "agents.adapters.pydantic_ai": "PydanticAIReturn=RichReturn PydanticAIToolFailure=ToolFailure",
+    "agents.adapters.pydantic_ai.agent": "PydanticAIReturn=RichReturn PydanticAIToolFailure=ToolFailure",
     "agents.requests": """
         AgentInputRequest AgentInputResponse BudgetRequest BudgetResponse
         ToolApprovalRequest ToolApprovalResponse ToolOutcomeRequest ToolOutcomeResponse""",

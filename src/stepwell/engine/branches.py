@@ -201,13 +201,13 @@ class _TaskFactory:
 
 def _current_branch() -> Branch | None:
     branch = _CURRENT.get()
-    if (
-        _TaskFactory.was_given_contexts
-        and (branch is None or branch.is_run_by_another())
-        and (task := _current_task()) is not None
-    ):
-        return _by_task.get(task, branch)
-    return branch
+    if branch is not None and not branch.is_run_by_another():
+        return branch
+    if _TaskFactory.was_given_contexts and (task := _current_task()) is not None and task in _by_task:
+        return _by_task[task]
+    # A library may carry the context variables of a task over to the one that started it.
+    creators = () if branch is None else branch.ancestors()
+    return next((creator for creator in creators if not creator.is_run_by_another()), branch)
 
 
 def _current_task() -> asyncio.Task[Any] | None:

@@ -49,6 +49,10 @@ class HandlerSteps:
         """Return the branch that calls; the handler itself if it cannot be identified."""
         return branches.find_current(self._handler) or self._handler
 
+    def count(self, name: str) -> int:
+        """Return how often this name was counted in the handler before, in any of its branches."""
+        return self._handler.count(name)
+
     def assign_key(self, options: StepOptions[bool]) -> tuple[str, Branch]:
         """Return the key and the branch of a step that is called now. Raises UnidentifiedBranch if there is none."""
         name = options.name
