@@ -61,7 +61,7 @@ _TABLE = {
     "admin.deploy_check": "Checked CheckedRun",
     "admin.diffs.json_diff": "Change",
     "admin.diffs.checkpoints": "Difference NotForked",
-    "admin.report.drawing": "Progress",
+    "viz.progress": "Progress",
     "admin.state_edits": "EditRefused",
     "admin.transfer.exporter": "Exported",
     "admin.doctor.findings": "Examined Finding",

@@ -29,8 +29,8 @@ from stepwell.viz.diagram import Diagram
 
 # Executor id and state keys. They are stored in runs and must not change.
 CONDUCTOR = "conductor"
-_VALUES = "values/"
-_NODES = "nodes/"
+VALUES = "values/"
+NODES = "nodes/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class RunValues(Mapping[str, Any]):
         self._ctx = internal(ctx)
 
     def __getitem__(self, key: str) -> Any:
-        if _VALUES + key not in self._ctx.state_keys():
+        if VALUES + key not in self._ctx.state_keys():
             raise KeyError(key)
-        return self._ctx.get_state(_VALUES + key)
+        return self._ctx.get_state(VALUES + key)
 
     def __iter__(self) -> Iterator[str]:
-        return (key.removeprefix(_VALUES) for key in self._ctx.state_keys() if key.startswith(_VALUES))
+        return (key.removeprefix(VALUES) for key in self._ctx.state_keys() if key.startswith(VALUES))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -70,7 +70,7 @@ class RunValues(Mapping[str, Any]):
 
 def read_states(graph: NodeGraph, ctx: WorkflowContext[Any, Any]) -> dict[str, NodeState]:
     """Read the states of all nodes of a run by id."""
-    return {id: ctx.get_state(_NODES + id, NodeState()) for id in graph.ids}
+    return {id: ctx.get_state(NODES + id, NodeState()) for id in graph.ids}
 
 
 def check_routes(routes: Sequence[str], graph: NodeGraph, run_id: str) -> None:
@@ -115,7 +115,7 @@ class Conductor(Executor):
         routes = tuple(route.key for route in self.graph.routes)
         ctx.set_state("definition", message.definition)
         ctx.set_state("begun", WorkflowBegun(message.session, clock.now().isoformat(), routes))
-        ctx.set_state(_VALUES + "input", message.input)
+        ctx.set_state(VALUES + "input", message.input)
         scheduler = self._make_scheduler(ctx)
         await self._apply(scheduler.begin(), scheduler, ctx)
 
@@ -142,7 +142,7 @@ class Conductor(Executor):
             name = self.graph.definition.name
             raise LoopLimit(f"run {ctx.run_id!r} of {name!r}: {error}", run_id=ctx.run_id) from error
         for key, value in scheduler.new_values.items():
-            ctx.set_state(_VALUES + key, value)
+            ctx.set_state(VALUES + key, value)
         await self._apply(decision, scheduler, ctx)
 
     @handler
@@ -158,8 +158,8 @@ class Conductor(Executor):
         decision = replace(decision, ended=ended)
         # Only what changed is written: the cost of a step must not grow with the number of nodes.
         for id, state in scheduler.states.items():
-            if state != ctx.get_state(_NODES + id, NodeState()):
-                ctx.set_state(_NODES + id, state)
+            if state != ctx.get_state(NODES + id, NodeState()):
+                ctx.set_state(NODES + id, state)
         # The decision travels exactly once: with the first node that starts, with the outcome, or
         # else in a message of its own.
         for number, id in enumerate(decision.start):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from stepwell.declarative.conductor import CONDUCTOR
+from stepwell.declarative.conductor import CONDUCTOR, NODES
 from stepwell.declarative.diagram import describe_route, diagram_of_nodes
 from stepwell.declarative.files.reader import from_json
 from stepwell.declarative.node_graph import NodeGraph
@@ -19,18 +19,28 @@ from stepwell.storage.json_text import json_of
 from stepwell.viz.diagram import Arrow, Diagram, DiagramNode
 
 
+def is_of_named_agents(at: Checkpoint) -> bool:
+    """Return whether a run is one of named agents: a conductor leads its nodes."""
+    return at.header.signature.get("start") == CONDUCTOR
+
+
+def find_skipped_nodes(at: Checkpoint) -> frozenset[str]:
+    """Return the nodes of a run of named agents that were skipped."""
+    states = {key.removeprefix(NODES): _fields(value) for key, value in at.state.items() if key.startswith(NODES)}
+    return frozenset(id for id, fields in states.items() if fields.get("status") == "skipped")
+
+
 def diagram_of_run(at: Checkpoint) -> Diagram | None:
     """Return the diagram of the definition that a run started with; None if it is not a run of named agents.
 
     If its definition was not stored or cannot be read, the diagram has no conditions.
     """
-    signature = at.header.signature
-    if signature.get("start") != CONDUCTOR:
+    if not is_of_named_agents(at):
         return None
     try:
         return diagram_of_nodes(NodeGraph(from_json(_definition_text(at))))
     except DefinitionError:
-        ids = [id for id in map(str, signature.get("executors", ())) if id != CONDUCTOR and node_of(id) == id]
+        ids = [id for id in map(str, at.header.signature.get("executors", ())) if id != CONDUCTOR and node_of(id) == id]
         arrows = tuple(_read_routes(at, ids))
         nodes = tuple(map(DiagramNode, ids))
         return Diagram(nodes, arrows, ids[0] if ids else "", tuple(map(describe_route, arrows)))

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from stepwell.admin.diffs.documents import document_of, plain_value
-from stepwell.admin.report.markup import Tree, format_brief, plural
-from stepwell.admin.report.timeline import CommitRow, Timeline, load_timeline
+from stepwell.admin.report.commit_cards import input_of, render_commits, render_failure
+from stepwell.admin.report.history import History, load_history
+from stepwell.admin.report.markup import Tree, note_rest
+from stepwell.admin.report.style import STYLE
+from stepwell.admin.report.summary import facts_of, format_moment, headline_of, sentence_of, times_of
+from stepwell.admin.report.timeline import Timeline, lay_out_time
 from stepwell.admin.transfer.redaction import LOCK
-from stepwell.declarative.stored_diagram import diagram_of_run
-from stepwell.model.commit import Commit, Done
-from stepwell.model.event import WorkflowErrorDetails
+from stepwell.declarative.conductor import CONDUCTOR, VALUES
+from stepwell.declarative.stored_diagram import diagram_of_run, find_skipped_nodes, is_of_named_agents
+from stepwell.model.commit import Commit
 from stepwell.model.request import Request
-from stepwell.model.status_words import status_word
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.permissions import creating
 from stepwell.viz.markup import escape, shorten
@@ -24,32 +29,16 @@ from stepwell.viz.svg import draw
 from stepwell.viz.workflow_diagram import diagram_of
 
 # Limits that bound the size of a page, whatever a run contains.
-_ROWS = 200  # commits
-_CHANGES = 30  # changes shown per commit
+_ROWS, _CHANGES = 200, 30  # commits, and changes of the state in each
 _VALUES, _NAMES = 4_000, 1_000  # values and keys per section
-_CHARACTERS, _TEXT = 1_000_000, 5_000  # characters of long strings per section, and of one message or traceback
-_DONE, _OUTPUTS, _OUTPUT = 20, 3, 300  # executors per commit, outputs per executor, characters per output
-_DRAWN = 300  # executors: nobody can read a larger graph
-
-_STYLE = """
-:root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de;--back:#f6f8fa;--bad:#cf222e}
-@media (prefers-color-scheme:dark){:root{
---ink:#e6edf3;--soft:#9aa4ae;--paper:#0d1117;--line:#30363d;--back:#161b22;--bad:#ff7b72}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);
-margin:0 auto;max-width:70rem;padding:1rem 1.5rem}
-h1{font-size:1.5rem;margin-bottom:.2rem}h2{margin-top:2.2rem;border-bottom:1px solid var(--line)}
-.soft{color:var(--soft)}.bad{color:var(--bad)}.scroll{overflow-x:auto}
-table{border-collapse:collapse;width:100%}
-th,td{text-align:left;vertical-align:top;padding:.35rem .6rem;border-bottom:1px solid var(--line)}
-dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem}dt{color:var(--soft)}dd{margin:0}
-code,pre{font:13px/1.4 ui-monospace,monospace;overflow-wrap:anywhere}
-pre{white-space:pre-wrap;background:var(--back);padding:.6rem}
-ul{margin:.2rem 0;padding-left:1.2rem}summary{cursor:pointer}tr.chosen{background:var(--back)}
-""".replace("\n", "")
+_CHARACTERS, _TEXT = 1_000_000, 20_000  # characters of long strings per section, and of an input or output
+_REQUESTS, _LINE = 20, 300
+_DRAWN = 300  # nodes: nobody can read a larger graph
+_TIMED = 1_000  # commits in the timeline
 
 
 async def report_run(storage: BuiltInStorage, run_id: str, *, number: int | None = None) -> str:
-    """Return a run as one HTML page: summary, graph, open requests, commits and state.
+    """Return a run as one HTML page: what became of it, input and output, graph, times, requests, commits, state.
 
     `number` selects the commit whose graph, requests and state are shown; by default the newest.
     Stored data is always shown as text, never interpreted. No classes of the program are needed.
@@ -59,8 +48,8 @@ async def report_run(storage: BuiltInStorage, run_id: str, *, number: int | None
     Raises CheckpointMissing if there is no such run or commit, CheckpointCorrupt if a record is
     damaged.
     """
-    timeline = await load_timeline(storage._store, run_id, number, rows=_ROWS, changes=_CHANGES)
-    return "".join(_render_page(timeline))
+    history = await load_history(storage._store, run_id, number, rows=_ROWS, changes=_CHANGES)
+    return "".join(_render_page(history))
 
 
 async def report_to(
@@ -76,166 +65,139 @@ async def report_to(
     await asyncio.to_thread(write_page)
 
 
-def _render_page(timeline: Timeline) -> Iterator[str]:
-    header = timeline.at.header
-    name = escape(f"Run {header.run_id} of {header.workflow}")
+def _render_page(history: History) -> Iterator[str]:
+    header, standing = history.at.header, history.run.standing
+    timeline = lay_out_time([_without_conductor(commit) for commit in history.commits[-_TIMED:]])
     # A second line of defence: if anything ever gets past the escaping, the page still fetches and
     # runs nothing.
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     yield (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f"<title>{escape(f'Run {header.run_id} of {header.workflow}')}</title>"
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body><h1>{name}</h1>'
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body><main>'
+        f"<header><h1><span>{escape(header.workflow)} /</span> {escape(header.run_id)}</h1>"
+        f'<span class="pill {standing}">{standing}</span></header><p class="lead">{escape(sentence_of(history))}</p>'
+        f'<p class="soft">{escape(" · ".join(times_of(history, timeline)))}</p>'
     )
-    yield from _render_facts(timeline)
-    yield from _render_graph(timeline)
-    yield from _render_requests(timeline.at.requests.values())
-    yield from _render_commits(timeline)
-    yield from _render_state(timeline)
-    yield "</body></html>\n"
-
-
-def _render_facts(timeline: Timeline) -> Iterator[str]:
-    checkpoint, head, header = timeline.at, timeline.run_copy.at, timeline.at.header
-    if LOCK in checkpoint.executors:
+    if LOCK in history.at.executors:
         yield "<p><b>Private values were removed from this run when it was exported: it cannot be resumed.</b></p>"
-    parent = "" if header.parent_run is None else f" (commit {header.parent_number} of run {header.parent_run})"
-    entries, signals = len(timeline.run_copy.superstep_log), len(timeline.run_copy.signals)
-    facts = [
-        ("Status", timeline.run.standing + (f" since {timeline.run.since}" if timeline.run.since else "")),
-        ("Left by" if timeline.run.standing == "stalled" else "Driven by", timeline.run.owner),
-        ("Started", timeline.first[0].commit.stamp.at),
-        ("Last commit", f"{head.stamp.at} (number {head.number}, after {plural(head.iteration, 'superstep')})"),
-        ("Shown here", f"commit {checkpoint.number}, checkpoint {checkpoint.stamp.checkpoint_id}"),
-        ("Sleeps until", head.wake),
-        *((f"Tag {key}", value) for key, value in header.tags.items()),
-        ("Forked from", None if header.parent_id is None else f"checkpoint {header.parent_id}{parent}"),
-        ("Sub-workflow of", f"run {header.caller}" if header.caller else None),
-        ("Restored", plural(header.epoch, "time") if header.epoch else None),
-        *(
-            ("Sub-workflow run", f"{c.run_id}, executor {c.executor}, waiting at its commit {c.number}")
-            for c in checkpoint.children.values()
-        ),
-        (
-            "Superstep log",
-            f"{entries:,} {'entry' if entries == 1 else 'entries'} not committed yet" if entries else None,
-        ),
-        ("Signals", f"{plural(signals, 'signal')} not applied yet" if signals else None),
-    ]
-    yield "<dl>"
-    for key, value in facts:
-        if value is not None:
-            yield f"<dt>{escape(key)}</dt><dd>{escape(shorten(value, _OUTPUT))}</dd>"
+    yield from _render_error(history)
+    yield from _render_input_and_output(history)
+    yield from _render_requests(history.at.requests.values())
+    yield from _render_graph(history)
+    if timeline is not None:
+        yield from _render_timeline(timeline, len(history.commits) - _TIMED)
+    yield from render_commits(history.first, history.left_out, history.last, history.at.number)
+    yield from _render_state(history)
+    yield "<h2>About the run</h2>" + "".join(_render_facts(history))
+    yield "</main></body></html>\n"
+
+
+def _without_conductor(commit: Commit) -> Commit:
+    """Return a commit without what the conductor of named agents did: it takes no time that anybody asks for."""
+    return replace(commit, done=tuple(done for done in commit.done if done.executor != CONDUCTOR))
+
+
+def _render_error(history: History) -> Iterator[str]:
+    failures = history.latest.failures
+    if failures:
+        yield '<div class="card bad">'
+        yield from (render_failure(failure, is_open=True) for failure in failures[:3])
+        yield f"{note_rest(len(failures) - 3, 'errors')}</div>"
+
+
+def _render_input_and_output(history: History) -> Iterator[str]:
+    tree = Tree(_TEXT)
+    inputs = [input_of(plain_value(message.payload)) for message in history.inputs]
+    if not inputs and not history.outputs:
+        return
+    yield '<div class="two">'
+    if inputs:
+        yield "<section><h2>Input</h2>"
+        yield from (f'<div class="card">{tree.html(value, _VALUES, is_open=True)}</div>' for value in inputs)
+        yield "</section>"
+    if history.outputs:
+        yield "<section><h2>Output</h2>"
+        yield note_rest(history.outputs_left_out, "earlier outputs")
+        for output in history.outputs:
+            kind = "" if output.output.kind == "output" else " (intermediate)"
+            value = tree.html(plain_value(output.output.payload), _VALUES, is_open=True)
+            who = f'<p class="soft small">{escape(output.executor)}{kind}</p>'
+            yield f'<div class="card">{who if kind or len(history.outputs) > 1 else ""}{value}</div>'
+        yield "</section>"
+    yield "</div>"
+
+
+def _render_facts(history: History) -> Iterator[str]:
+    yield '<dl class="facts">'
+    for key, value in facts_of(history):
+        yield f"<dt>{escape(key)}</dt><dd>{escape(shorten(value, _LINE))}</dd>"
     yield "</dl>"
 
 
-def _render_graph(timeline: Timeline) -> Iterator[str]:
-    diagram = diagram_of_run(timeline.at) or diagram_of(timeline.at.header.signature)
+def _render_graph(history: History) -> Iterator[str]:
+    diagram = diagram_of_run(history.at) or diagram_of(history.at.header.signature)
     yield "<h2>Graph</h2>"
     if len(diagram.nodes) > _DRAWN:
         yield f"<p>It has {len(diagram.nodes):,} executors: too many to draw.</p>"
         return
-    title = f"Workflow {timeline.at.header.workflow} at commit {timeline.at.number}"
-    yield f'<div class="scroll">{draw(diagram, progress=timeline.progress, title=title)}</div>'
+    progress = dataclasses.replace(history.progress, skipped=find_skipped_nodes(history.at))
+    title = f"Workflow {history.at.header.workflow} at commit {history.at.number}"
+    picture = draw(diagram, progress=progress, title=title)
+    width = picture.partition('width="')[2].partition('"')[0]
+    # On a narrow screen it shrinks, but not so far that nobody can read it.
+    yield f'<div class="graph" style="--wide:{width}px">{picture}</div>'
+
+
+def _render_timeline(timeline: Timeline, left_out: int) -> Iterator[str]:
+    rows: dict[str, list[str]] = {}
+    gaps = "".join(
+        f'<i class="gap" style="left:{wait.left:.2%};width:{wait.width:.2%}" title="{escape(wait.words)}"></i>'
+        for wait in timeline.waits
+    )
+    for bar in timeline.bars:
+        rows.setdefault(bar.executor, []).append(
+            f'<i class="{bar.kind}" style="left:{min(bar.left, 0.995):.2%};width:{bar.width:.2%}" '
+            f'title="{escape(bar.words)}"></i>'
+        )
+    yield f"<h2>Timeline</h2>{note_rest(left_out, 'earlier commits')}"
+    yield '<div class="card"><div class="times">'
+    for executor, bars in rows.items():
+        yield f'<b>{escape(shorten(executor, 60)) or "the run"}</b><div class="track">{gaps}{"".join(bars)}</div>'
+    yield "</div>"
+    waits = "".join(f"<li>{escape(wait.words)}</li>" for wait in timeline.waits)
+    begin, end = format_moment(timeline.start.isoformat()), format_moment(timeline.end.isoformat())
+    yield f'<div class="axis"><span>{begin}</span><span>{end}</span></div>'
+    yield f'<ul class="soft small">{waits}</ul></div>' if waits else "</div>"
 
 
 def _render_requests(requests: Iterable[Request]) -> Iterator[str]:
     open_requests = list(requests)
     if not open_requests:
         return
-    yield f"<h2>Open requests</h2><p>{plural(len(open_requests), 'request')} waiting for a response.</p>"
-    for request in open_requests[:_DONE]:
-        until = f", until {request.deadline}" if request.deadline else ""
+    yield "<h2>Open requests</h2>"
+    for request in open_requests[:_REQUESTS]:
+        value = plain_value(request.payload)
+        until = f", until {format_moment(request.deadline)}" if request.deadline else ""
         yield (
-            f"<h3>{escape(request.id)}</h3><p>Asked by <b>{escape(request.executor)}</b> at {escape(request.at)}"
-            f"{escape(until)}; expects <code>{escape(shorten(request.response_type, _OUTPUT))}</code>.</p>"
-            f"<div>{Tree(_TEXT).html(plain_value(request.payload), _ROWS)}</div>"
+            f'<div class="card wait"><h3>{escape(headline_of(value))}</h3>'
+            f'<p class="soft small">{escape(request.id)} · asked by {escape(request.executor)}, '
+            f"{format_moment(request.at)}{until} · expects {escape(shorten(request.response_type, _LINE))}</p>"
         )
-    yield _rest(len(open_requests) - _DONE, "requests")
+        yield f"{Tree(_TEXT).html(value, _VALUES)}</div>" if isinstance(value, dict | list) else "</div>"
+    yield note_rest(len(open_requests) - _REQUESTS, "requests")
 
 
-def _render_commits(timeline: Timeline) -> Iterator[str]:
-    yield '<h2>Commits</h2><div class="scroll"><table><thead><tr>'
-    yield "".join(f'<th scope="col">{name}</th>' for name in ("No.", "When", "What", "Superstep", "What was done"))
-    yield "</tr></thead><tbody>"
-    yield from _render_rows(timeline.first, timeline.at.number)
-    if timeline.left_out:
-        yield f'<tr><td colspan="5" class="soft">… {plural(timeline.left_out, "commit")} left out …</td></tr>'
-    # The first of these may follow a commit that is not shown, so "later" would mislead there.
-    yield from _render_rows(timeline.last, timeline.at.number)
-    yield "</tbody></table></div>"
-
-
-def _render_rows(rows: Sequence[CommitRow], chosen: int) -> Iterator[str]:
-    for before, row in zip([None, *rows], rows, strict=False):
-        yield from _render_row(row, None if before is None else before.commit.stamp.at, chosen)
-
-
-def _render_row(row: CommitRow, before: str | None, chosen: int) -> Iterator[str]:
-    commit = row.commit
-    look = ' class="chosen"' if commit.number == chosen else ""
-    later = "" if before is None else _later(before, commit.stamp.at)
-    kind = commit.kind.value if commit.restored is None else f"{commit.kind.value} to {commit.restored}"
-    status = status_word(commit.status, wake=commit.wake)
-    yield (
-        f'<tr{look}><th scope="row">{commit.number}</th>'
-        f'<td>{escape(commit.stamp.at)}<br><span class="soft">{later}</span></td>'
-        f'<td>{escape(kind)}<br><span class="soft">{escape(status)}</span></td>'
-        f"<td>{commit.iteration}</td><td>"
-    )
-    for done in commit.done[:_DONE]:
-        yield from _render_delivery(done)
-    yield _rest(len(commit.done) - _DONE, "executors")
-    for failure in commit.failures[:_OUTPUTS]:
-        yield _render_failure(failure)
-    for sentence in commit.migrated[:_DONE]:
-        yield f"<div>{escape(shorten(sentence, _OUTPUT))}</div>"
-    for warning in commit.warnings[:_OUTPUTS]:
-        yield f"<div>warning: {escape(shorten(warning, _OUTPUT))}</div>"
-    yield from _render_changes(row, commit)
-    yield "</td></tr>"
-
-
-def _render_delivery(done: Done) -> Iterator[str]:
-    again = f", attempt {done.attempts}" if done.attempts > 1 else ""
-    parts = [f"sent {plural(len(done.sent), 'message')}"] if done.sent else []
-    parts += [f"asked {shorten(', '.join(done.asked), _OUTPUT)}"] if done.asked else []
-    yield f"<div><b>{escape(done.executor)}</b>{again}{escape(': ' + ', '.join(parts) if parts else '')}</div>"
-    for output in done.outputs[:_OUTPUTS]:
-        brief = format_brief(plain_value(output.payload), _OUTPUT)
-        yield f"<div>{escape(output.kind)}: <code>{escape(brief)}</code></div>"
-    yield _rest(len(done.outputs) - _OUTPUTS, "outputs")
-
-
-def _render_failure(failure: WorkflowErrorDetails) -> str:
-    who = f"{failure.executor_id}: " if failure.executor_id else ""
-    text = f"failed: {who}{failure.error_type}: {shorten(failure.message, _TEXT)}"
-    html = f'<div class="bad">{escape(text)}</div>'
-    if failure.traceback:
-        # The end of a traceback is the line that raised.
-        html += f"<details><summary>Traceback</summary><pre>{escape(failure.traceback[-_TEXT:])}</pre></details>"
-    return html
-
-
-def _render_changes(row: CommitRow, commit: Commit) -> Iterator[str]:
-    if row.changes is None:
-        # Nothing comes before the input, so there it needs no note.
-        if commit.number:
-            yield '<div class="soft">changes unknown: the commit before it is not stored any more</div>'
-        return
-    count = len(row.changes) + row.more_changes
-    if count:
-        lines = "\n".join(shorten(line, _OUTPUT) for line in row.changes) + (
-            f"\n… and {row.more_changes:,} more" if row.more_changes else ""
-        )
-        yield f"<details><summary>{plural(count, 'change')}</summary><pre>{escape(lines)}</pre></details>"
-
-
-def _render_state(timeline: Timeline) -> Iterator[str]:
-    document = document_of(timeline.at)
+def _render_state(history: History) -> Iterator[str]:
+    document = document_of(history.at)
     # The mark of a redacted run looks like an executor; the top of the page explains it.
     document["executors"].pop(LOCK, None)
-    yield f"<h2>State at commit {timeline.at.number}</h2>"
+    document["executors"] = {key: value for key, value in document["executors"].items() if value}
+    if is_of_named_agents(history.at):
+        # The rest is how they are conducted, and drawn in the graph.
+        values = {key.removeprefix(VALUES): v for key, v in document["state"].items() if key.startswith(VALUES)}
+        document = {"state": values}
     titles = {
         "state": "State",
         "executors": "State of executors",
@@ -243,7 +205,8 @@ def _render_state(timeline: Timeline) -> Iterator[str]:
         "held": "Held by fan-ins",
     }
     for key, title in titles.items():
-        yield f"<h3>{title}</h3>" + (_render_values(document[key]) if document[key] else '<p class="soft">nothing</p>')
+        if document.get(key):
+            yield f"<h2>{title}</h2>{_render_values(document[key])}"
 
 
 def _render_values(values: Any) -> str:
@@ -252,18 +215,8 @@ def _render_values(values: Any) -> str:
     Together they share the limits of a section.
     """
     pairs = list(values.items()) if isinstance(values, dict) else list(enumerate(values))
-    tree, most = Tree(_CHARACTERS), max(_VALUES // max(len(pairs), 1), _DONE)
+    tree, most = Tree(_CHARACTERS), max(_VALUES // max(len(pairs), 1), 20)
     rows = [
-        f"<li><b>{escape(shorten(str(key), _OUTPUT))}</b>: {tree.html(value, most)}</li>"
-        for key, value in pairs[:_NAMES]
+        f"<dt>{escape(shorten(str(key), _LINE))}</dt><dd>{tree.html(value, most)}</dd>" for key, value in pairs[:_NAMES]
     ]
-    return f"<ul>{''.join(rows)}</ul>{_rest(len(pairs) - _NAMES, 'values')}"
-
-
-def _later(before: str, at: str) -> str:
-    seconds = (datetime.fromisoformat(at) - datetime.fromisoformat(before)).total_seconds()
-    return f"{seconds:.3f} s later" if abs(seconds) < 60 else f"{timedelta(seconds=round(seconds))} later"
-
-
-def _rest(number: int, what: str) -> str:
-    return f'<div class="soft">… {number:,} more {what} left out</div>' if number > 0 else ""
+    return f'<div class="card"><dl class="fields">{"".join(rows)}</dl>{note_rest(len(pairs) - _NAMES, "values")}</div>'

@@ -1,109 +1,172 @@
-"""Loads what a report shows of a run, in bounded memory."""
+"""Decides where each handler call of a run stands on a line of time. Pure.
+
+A run works for seconds and waits for days. So long waits are drawn short, with their true length in
+words, and the rest of the line is to scale.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Literal
 
-from msgspec.structs import replace
+from stepwell.model.commit import Commit, Done
+from stepwell.model.status_words import status_word
+from stepwell.viz.durations import format_seconds
 
-from stepwell.admin.diffs.documents import document_of
-from stepwell.admin.diffs.json_diff import compare, lines_of
-from stepwell.admin.transfer.run_copy import RunCopy, apply_record, load_run_copy, read_records
-from stepwell.errors import CheckpointMissing
-from stepwell.kernel.lifecycle import drop_undone
-from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.commit import Commit
-from stepwell.storage.filters import CheckpointFilter
-from stepwell.storage.port import Store
-from stepwell.storage.run_list import RunInfo, run_info
-from stepwell.viz.progress import Progress, progress_of
+BarKind = Literal["ran", "failed", "retried"]
+
+# A longer wait is drawn as long as this part of the time that the run worked, and all of them together
+# as long as the second.
+_LONG_WAIT, _ALL_WAITS = 0.12, 0.5
+_WHY = {
+    "waiting": "waited for an answer",
+    "sleeping": "slept",
+    "failed": "failed, until it was resumed",
+    "cancelled": "cancelled, until it was resumed",
+    "completed": "completed, until it got new input",
+    "running": "nothing ran",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class CommitRow:
-    """A commit and its changes as lines; None if the commit before it is not stored any more."""
+class Bar:
+    """A handler call; `left` and `width` are parts of the whole line."""
 
-    commit: Commit
-    changes: tuple[str, ...] | None
-    more_changes: int = 0
+    executor: str
+    kind: BarKind
+    left: float
+    width: float
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A time in which nothing ran."""
+
+    left: float
+    width: float
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The part of a run's history that a report shows."""
+    """All bars and waits of a run."""
 
-    run: RunInfo  # how it stands
-    run_copy: RunCopy  # of its head
-    at: Checkpoint  # the one selected
-    progress: Progress
-    first: list[CommitRow]  # at least the first commit that is stored
-    left_out: int
-    last: list[CommitRow]
+    start: datetime
+    end: datetime
+    working: float  # seconds in which something ran
+    bars: tuple[Bar, ...]
+    waits: tuple[Wait, ...]
 
 
-async def load_timeline(store: Store, run_id: str, number: int | None, *, rows: int, changes: int) -> Timeline:
-    """Return the timeline of a run up to its head, with at most `rows` commits.
+@dataclass(frozen=True, slots=True)
+class _Span:
+    executor: str
+    kind: BarKind
+    start: float  # seconds since the first commit
+    end: float
+    words: str
 
-    Those in the middle are left out.
 
-    Raises CheckpointMissing if the run, or that checkpoint of it, does not exist.
-    """
-    run_copy = await load_run_copy(store, run_id)
-    wanted = run_copy.at.number if number is None else number
-    first, last = list[CommitRow](), list[CommitRow]()
-    # Progress needs every commit up to the selected one, so they are kept without their payloads.
-    light: list[Commit] = []
-    chosen: Checkpoint | None = None
-    total = len([e for e in await store.checkpoints(CheckpointFilter(run_id=run_id)) if e.number <= run_copy.at.number])
-    # The end of a run is usually what somebody looks for, so it gets three quarters of the rows.
-    head, tail = rows // 4, rows - rows // 4
-    index = 0
-    async for before, commit, after in _walk(store, run_copy):
-        if commit.number <= wanted:
-            light.append(_strip(commit))
-        if commit.number == wanted:
-            chosen = after
-        if total <= rows or index < head:
-            first.append(_make_row(before, commit, after, changes))
-        elif index >= total - tail:
-            last.append(_make_row(before, commit, after, changes))
-        index += 1
-    if chosen is None:
-        raise CheckpointMissing(f"commit {wanted} of run {run_id!r} does not exist or is not stored any more")
-    entry = await store.run(run_id)
-    if entry is None:
-        raise CheckpointMissing(f"run {run_id!r} was deleted while it was read")
-    return Timeline(
-        run=run_info(entry),
-        run_copy=run_copy,
-        at=chosen,
-        progress=progress_of(chosen, drop_undone(light)),
-        first=first,
-        left_out=max(0, total - rows),
-        last=last,
+def lay_out_time(commits: Sequence[Commit]) -> Timeline | None:
+    """Return the timeline of a run, given its commits; None if nothing has run."""
+    start = _moment(commits[0])
+    times = [(_moment(commit) - start).total_seconds() for commit in commits]
+    spans = [
+        span
+        for n, (commit, time) in enumerate(zip(commits, times, strict=True))
+        for span in _spans(commit, time, times[n - 1] if n else time, commits[n - 1] if n else commit, start)
+    ]
+    if not spans:
+        return None
+    # Clocks of several machines may differ a little, so a call can seem to begin before its run.
+    first, last = min(0.0, *(span.start for span in spans)), max(times[-1], *(span.end for span in spans))
+    busy = _merge([*((span.start, span.end) for span in spans), (first, first), (last, last)])
+    working = sum(end - begin for begin, end in busy)
+    scale = _Scale(busy, longest=_longest_wait(busy, working))
+    bars = tuple(
+        Bar(span.executor, span.kind, scale.at(span.start), scale.at(span.end) - scale.at(span.start), span.words)
+        for span in spans
     )
+    waits = tuple(
+        Wait(scale.at(begin), scale.at(end) - scale.at(begin), _describe_wait(commits, times, begin, end))
+        for begin, end in scale.long_waits
+    )
+    return Timeline(start, max(map(_moment, commits)), working, bars, waits)
 
 
-async def _walk(store: Store, run_copy: RunCopy) -> AsyncIterator[tuple[Checkpoint | None, Commit, Checkpoint | None]]:
-    """Yield each commit with the checkpoints before and after it; None where they are unknown."""
-    before: Checkpoint | None = None
-    async for page in read_records(store, run_copy):
-        for record in page:
-            after, commit, _ = apply_record(before, record)
-            follows = before is not None and before.number == commit.number - 1
-            yield before if follows else None, commit, after
-            before = after
+def _spans(commit: Commit, time: float, before: float, previous: Commit, start: datetime) -> Iterator[_Span]:
+    # A superstep began with the commit before it, unless the run was at rest then: nobody knows when it
+    # was resumed.
+    began = before if status_word(previous.status, wake=previous.wake) == "running" else time
+    for done in commit.done:
+        if done.time is None:
+            yield _Span(done.executor, "ran", began, time, _describe_call(done, None))
+            continue
+        called = (done.time.start - start).total_seconds()
+        ended = called + done.time.seconds
+        if done.attempts > 1:
+            words = f"{done.executor}: {done.attempts - 1} earlier attempt{'s' if done.attempts > 2 else ''} failed"
+            yield _Span(done.executor, "retried", min(began, called), called, words)
+        yield _Span(done.executor, "ran", called, ended, _describe_call(done, ended - called))
+    for failure in commit.failures:
+        words = f"{failure.executor_id or 'the run'} failed: {failure.error_type}"
+        yield _Span(failure.executor_id or "", "failed", began, time, words)
 
 
-def _make_row(before: Checkpoint | None, commit: Commit, after: Checkpoint | None, most: int) -> CommitRow:
-    if before is None or after is None:
-        return CommitRow(commit, None)
-    lines = lines_of(compare(document_of(before), document_of(after)))
-    return CommitRow(commit, tuple(lines[:most]), max(0, len(lines) - most))
+def _describe_call(done: Done, seconds: float | None) -> str:
+    facts = [*([] if seconds is None else [format_seconds(seconds)])]
+    facts += [f"attempt {done.attempts}"] if done.attempts > 1 else []
+    facts += [f"{len(done.steps)} step{'s' if len(done.steps) > 1 else ''}"] if done.steps else []
+    return f"{done.executor}: {', '.join(facts) or 'ran'}"
 
 
-def _strip(commit: Commit) -> Commit:
-    """Return a commit without its payloads: enough to count what was done."""
-    done = tuple(replace(done, outputs=()) for done in commit.done)
-    return replace(commit, messages=None, held=None, state={}, executors={}, asked=(), metadata={}, done=done)
+def _describe_wait(commits: Sequence[Commit], times: Sequence[float], begin: float, end: float) -> str:
+    """Return why nothing ran, by the last commit before the wait, and who ended it."""
+    earlier = [commit for commit, time in zip(commits, times, strict=True) if time <= begin + 0.0005]
+    last = earlier[-1] if earlier else commits[0]
+    word = status_word(last.status, wake=last.wake)
+    following = next((commit for commit in commits if commit.number > last.number), last)
+    by = f" by {following.by}" if following.by and word in ("failed", "cancelled") else ""
+    why = _WHY.get(word, "nothing ran")
+    return f"{why}{by}: {format_seconds(end - begin)}"
+
+
+def _moment(commit: Commit) -> datetime:
+    return datetime.fromisoformat(commit.stamp.at)
+
+
+def _merge(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return intervals in order, with those that overlap joined."""
+    merged: list[tuple[float, float]] = []
+    for begin, end in sorted(intervals):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def _longest_wait(busy: Sequence[tuple[float, float]], working: float) -> float:
+    waits = sum(begin - end > working * 0.01 for (_, end), (begin, _) in pairwise(busy))
+    return max(working * min(_LONG_WAIT, _ALL_WAITS / max(waits, 1)), 0.001)
+
+
+class _Scale:
+    """Maps seconds to parts of the line; a gap between busy times is drawn `longest` seconds long at most."""
+
+    def __init__(self, busy: Sequence[tuple[float, float]], *, longest: float) -> None:
+        gaps = [(end, begin) for (_, end), (begin, _) in pairwise(busy)]
+        self.long_waits = [(end, begin) for end, begin in gaps if begin - end > longest]
+        self._cuts = [(end, begin, begin - end - longest) for end, begin in self.long_waits]
+        self._first = busy[0][0]
+        length = busy[-1][1] - self._first - sum(cut for _, _, cut in self._cuts)
+        self._length = length or 1.0
+
+    def at(self, seconds: float) -> float:
+        """Return the place of a time, from 0 to 1."""
+        cut = sum(min(max((seconds - begin) / (end - begin), 0.0), 1.0) * less for begin, end, less in self._cuts)
+        return (seconds - self._first - cut) / self._length

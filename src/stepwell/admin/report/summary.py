@@ -1,0 +1,115 @@
+"""The run in one sentence, and the facts about it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from stepwell.admin.diffs.documents import plain_value
+from stepwell.admin.questions import question_of
+from stepwell.admin.report.history import History
+from stepwell.admin.report.markup import plural
+from stepwell.admin.report.timeline import Timeline
+from stepwell.admin.values import open_value
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.viz.durations import format_seconds
+from stepwell.viz.markup import shorten
+
+_LONGEST = 300  # characters of a value in a sentence
+
+
+def format_moment(stored: str) -> str:
+    """Return a stored time to the second, in UTC: a report is read in many places."""
+    return f"{datetime.fromisoformat(stored).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def sentence_of(history: History) -> str:
+    """Return what became of the run, as of its head, in one sentence."""
+    head, latest = history.run_copy.at, history.latest
+    match history.run.standing:
+        case "completed":
+            produced = len(history.outputs) + history.outputs_left_out
+            outputs = f" with {plural(produced, 'output')}" if produced else ""
+            return f"Completed{outputs} after {plural(head.iteration, 'superstep')}."
+        case "failed":
+            failure = latest.failures[0] if latest.failures else None
+            if failure is None:
+                return "Failed; the reason is not stored any more."
+            who = f" in {failure.executor_id}" if failure.executor_id else ""
+            return f"Failed{who}: {failure.error_type}: {shorten(failure.message, _LONGEST)}"
+        case "waiting":
+            return _describe_waiting(head)
+        case "sleeping":
+            return f"Sleeps until {format_moment(str(head.wake))}."
+        case "cancelled":
+            by = f" by {latest.by}" if latest.by else ""
+            return f"Cancelled{by}{f': {shorten(latest.reason, _LONGEST)}' if latest.reason else '.'}"
+    return _describe_under_way(history)
+
+
+def _describe_under_way(history: History) -> str:
+    head, run = history.run_copy.at, history.run
+    match run.standing:
+        case "stalled":
+            begun = f"Stalled{f': {run.owner} drove it and is gone' if run.owner else ''}"
+        case "queued":
+            begun = "Queued: nobody drives it"
+        case _:
+            begun = f"Under way{f', driven by {run.owner}' if run.owner else ''}"
+    following = sorted({taker for message in head.messages for taker in message.takers})
+    stored = len(history.run_copy.superstep_log)
+    entries = "1 entry" if stored == 1 else f"{stored:,} entries"
+    return (
+        begun
+        + (f"; next: {shorten(', '.join(following), _LONGEST)}" if following else "")
+        + (f"; {entries} in its superstep log" if stored else "")
+        + "."
+    )
+
+
+def headline_of(stored: Any) -> str:
+    """Return what a stored request asks, or of what class it is, if it is not a question in words."""
+    question = question_of(stored)
+    return shorten(open_value(stored).class_name if question[:1] in "{[" else question, _LONGEST) or "a value"
+
+
+def _describe_waiting(head: Checkpoint) -> str:
+    first, *others = head.requests.values()
+    question = headline_of(plain_value(first.payload))
+    if others:
+        return f"Waits for {len(others) + 1} answers. The first question, of {first.executor}: {question}"
+    return f"Waits for an answer. {first.executor} asks: {question}"
+
+
+def times_of(history: History, timeline: Timeline | None) -> Iterator[str]:
+    """Yield when the run started, how long it worked, and what of it is shown."""
+    head, at, first = history.run_copy.at, history.at, history.first[0].commit
+    if first.number == 0:
+        yield f"Started {format_moment(first.stamp.at)}{f' by {first.by}' if first.by else ''}"
+    if timeline is not None:
+        whole = (timeline.end - timeline.start).total_seconds()
+        yield f"worked {format_seconds(timeline.working)} of {format_seconds(whole)}"
+    if at.number != head.number:
+        yield f"shown as of commit {at.number}, {format_moment(at.stamp.at)}"
+
+
+def facts_of(history: History) -> Iterator[tuple[str, str]]:
+    """Yield names and values; what does not apply is left out."""
+    head, at, header = history.run_copy.at, history.at, history.at.header
+    if history.run.since:
+        yield f"{history.run.standing.capitalize()} since", format_moment(history.run.since)
+    yield "Last commit", f"number {head.number}, {format_moment(head.stamp.at)}"
+    yield from ((f"Tag {key}", value) for key, value in header.tags.items())
+    if header.parent_id is not None:
+        where = f"commit {header.parent_number} of run {header.parent_run}" if header.parent_run else header.parent_id
+        yield "Forked from", where
+    if header.caller:
+        yield "Sub-workflow of", f"run {header.caller}"
+    if header.epoch:
+        yield "Moved back", plural(header.epoch, "time")
+    for child in at.children.values():
+        yield "Sub-workflow run", f"{child.run_id} of {child.executor}, waiting at its commit {child.number}"
+    if history.run_copy.signals:
+        yield "Signals", f"{plural(len(history.run_copy.signals), 'signal')} not applied yet"
+    yield "Checkpoint", at.stamp.checkpoint_id
