@@ -19,7 +19,7 @@ from tests.hostile.victim import only_typed
 from tests.support.payments import RUN, Payment
 from tests.support.postgres_server import dsn, fresh_schema
 
-OTHER = range(14)  # events of the other run
+OTHER = range(15)  # events of the other run
 TEXTS = ["''", "'x'", "'../../x'", "'9999'", "'{}'", "'[]'", f"'{'[' * 100_000}'", "'2026-01-01'"]
 VALUES = {
     "TEXT": [*TEXTS, "CAST(X'ff00' AS TEXT)", "char(0)", "CAST(zeroblob(10000000) AS TEXT)"],

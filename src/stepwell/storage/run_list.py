@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.status_words import STATUSES_BY_STANDING, Standing, standing_of
 from stepwell.storage import clock
-from stepwell.storage.checked_reads import damage_error
+from stepwell.storage.checked_reads import damage_error, read_moment
 from stepwell.storage.filters import RunFilter
 from stepwell.storage.lease import Lease
 from stepwell.storage.port import Store
@@ -70,11 +70,12 @@ async def find_standing(
 
 
 def run_info(entry: RunEntry) -> RunInfo:
-    """Return an entry as users see it. Raises CheckpointCorrupt if its status is unknown."""
+    """Return an entry as users see it. Raises CheckpointCorrupt if its status or its wake-up time is damaged."""
+    what = f"the entry of run {entry.run_id!r} in the list of runs"
     if entry.status not in _STATES:
-        raise damage_error(
-            f"the entry of run {entry.run_id!r} in the list of runs", f"{entry.status!r} is not a status"
-        )
+        raise damage_error(what, f"{entry.status!r} is not a status")
+    if entry.wake is not None:
+        read_moment(entry.wake, what)
     lease, status = entry.lease, WorkflowRunState(entry.status)
     is_over = lease is not None and lease.is_over()
     now = clock.stamp()
