@@ -27,9 +27,8 @@ Program = Callable[[Any, "Trace"], Awaitable[None]]
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
-# Emitted while a handler works; the rest is emitted when it has returned, or, here, when it is committed.
-_TEAM_EVENTS = {"group_chat", "handoff_sent", "magentic_orchestrator"}
-_LIVE = frozenset({"executor_invoked", "warning", "error", "data", *_TEAM_EVENTS})
+# The order within a superstep and an executor; what handlers emit while they work comes first.
+_RANKS = {"output": 1, "intermediate": 1, "request_info": 1, "executor_completed": 2, "executor_failed": 2}
 
 
 def namespaces(folder: Path) -> tuple[SimpleNamespace, SimpleNamespace]:
@@ -126,7 +125,7 @@ def in_order(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _sorted(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(events, key=lambda event: (event.get("executor_id") or "~", event["type"] not in _LIVE))
+    return sorted(events, key=lambda event: (event.get("executor_id") or "~", _RANKS.get(event["type"], 0)))
 
 
 def plain(value: Any) -> Any:

@@ -9,18 +9,18 @@ from types import ModuleType
 
 import pytest
 
-from tests.compat.differences import DIFFERENCES, DIFFERENT
+from tests.compat.differences import DIFFERENCES, DIFFERENT, PAGE, table
 from tests.compat.kit import Program, namespaces, observe
-from tests.compat.programs import definitions, graphs, requests, runs
+from tests.compat.programs import agents, checkpoints, definitions, graphs, nested, promises, requests, runs, teams
 
-MODULES: tuple[ModuleType, ...] = (definitions, graphs, requests, runs)
+MODULES: tuple[ModuleType, ...] = (agents, checkpoints, definitions, graphs, nested, promises, requests, runs, teams)
 
 
 def programs() -> Iterator[Program]:
     """Yield every async function of the program modules."""
     for module in MODULES:
         for _, function in inspect.getmembers(module, inspect.iscoroutinefunction):
-            if function.__module__ == module.__name__:
+            if function.__module__ == module.__name__ and not function.__name__.startswith("_"):
                 yield function
 
 
@@ -37,3 +37,8 @@ async def test_a_program_does_the_same(program: Program, tmp_path: Path) -> None
 def test_the_table_of_differences_is_short_and_names_programs() -> None:
     assert len(DIFFERENCES) <= 25
     assert set(DIFFERENT) <= {program.__name__ for program in programs()}
+    assert table() in PAGE.read_text()
+
+
+def test_the_kit_has_at_least_150_programs() -> None:
+    assert len(list(programs())) >= 150

@@ -1,7 +1,7 @@
 """The archive of a run without a storage: in the memory of this process, for one run.
 
-Nobody else can open it, so nothing is encoded: it keeps the newest checkpoint as it is, and the
-commits that a caller or a result still needs.
+Nobody else can open it, so nothing is encoded, unless its owner asks for that: it keeps the newest
+checkpoint as it is, and the commits that a caller or a result still needs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stepwell.model.commit import Commit
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.log_keys import LogEntry
 from stepwell.model.message import Outcome
-from stepwell.model.payload import pack_copy
+from stepwell.model.payload import Pack, pack_copy
 from stepwell.model.signal import Signal
 from stepwell.storage.archive import StoredRun
 from stepwell.storage.lease import LEASE, Owner
@@ -31,10 +31,9 @@ class UnstoredArchive:
     retention = Retention.FullHistory
     lease = LEASE
     needed: int | None = None
-    pack = staticmethod(pack_copy)
 
-    def __init__(self, head: Checkpoint | None = None) -> None:
-        self._head = head
+    def __init__(self, head: Checkpoint | None = None, *, pack: Pack = pack_copy) -> None:
+        self._head, self.pack = head, pack
         self._outputs: list[Commit] = []  # the commits with outputs
         self._since_open: list[Commit] = []  # those of the current drive
         self._signals: dict[str, Signal] = {}

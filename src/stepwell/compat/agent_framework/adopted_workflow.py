@@ -8,6 +8,7 @@ from typing import Any
 from agent_framework import Workflow as FrameworkWorkflow
 from agent_framework import WorkflowExecutor
 
+from stepwell.compat.agent_framework.nodes import WorkflowInbox
 from stepwell.compat.agent_framework.runner import Runner
 
 
@@ -35,7 +36,7 @@ def adopt(workflow: FrameworkWorkflow) -> Workflow:
         workflow.edge_groups,
         workflow.executors,
         workflow.get_start_executor(),
-        workflow._runner_context,
+        WorkflowInbox(getattr(workflow._runner_context, "_checkpoint_storage", None)),
         workflow.name,
         description=workflow.description,
         max_iterations=workflow.max_iterations,

@@ -7,7 +7,7 @@ from typing import Any
 
 from agent_framework import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource
 
-from stepwell.compat.agent_framework.nodes import LIVE_EVENT, RunServices
+from stepwell.compat.agent_framework.nodes import CANCELLED, LIVE_EVENT, RunServices
 from stepwell.model.event import WorkflowEvent as NativeEvent
 
 _LOG = logging.getLogger("stepwell")
@@ -25,6 +25,8 @@ def translate(event: NativeEvent, services: RunServices, first_iteration: int) -
     match event.type:
         case "superstep_started" | "superstep_completed":
             return WorkflowEvent(event.type, iteration=(event.iteration or 0) - first_iteration)
+        case "executor_invoked" if event.data == CANCELLED:
+            return None
         case "executor_invoked" | "executor_bypassed":
             return WorkflowEvent(event.type, executor_id=id, data=event.data, origin=_FRAMEWORK)
         case "executor_completed":

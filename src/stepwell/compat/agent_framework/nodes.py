@@ -6,7 +6,8 @@ sends, yields, asks and writes becomes part of the outcome of its delivery, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
 from typing import Any
@@ -34,11 +35,28 @@ from stepwell.model.event import WorkflowEvent as NativeEvent
 LIVE_EVENT = "agent_framework"
 """The type of the events that carry an event of the framework, as a handler emitted it."""
 
-CALLER: ContextVar[str | None] = ContextVar("stepwell_compat_caller", default=None)
-"""The run whose handler is being executed: a workflow that runs inside it is its sub-workflow."""
+STORED_CALLER: ContextVar[str | None] = ContextVar("stepwell_compat_caller", default=None)
+"""The stored run whose handler is being executed: a workflow that runs inside it is kept in its checkpoints."""
+
+CANCELLED = "\x00cancelled"
+"""The response to a request that was cancelled: its executor is informed, and nobody answers it."""
 
 _FRAMEWORK_EVENTS = frozenset({"executor_invoked", "executor_completed", "executor_failed"})
 _UNSET = object()
+
+
+class WorkflowInbox(InProcRunnerContext):
+    """Where the framework's `Workflow` leaves messages, responses and settings for the runner."""
+
+    def __init__(self, checkpoint_storage: Any = None) -> None:
+        super().__init__(checkpoint_storage)
+        self.cancelled: list[str] = []
+
+    async def cancel_request_info_events(self, request_ids: set[str]) -> dict[str, WorkflowEvent[Any]]:
+        """Leave the cancellation to the run: its commit closes the requests."""
+        cancelled = await super().cancel_request_info_events(request_ids)
+        self.cancelled += cancelled
+        return {}
 
 
 class RunServices:
@@ -54,12 +72,14 @@ class RunServices:
         self.failed: dict[str, WorkflowEvent[Any]] = {}
         # The classes that open requests named; after a restart only their names are known.
         self.response_types: dict[str, Any] = {}
+        # Requests are being cancelled: their responses are of no type.
+        self.is_cancelling = False
 
 
 class _Table(HandlerTable):
     """The handlers of a framework executor, which chooses among them itself."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, services: RunServices) -> None:
         sends, yields = tuple(executor.output_types), tuple(executor.workflow_output_types)
         pairs = response_pairs(executor)
         message = HandlerSpec("receive", tuple(executor.input_types), sends, yields, takes_context=True, is_async=True)
@@ -73,7 +93,7 @@ class _Table(HandlerTable):
             response=tuple(dict.fromkeys(answer for _, answer in pairs)) or (Any,),
         )
         super().__init__([message, response])
-        self._executor, self._pairs = executor, pairs
+        self._executor, self._pairs, self._services = executor, pairs, services
 
     def choose(self, value: object) -> HandlerSpec | None:
         return self.specs[0] if accepts(self._executor, value) else None
@@ -82,6 +102,8 @@ class _Table(HandlerTable):
         return self.response_specs[0]
 
     def response_types(self, request: object) -> tuple[object, ...]:
+        if self._services.is_cancelling:
+            return (Any,)
         named = [answer for asked, answer in self._pairs if is_instance_of(request, asked)]
         return (*dict.fromkeys(named), Any)
 
@@ -102,13 +124,16 @@ class Node(NativeExecutor):
 
     @cached_property
     def _handler_table(self) -> HandlerTable:
-        return _Table(self.executor)
+        return _Table(self.executor, self._services)
 
     async def receive(self, message: Any, ctx: WorkflowContext[Any, Any]) -> None:
         await self._execute(WorkflowMessage(data=message, source_id=self._sources(ctx)[0]), ctx)
 
     async def receive_response(self, request: Any, response: Any, ctx: WorkflowContext[Any, Any]) -> None:
         assert ctx.request_id is not None
+        if response == CANCELLED:
+            await self._cancel(ctx.request_id, ctx)
+            return
         event = WorkflowEvent.request_info(ctx.request_id, self.id, request, type(response))
         await self._execute(
             WorkflowMessage(
@@ -121,13 +146,25 @@ class Node(NativeExecutor):
             ctx,
         )
 
+    async def _cancel(self, request_id: str, ctx: WorkflowContext[Any, Any]) -> None:
+        with self._inside(ctx) as (state, context):
+            made = self.executor._create_context_for_handler([INTERNAL_SOURCE_ID(self.id)], state, context)
+            await self.executor._cancel_pending_request(request_id, made)
+
     async def _execute(self, message: WorkflowMessage, ctx: WorkflowContext[Any, Any]) -> None:
-        inside = CALLER.set(ctx.run_id)
-        state, context = _NodeState(ctx, self._services.state), _NodeContext(internal(ctx), self._services)
-        try:
+        with self._inside(ctx) as (state, context):
             await self.executor.execute(message, self._sources(ctx), state, context)
+
+    @contextmanager
+    def _inside(self, ctx: WorkflowContext[Any, Any]) -> Iterator[tuple[State, InProcRunnerContext]]:
+        """Yield the state and the context of this call; workflows that run within belong to this run."""
+        delivery = internal(ctx)
+        is_stored = delivery.scope.archive.is_durable or STORED_CALLER.get() is not None
+        inside = STORED_CALLER.set(ctx.run_id if is_stored else None)
+        try:
+            yield _NodeState(ctx, self._services.state), _NodeContext(delivery, self._services)
         finally:
-            CALLER.reset(inside)
+            STORED_CALLER.reset(inside)
 
     def _sources(self, ctx: WorkflowContext[Any, Any]) -> list[str]:
         return ctx.source_executor_ids or [INTERNAL_SOURCE_ID(self.id)]

@@ -22,8 +22,15 @@ from agent_framework.exceptions import WorkflowCheckpointException, WorkflowConv
 from stepwell.codec.codec import Codec, reachable_types
 from stepwell.compat.agent_framework.edges import edges_of
 from stepwell.compat.agent_framework.events import translate
-from stepwell.compat.agent_framework.nodes import CALLER, RunServices, make_nodes, types_of
-from stepwell.compat.agent_framework.storages import native_storage
+from stepwell.compat.agent_framework.nodes import (
+    CANCELLED,
+    STORED_CALLER,
+    RunServices,
+    WorkflowInbox,
+    make_nodes,
+    types_of,
+)
+from stepwell.compat.agent_framework.storages import GRAPH_HASH, native_storage
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive import Drive
 from stepwell.engine.drive_options import DriveOptions, ExecutorSource
@@ -92,7 +99,7 @@ class Runner:
         self._definition = WorkflowDefinition(
             name=workflow.name,
             graph=graph,
-            signature=signature(graph),
+            signature={**signature(graph), GRAPH_HASH: workflow.graph_signature_hash},
             codec=Codec(reachable_types(types_of(workflow.executors.values()))),
             max_iterations=workflow.max_iterations,
         )
@@ -145,6 +152,10 @@ class Runner:
             for message in messages
             if message.original_request_info_event is not None
         }
+        if isinstance(self.context, WorkflowInbox):
+            responses |= dict.fromkeys(self.context.cancelled, CANCELLED)
+            self._services.is_cancelling = bool(self.context.cancelled)
+            self.context.cancelled.clear()
         run = await self._current_run()
         if run.checkpoint_id is not None:
             return run, FromCheckpoint(run.checkpoint_id, None), responses
@@ -178,6 +189,9 @@ class Runner:
         return run
 
     def _new_run(self, storage: CheckpointStorage | None) -> _Run:
+        # What is kept in the checkpoints of a stored run must be encoded.
+        if storage is None and STORED_CALLER.get() is not None:
+            return _Run(UnstoredArchive(pack=self._definition.codec.pack), None)
         return _Run(archives_on(storage)(self._definition.name, self._definition.codec, None), storage)
 
     def _storage(self) -> CheckpointStorage | None:
@@ -192,7 +206,7 @@ class Runner:
             private={},
             responses=responses,
             archive_for=archives_on(run.storage),
-            caller=CALLER.get(),
+            caller=STORED_CALLER.get(),
         )
 
     # ---------------------------------------------------------------- checkpoints
@@ -203,7 +217,7 @@ class Runner:
         at = await run.archive.find(checkpoint_id)
         if at is None:
             raise WorkflowCheckpointException(f"No checkpoint found with ID {checkpoint_id}")
-        if dict(at.header.signature) != dict(self._definition.signature):
+        if at.header.signature.get(GRAPH_HASH) != self._definition.signature[GRAPH_HASH]:
             raise WorkflowCheckpointException(
                 "Workflow graph has changed since the checkpoint was created. "
                 "Please rebuild the original workflow before resuming."
@@ -220,7 +234,7 @@ class Runner:
     async def restore_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Continue from what `build_checkpoint` returned."""
         at, _ = unview(NativeCheckpoint.from_dict(checkpoint), self._definition.codec)
-        self._run = _Run(UnstoredArchive(at), None, at, are_live=False)
+        self._run = _Run(UnstoredArchive(at, pack=self._definition.codec.pack), None, at, are_live=False)
         await self._show_requests(at)
 
     async def _show_requests(self, at: Checkpoint) -> None:

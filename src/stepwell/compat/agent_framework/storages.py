@@ -13,6 +13,9 @@ from stepwell.storage.checkpoint import WorkflowCheckpoint as NativeCheckpoint
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.workflows.storage_options import STORAGE_FACTORIES
 
+GRAPH_HASH = "agent_framework"
+"""Where the signature of a stored run keeps the hash by which that framework knows a graph."""
+
 
 class _Storage:
     """The six methods with the framework's values, on a storage of ours."""
@@ -76,7 +79,7 @@ def framework_checkpoint(checkpoint: NativeCheckpoint) -> WorkflowCheckpoint:
     executors = dict(checkpoint.executor_states)
     return WorkflowCheckpoint(
         workflow_name=checkpoint.workflow_name,
-        graph_signature_hash=checkpoint.graph_signature_hash,
+        graph_signature_hash=checkpoint.graph_signature.get(GRAPH_HASH, checkpoint.graph_signature_hash),
         checkpoint_id=checkpoint.checkpoint_id,
         previous_checkpoint_id=checkpoint.previous_checkpoint_id,
         timestamp=checkpoint.timestamp,
@@ -101,7 +104,7 @@ def native_checkpoint(checkpoint: WorkflowCheckpoint) -> NativeCheckpoint:
     state = {key: value for key, value in checkpoint.state.items() if key != "_executor_state"}
     return NativeCheckpoint(
         workflow_name=checkpoint.workflow_name,
-        graph_signature_hash=checkpoint.graph_signature_hash,
+        graph_signature={GRAPH_HASH: checkpoint.graph_signature_hash},
         checkpoint_id=checkpoint.checkpoint_id,
         previous_checkpoint_id=checkpoint.previous_checkpoint_id,
         timestamp=checkpoint.timestamp,
