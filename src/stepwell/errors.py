@@ -165,10 +165,13 @@ class RunBusy(DurabilityError):
 
 
 class GraphChanged(DurabilityError):
-    """This code cannot resume the stored run. `differences` lists what the run needs and does not find."""
+    """This code cannot resume the stored run. `differences` lists what the run needs and does not find.
 
-    def __init__(self, message: str, *, differences: Sequence[str]) -> None:
-        self.differences = tuple(differences)
+    `suggestions` says what the missing parts may have become, each with the migration that would declare it.
+    """
+
+    def __init__(self, message: str, *, differences: Sequence[str], suggestions: Sequence[str] = ()) -> None:
+        self.differences, self.suggestions = tuple(differences), tuple(suggestions)
         super().__init__(message)
 
 

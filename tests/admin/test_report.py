@@ -160,8 +160,8 @@ def look_up(order: int) -> str:
 
 async def test_a_turn_of_an_agent_is_a_conversation_with_its_calls() -> None:
     storage = InMemoryCheckpointStorage()
-    script = [Calls(("look_up", {"order": 7}), text="let me see"), "It is <b>paid</b>."]
-    agent = AgentExecutor(ScriptedAgent("clerk", script, tools={"look_up": look_up}))
+    calls = Calls(("look_up", {"order": 7}), text="let me see")
+    agent = AgentExecutor(ScriptedAgent("clerk", [calls, "It is <b>paid</b>."], tools={"look_up": look_up}))
     await (
         WorkflowBuilder(name="talk", start_executor=agent, checkpoint_storage=storage)
         .build()

@@ -43,7 +43,8 @@ FINISHED = (WorkflowRunState.CANCELLED, WorkflowRunState.IDLE)
 class CheckedRun:
     """The verdict on one run.
 
-    `why` explains it in sentences: what is missing, or what a migration would change.
+    `why` explains it in sentences: what is missing, or what a migration would change. `suggestions` says what
+    the missing parts may have become, each with the migration that would declare it.
     """
 
     run_id: str
@@ -51,6 +52,7 @@ class CheckedRun:
     number: int
     verdict: Verdict
     why: tuple[str, ...] = ()
+    suggestions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,30 +100,32 @@ async def check(
         async for page in pages_of_runs(storage._store, RunFilter(workflow=name, status=status.value), _PAGE):
             for entry in page:
                 with suppress(CheckpointMissing):  # deleted after it was listed
-                    verdict, why = await _verdict(storage._store, entry.run_id, workflow)
+                    verdict, why, suggestions = await _verdict(storage._store, entry.run_id, workflow)
+                    status = WorkflowRunState(entry.status)
                     runs[entry.run_id] = CheckedRun(
-                        entry.run_id, WorkflowRunState(entry.status), entry.number, verdict, why
+                        entry.run_id, status, entry.number, verdict=verdict, why=why, suggestions=suggestions
                     )
     return Checked(name, workflow.version, tuple(runs.values()))
 
 
 async def find_incompatibilities(store: Store, run_id: str, workflow: Workflow) -> tuple[str, ...]:
     """Return why a workflow cannot continue a run, one sentence each; empty if it can."""
-    verdict, why = await _verdict(store, run_id, workflow)
-    return why if verdict == "incompatible" else ()
+    verdict, why, suggestions = await _verdict(store, run_id, workflow)
+    return (*why, *suggestions) if verdict == "incompatible" else ()
 
 
-async def _verdict(store: Store, run_id: str, workflow: Workflow) -> tuple[Verdict, tuple[str, ...]]:
+async def _verdict(store: Store, run_id: str, workflow: Workflow) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
+    """Return the verdict on a run, why, and suggestions."""
     try:
         changes = await _find_changes(store, run_id, workflow._definition)
     except (CheckpointMissing, StoreUnavailable):
         # Both are DurabilityErrors, but say nothing about the code.
         raise
     except GraphChanged as changed:
-        return "incompatible", changed.differences
+        return "incompatible", changed.differences, changed.suggestions
     except DurabilityError as error:
-        return "incompatible", (str(error),)
-    return ("migrates", tuple(changes)) if changes else ("compatible", ())
+        return "incompatible", (str(error),), ()
+    return ("migrates", tuple(changes), ()) if changes else ("compatible", (), ())
 
 
 # Opens a run and the runs of its sub-workflows for reading only. Raises what a drive would raise at

@@ -72,7 +72,8 @@ def make_compatible(
     typed = [s for s in select_epoch(at, signals).values() if isinstance(s, ReceivedResponse | ReceivedInput)]
     missing = missing or list(kernel.find_rejected_signals(definition.graph, after, typed))
     if missing:
-        raise _incompatible_error(at, missing)
+        steps = kernel.suggest_steps(definition.graph, after)
+        raise _incompatible_error(at, missing, [step.describe(definition.version + 1) for step in steps])
     if not is_changed(definition, at):
         return CompatibleRun(at, log)
     check_same_workflow(definition, at)
@@ -206,10 +207,12 @@ def _describe_changes(definition: WorkflowDefinition, at: Checkpoint, migrations
     yield from describe_differences(at.header.signature, definition.signature)
 
 
-def _incompatible_error(at: Checkpoint, why: Sequence[str]) -> GraphChanged:
+def _incompatible_error(at: Checkpoint, why: Sequence[str], suggestions: Sequence[str] = ()) -> GraphChanged:
+    guesses = "".join(f". {suggestion[:1].upper()}{suggestion[1:]}" for suggestion in suggestions)
     return GraphChanged(
-        f"run {at.run_id!r} cannot continue with this code: {'; '.join(why)}. {_HINT}",
+        f"run {at.run_id!r} cannot continue with this code: {'; '.join(why)}. {_HINT}{guesses}",
         differences=why,
+        suggestions=suggestions,
     )
 
 

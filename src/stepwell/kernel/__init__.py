@@ -61,6 +61,7 @@ The functions, in the order in which a run meets them:
     events              commit                              -> the events that observers receive
     find_incompatibilities, find_rejected_signals
                         checkpoint, another graph           -> why that graph cannot resume the run
+    suggest_steps       checkpoint, another graph           -> what its missing parts may have become
     Migrator, migrate   checkpoint, declared migrations     -> the commit that adapts the run to it
 """
 
@@ -68,6 +69,7 @@ from stepwell.kernel.commit import apply, events, is_at_rest, output_events, req
 from stepwell.kernel.compatibility import find_incompatibilities, find_rejected_signals
 from stepwell.kernel.lifecycle import begin, cancel, fail, fork, intake, park, restore
 from stepwell.kernel.migrate import Migrator, migrate
+from stepwell.kernel.suggestions import suggest_steps
 from stepwell.kernel.superstep import CommitDecision, inner_id, merge, plan, route, status_of, waiting_joins
 
 __all__ = [
@@ -93,5 +95,6 @@ __all__ = [
     "restore",
     "route",
     "status_of",
+    "suggest_steps",
     "waiting_joins",
 ]

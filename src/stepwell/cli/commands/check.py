@@ -46,6 +46,7 @@ def command(workflow: str, stored_as: str | None, every: bool, json: bool) -> No
                 "number": run.number,
                 "verdict": run.verdict,
                 "why": list(run.why),
+                "suggestions": list(run.suggestions),
             }
             for run in checked.runs
         ]
@@ -55,6 +56,8 @@ def command(workflow: str, stored_as: str | None, every: bool, json: bool) -> No
         print_table(("run", "status", "verdict", "why"), rows)
     print_note(_summarise(checked))
     if checked.incompatible:
+        for suggestion in dict.fromkeys(text for run in checked.incompatible for text in run.suggestions):
+            print_note(f"hint: {suggestion}")
         print_note("hint: declare a migration, or let the old code finish these runs")
         exit_with(INCOMPATIBLE)
 
