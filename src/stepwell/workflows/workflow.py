@@ -290,6 +290,7 @@ class Workflow(NotebookDrawing, Generic[OutputT]):
         durability: Durability = "sync",
         *,
         recall_changed: bool = False,
+        most_takeovers: int | None = None,
     ) -> Drive:
         """Create one drive of a run; `run` and handles read its events."""
         archives = archives_on(storage)
@@ -303,6 +304,7 @@ class Workflow(NotebookDrawing, Generic[OutputT]):
             archive_for=archives,
             durability=durability,
             recall_changed=recall_changed,
+            most_takeovers=most_takeovers,
         )
         return Drive(self._definition, options, self._executors_for(storage, waiting))
 
