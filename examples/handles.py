@@ -46,8 +46,10 @@ async def first_program(storage: SQLiteCheckpointStorage) -> None:
 async def second_program(storage: SQLiteCheckpointStorage, child: asyncio.subprocess.Process) -> None:
     await child.wait()
     workflow = build(storage, 0)
-    handle = workflow.attach("well")
-    print(f"the first program exited with {child.returncode}; the run it left is {status_word(await handle.status())}")
+    handle = workflow.attach("well", drive=True)
+    left = await storage.get_run("well")
+    assert left is not None
+    print(f"the first program exited with {child.returncode}; the run it left is {left.standing}")
     async for event in handle.events():
         if event.type == "output":
             print(f"  output: {event.data}{' (from the history)' if event.replayed else ''}")
@@ -60,7 +62,7 @@ async def second_program(storage: SQLiteCheckpointStorage, child: asyncio.subpro
     rocks["again"] = 15
     await handle.send(14)
     await reached.wait()
-    print(f"  {status_word(await workflow.attach('well').cancel())}")
+    print(f"  {status_word(await workflow.attach('well', drive=True).cancel())}")
 
     print("resumed, with nothing done twice:")
     rocks["again"] = 0

@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from stepwell import FileCheckpointStorage, InMemoryCheckpointStorage, SQLiteCheckpointStorage
+from stepwell import (
+    FileCheckpointStorage,
+    InMemoryCheckpointStorage,
+    PostgresCheckpointStorage,
+    SQLiteCheckpointStorage,
+)
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
 from tests.support.lanes import ProcessGuard
@@ -48,12 +53,28 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(params=["memory", "sqlite", "file"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """Each of the built-in storages, new and empty."""
+    return _make_storage(request.param, tmp_path)
+
+
+def _make_storage(kind: str, folder: Path) -> BuiltInStorage:
     made: dict[str, Callable[[], BuiltInStorage]] = {
         "memory": lambda: InMemoryCheckpointStorage(),
-        "sqlite": lambda: SQLiteCheckpointStorage(tmp_path / "runs.db"),
-        "file": lambda: FileCheckpointStorage(tmp_path / "runs"),
+        "sqlite": lambda: SQLiteCheckpointStorage(folder / "runs.db"),
+        "file": lambda: FileCheckpointStorage(folder / "runs"),
     }
-    return made[request.param]()
+    return made[kind]()
+
+
+@pytest.fixture(params=["memory", "sqlite", "file", pytest.param("postgres", marks=pytest.mark.process)])
+def every_storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """Each of the built-in storages and PostgreSQL, new and empty."""
+    if request.param != "postgres":
+        yield _make_storage(request.param, tmp_path)
+        return
+    from tests.support.postgres_server import dsn, fresh_schema  # lazy: it starts a server
+
+    with fresh_schema() as schema:
+        yield PostgresCheckpointStorage(dsn(), schema=schema)
 
 
 class Later:

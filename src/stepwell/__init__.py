@@ -49,7 +49,6 @@ _HOMES = {
     "RunBusy": "errors",
     "RunContext": "functional.run_context",
     "RunError": "errors",
-    "RunSetAside": "errors",
     "SQLiteCheckpointStorage": "stores.sqlite.store",
     "Seal": "storage.encryption",
     "StateConflict": "errors",
@@ -79,18 +78,7 @@ _HOMES = {
     "step": "functional.step_function",
     "workflow": "functional.durable_function",
 }
-_PACKAGES = (
-    "admin",
-    "agents",
-    "declarative",
-    "functional",
-    "orchestrations",
-    "storage",
-    "testing",
-    "viz",
-    "worker",
-    "workflows",
-)
+_PACKAGES = ("admin", "agents", "declarative", "functional", "orchestrations", "storage", "testing", "viz", "workflows")
 
 __getattr__, __dir__, __all__ = _modules.export_lazily(__name__, _HOMES, _PACKAGES)
 

@@ -53,7 +53,7 @@ async def test_the_reason_is_part_of_the_history() -> None:
     storage = InMemoryCheckpointStorage()
     await asking(storage).run(Order(7, ["tea"]), run_id="refund")
     await cancel(storage, "refund", reason="nobody wants tea")
-    handle = asking(storage).attach("refund")
+    handle = asking(storage).attach("refund", drive=True)
     seen = [(e.type, e.data) async for e in handle.events(after=1)]
     assert seen == [("warning", "cancelled: nobody wants tea"), ("status", None)]
     with pytest.raises(ValueError, match="valid Unicode"):
@@ -95,7 +95,7 @@ async def test_whoever_drives_it_is_told_and_stops() -> None:
         await driving
     assert (ended.status, ended.changed, drivers) == (CANCELLED, True, [ended.driver])
     assert cleaned == ["tea"]
-    events = [(e.type, e.data) async for e in workflow.attach("tea").events(after=ended.number - 1)]
+    events = [(e.type, e.data) async for e in workflow.attach("tea", drive=True).events(after=ended.number - 1)]
     assert events == [("warning", "cancelled: closed"), ("status", None)]
     assert await storage._store.pending_signals("tea") == []
 

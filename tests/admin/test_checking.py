@@ -63,7 +63,7 @@ async def filled(storage: Any) -> None:
     await desk(storage).run(run_id="done", responses={"is it done?": True})
     with pytest.raises(HandlerFailed):
         await desk(storage, broken=True).run(run_id="failed", responses={"is it failed?": True})
-    await desk(storage).attach("stopped").cancel()
+    await desk(storage).attach("stopped", drive=True).cancel()
 
 
 async def test_every_run_has_a_verdict_and_nothing_is_changed(everywhere: Any) -> None:

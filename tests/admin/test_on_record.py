@@ -27,7 +27,7 @@ from tests.support.operating_runs import Order, asking, counting
 
 
 async def history(workflow: Workflow, run_id: str) -> list[WorkflowEvent]:
-    return [event async for event in workflow.attach(run_id).events()]
+    return [event async for event in workflow.attach(run_id, drive=True).events()]
 
 
 async def commits(storage: Any, workflow: Workflow, run_id: str) -> list[Any]:
@@ -38,7 +38,7 @@ async def test_an_answer_is_on_record_with_who_when_and_why(everywhere: Any) -> 
     storage = everywhere()
     workflow = asking(storage)
     await workflow.run(Order(7, ["tea"]), run_id="typed")
-    await workflow.attach("typed").respond({"refund-7": True}, by="ann", comment="as usual")
+    await workflow.attach("typed", drive=True).respond({"refund-7": True}, by="ann", comment="as usual")
     await workflow.run(Order(8, ["tea"]), run_id="plain")
     await respond(storage, "plain", "refund-8", True, by="bo", comment="in JSON")
     await workflow.run(Order(9, ["tea"]), run_id="passed")
@@ -95,7 +95,7 @@ async def test_who_cancelled_and_why_is_on_record(everywhere: Any) -> None:
     for run_id in ("by admin", "by handle"):
         await workflow.run(Order(7, ["tea"]), run_id=run_id)
     await cancel(storage, "by admin", by="ann", reason="no tea")
-    await workflow.attach("by handle").cancel(by="ann", reason="no tea")
+    await workflow.attach("by handle", drive=True).cancel(by="ann", reason="no tea")
     for run_id in ("by admin", "by handle"):
         last = (await commits(storage, workflow, run_id))[-1]
         assert (last.status, last.by, last.reason) == (WorkflowRunState.CANCELLED, "ann", "no tea")
@@ -147,7 +147,7 @@ async def test_who_starts_retries_forks_and_moves_back_a_run_is_on_record(everyw
     ]
     await fork(storage, "a@0", run_id="b", by="cy")
     await workflow.run(checkpoint_id=stored[0].stamp.checkpoint_id, run_id="c", by="di")
-    handle = workflow.attach("a")
+    handle = workflow.attach("a", drive=True)
     await handle.restore(stored[0].stamp.checkpoint_id, by="ed")
     await handle.result()
     assert [(await commits(storage, workflow, run_id))[0].by for run_id in ("b", "c")] == ["cy", "di"]
@@ -162,7 +162,7 @@ async def test_who_starts_retries_forks_and_moves_back_a_run_is_on_record(everyw
 async def test_a_name_that_cannot_be_stored_is_refused(wrong: Any) -> None:
     storage = InMemoryCheckpointStorage()
     await asking(storage).run(Order(7, ["tea"]), run_id="refund")
-    handle = asking(storage).attach("refund")
+    handle = asking(storage).attach("refund", drive=True)
     calls: list[Any] = [
         lambda: handle.respond({"refund-7": True}, by=wrong),
         lambda: handle.respond({"refund-7": True}, comment=wrong),

@@ -41,7 +41,7 @@ def workflow_of(kit: ModuleType, errand: Json, storage: Any = None) -> Workflow:
 async def events_of(workflow: Workflow, errand: Json) -> AsyncIterator[WorkflowEvent]:
     run = errand["name"]
     if "send" in errand:
-        handle = workflow.attach(run)
+        handle = workflow.attach(run, drive=True)
         before = (await handle.checkpoints())[-1]
         await handle.send(errand["send"])
         async for event in handle.events(after=before):

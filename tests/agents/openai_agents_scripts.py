@@ -43,7 +43,7 @@ def results(model: ScriptedModel) -> list[Any]:
 
 async def say(workflow: Workflow, text: str, run_id: str) -> str:
     """Say something more to a run that is done."""
-    handle = workflow.attach(run_id)
+    handle = workflow.attach(run_id, drive=True)
     await handle.send(text)
     answer: str = (await handle.result()).get_outputs()[-1].text
     return answer

@@ -213,7 +213,7 @@ async def test_what_context_providers_keep_is_there_in_the_next_turn(own: list[A
     agent = Agent(client, name="clerk", context_providers=[Counting("counting"), *own])
     workflow = alone(agent)
     await workflow.run("first", run_id="r")
-    handle = workflow.attach("r")
+    handle = workflow.attach("r", drive=True)
     await handle.send("second")
     assert [one.text for one in (await handle.result()).get_outputs()] == ["one", "two"]
     assert client.heard[-3:] == [("user", "first"), ("assistant", "one"), ("user", "second")]
@@ -239,7 +239,7 @@ async def test_what_a_service_keeps_is_not_sent_again_but_after_a_hand_off() -> 
     workflow = alone(agent, handoffs={"boss": "Decides."}, budget=Budget(calls=1))
     (asked,) = (await workflow.run("first", run_id="r")).get_request_info_events()
     await workflow.run(run_id="r", responses={asked.request_id: asked.data.raise_to(9)})
-    handle = workflow.attach("r")
+    handle = workflow.attach("r", drive=True)
     for said in ("second", "third", "fourth"):
         await handle.send(said)
         await handle.result()
@@ -258,7 +258,7 @@ async def test_calls_beside_a_hand_off_are_not_made_and_the_next_request_is_whol
     agent = Agent(client, name="clerk", tools=[tool(lambda: pytest.fail("it is called"), name="look")])
     workflow = alone(agent, handoffs={"boss": "Decides."})
     await workflow.run("first", run_id="r")
-    handle = workflow.attach("r")
+    handle = workflow.attach("r", drive=True)
     await handle.send("second")
     assert (await handle.result()).get_outputs()[-1].handoff == "boss"
     await handle.send("third")

@@ -325,7 +325,7 @@ async def test_what_tools_write_into_the_state_is_recalled_and_kept_between_turn
     agent = create_agent(chat, [note], middleware=[Noting(), Looking(), *ours])
     workflow = alone(agent, budget=Budget(calls=1))
     assert (await answered(workflow, lambda asked: asked.raise_to(9))).text == "one"
-    handle = workflow.attach("r")
+    handle = workflow.attach("r", drive=True)
     await handle.send("more")
     assert (await handle.result()).get_outputs()[-1].text == "two"
     assert seen[-1] == ["a"]
@@ -340,7 +340,7 @@ async def test_an_agent_may_forget_what_was_said() -> None:
     chat = model("one", "two", "three")
     workflow = alone(steady(chat, [], Forgetful()))
     await workflow.run("first", run_id="r")
-    handle = workflow.attach("r")
+    handle = workflow.attach("r", drive=True)
     for said in ("second", "third"):
         await handle.send(said)
         await handle.result()

@@ -66,7 +66,7 @@ async def test_the_system_prompt_comes_first_and_once_over_all_turns(said: Any) 
     result = await workflow.run(said)
     prompts = [part.content for part in script.parts(SystemPromptPart)]
     assert (prompts[0], prompts.count("Be short.")) == ("Be short.", 1)
-    handle = workflow.attach(result.run_id)
+    handle = workflow.attach(result.run_id, drive=True)
     await handle.send("go on")
     await handle.result()
     assert [part.content for part in script.parts(SystemPromptPart)] == prompts
@@ -208,7 +208,7 @@ async def test_what_the_library_does_to_the_history_is_done_each_time_and_all_of
     storage = InMemoryCheckpointStorage()
     workflow = WorkflowBuilder(start_executor=agent, checkpoint_storage=storage).build()
     await workflow.run("a", run_id="r")
-    handle = workflow.attach("r")
+    handle = workflow.attach("r", drive=True)
     for text in ("b", "c"):
         await handle.send(text)
         try:
@@ -245,7 +245,7 @@ async def test_who_hands_over_in_the_middle_owes_no_results() -> None:
     workflow = alone(Agent(script.model, name="clerk", tools=[look]), handoffs={"boss": "Decides."})
     (answer,) = (await workflow.run("go", run_id="r")).get_outputs()
     assert (answer.text, answer.handoff) == ("One moment.", "boss")
-    handle = workflow.attach("r")
+    handle = workflow.attach("r", drive=True)
     await handle.send("and now?")
     await handle.result()
     assert script.results() == [1, "Not called.", "Handed over to boss."]

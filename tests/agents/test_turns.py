@@ -284,7 +284,7 @@ async def test_an_approval_that_was_wrong_is_taken_back_by_moving_the_run_back()
     clerk = ScriptedAgent("clerk", [Calls(("pay", {"amount": 1})), "done"], tools={"pay": lambda amount: amount})
     workflow = alone(clerk, approve=["pay"])
     (event,) = (await workflow.run("go", run_id="r")).get_request_info_events()
-    handle = workflow.attach("r")
+    handle = workflow.attach("r", drive=True)
     waiting = (await handle.checkpoints())[-1]
     with pytest.raises(HandlerFailed, match="unexpected keyword argument"):
         await workflow.run(run_id="r", responses={event.request_id: event.data.approve({"sum": 1})})

@@ -119,7 +119,7 @@ async def _answer(workflow: Workflow, ledger: Ledger, run_id: str, request_id: s
     word = nonce()
     ledger.write("answers", run_id, request=request_id, word=word)
     try:
-        await workflow.attach(run_id).respond({request_id: word})
+        await workflow.attach(run_id, drive=True).respond({request_id: word})
     except (ResponseRejected, UnknownRequest):
         ledger.write("rejected", run_id, request=request_id, word=word)
     else:

@@ -119,7 +119,7 @@ async def main(kind: str, place: str, what: str, argument: str = "") -> None:
         "restore": restore,
         "look": start,
     }
-    handle = workflow.start(1, run_id="r") if what == "start" else workflow.attach("r")
+    handle = workflow.start(1, run_id="r") if what == "start" else workflow.attach("r", drive=True)
     await acts[what](handle, argument)
     result = await handle.result()
     print("result", result.get_final_state(), result.get_outputs())

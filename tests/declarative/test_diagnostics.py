@@ -89,7 +89,7 @@ async def test_runs_are_kept_in_memory_as_long_as_the_workflow() -> None:
 async def test_in_memory_too_a_run_keeps_all_or_its_latest(retention: Any, kept: bool) -> None:
     workflow = reviewed(retention=retention).build()
     await workflow.run("kelp", run_id="r")
-    checkpoints = await workflow.workflow.attach("r").checkpoints()
+    checkpoints = await workflow.workflow.attach("r", drive=True).checkpoints()
     assert (len(checkpoints) > 1) is kept
 
 

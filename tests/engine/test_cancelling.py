@@ -103,7 +103,7 @@ async def test_any_handle_of_the_program_stops_it(place: Any) -> None:
     handle = workflow.start(1, run_id="r")
     await gate.reached.wait()
     async with in_background(handle.result()) as waiting:
-        assert await workflow.attach("r").cancel() is CANCELLED
+        assert await workflow.attach("r", drive=True).cancel() is CANCELLED
         assert (await waiting).get_final_state() is CANCELLED
     events = [event async for event in handle.events()]
     assert (events[-1].type, events[-1].state) == ("status", CANCELLED)
@@ -121,7 +121,7 @@ async def test_a_run_that_another_task_awaits_is_stopped_and_that_task_goes_on(s
 
     async with in_background(caller()) as calling:
         await gate.reached.wait()
-        assert await workflow.attach("r").cancel() is CANCELLED
+        assert await workflow.attach("r", drive=True).cancel() is CANCELLED
         assert await calling == (CANCELLED, "went on")
     assert script.cleaned == [2]
     script.let_go()
@@ -135,7 +135,7 @@ async def test_a_run_that_is_streamed_is_stopped_also_by_whoever_reads_the_strea
     async for event in workflow.run(1, run_id="r", stream=True):
         told.append((event.type, event.state))
         if event.type == "output" and event.data == 2:
-            assert await workflow.attach("r").cancel() is CANCELLED
+            assert await workflow.attach("r", drive=True).cancel() is CANCELLED
     assert told[-1] == ("status", CANCELLED)
     assert script.ran == [1, 2]
 
@@ -158,7 +158,7 @@ async def test_a_run_that_is_driven_on_another_event_loop_is_stopped(storage: An
     thread = threading.Thread(target=elsewhere)
     thread.start()
     await asyncio.to_thread(began.wait)
-    assert await workflow.attach("r").cancel() is CANCELLED
+    assert await workflow.attach("r", drive=True).cancel() is CANCELLED
     await asyncio.to_thread(thread.join)
     assert (result, script.cleaned) == ([CANCELLED], [2])
 
@@ -171,7 +171,7 @@ async def test_a_run_that_another_program_drives_hears_of_it(programs: Any) -> N
     handle = one.start(1, run_id="r")
     await gate.reached.wait()
     async with in_background(handle.result()) as waiting:
-        assert await other.attach("r").cancel() is CANCELLED
+        assert await other.attach("r", drive=True).cancel() is CANCELLED
         assert (await waiting).get_final_state() is CANCELLED
     assert script.cleaned == [2]
     assert await letters(programs[0], "r") == []
@@ -187,7 +187,7 @@ async def test_a_run_that_another_program_awaits_hears_of_it_too(programs: Any) 
     gate = script.hold(2)
     async with in_background(one.run(1, run_id="r")) as running:
         await gate.reached.wait()
-        assert await other.attach("r").cancel() is CANCELLED
+        assert await other.attach("r", drive=True).cancel() is CANCELLED
         assert (await running).get_final_state() is CANCELLED
 
 
@@ -204,7 +204,7 @@ async def test_a_run_that_another_program_has_resumed_after_it_was_stopped_is_st
     resumed = one.start(1, run_id="r")
     await gate.reached.wait()
     async with in_background(resumed.result()) as waiting:
-        assert await other.attach("r").cancel() is CANCELLED
+        assert await other.attach("r", drive=True).cancel() is CANCELLED
         assert (await waiting).get_final_state() is CANCELLED
     assert script.cleaned == [2, 2]
 
@@ -259,10 +259,10 @@ async def test_what_was_sent_does_not_make_a_cancelled_run_go_on(place: Any) -> 
     handle = workflow.start(1, run_id="r")
     await gate.reached.wait()
     await handle.send(30)
-    await workflow.attach("r").send(31)
+    await workflow.attach("r", drive=True).send(31)
     assert await handle.cancel() is CANCELLED
     script.let_go()
-    for holder in (handle, workflow.attach("r")):
+    for holder in (handle, workflow.attach("r", drive=True)):
         assert (await holder.result()).get_final_state() is CANCELLED
     assert script.ran == [1, 2]
     assert (await workflow.start(1, run_id="r").result()).get_outputs() == [1, 2, 3, 4, 30, 31]
@@ -316,7 +316,7 @@ async def test_stopped_twice_it_is_stopped_once(place: Any) -> None:
     gate = script.hold(2)
     handle = workflow.start(1, run_id="r")
     await gate.reached.wait()
-    handles = [handle, handle, workflow.attach("r"), workflow.attach("r")]
+    handles = [handle, handle, workflow.attach("r", drive=True), workflow.attach("r", drive=True)]
     assert await asyncio.gather(*(one.cancel() for one in handles)) == [CANCELLED] * 4
     count = len(await handle.checkpoints())
     assert await handle.cancel() is CANCELLED
@@ -345,7 +345,7 @@ async def test_a_run_that_nobody_drives_is_stopped_where_it_stands(storage: Any)
         async for event in stream:
             if event.type == "superstep_completed":
                 break
-    assert await workflow.attach("r").cancel() is CANCELLED
+    assert await workflow.attach("r", drive=True).cancel() is CANCELLED
     assert script.ran == [1]
     assert (await workflow.run(run_id="r")).get_outputs() == [1, 2, 3, 4]
 
@@ -435,7 +435,7 @@ async def test_a_handler_may_stop_its_own_run(place: Any) -> None:
     @executor(id="end")
     async def end(n: int, ctx: WorkflowContext[None, int]) -> None:
         if n:
-            await workflow.attach(ctx.run_id).cancel()
+            await workflow.attach(ctx.run_id, drive=True).cancel()
         await ctx.yield_output(n)
 
     workflow = WorkflowBuilder(name="w", start_executor=end, checkpoint_storage=place).build()
@@ -467,7 +467,7 @@ async def test_the_wish_of_a_program_that_died_is_obeyed_by_the_next_who_opens_t
             if event.type == "superstep_completed":
                 break
     await wish(storage, "r", 1)
-    result = await workflow.attach("r").result()
+    result = await workflow.attach("r", drive=True).result()
     assert (result.get_final_state(), script.ran) == (CANCELLED, [1])
     assert await letters(storage, "r") == []
     assert (await workflow.run(run_id="r")).get_outputs() == [1, 2, 3, 4]
@@ -545,7 +545,7 @@ async def test_however_many_stop_it_at_once_it_stands_still_afterwards(programs:
     async def stop(n: int) -> WorkflowRunState:
         for _ in range(dice.randrange(30)):
             await asyncio.sleep(0)
-        return await workflows[n % 2].attach("r").cancel()
+        return await workflows[n % 2].attach("r", drive=True).cancel()
 
     assert await asyncio.gather(*(stop(n) for n in range(6))) == [CANCELLED] * 6
     assert await handle.status() is CANCELLED

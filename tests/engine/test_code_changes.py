@@ -117,7 +117,7 @@ async def test_a_run_that_is_done_is_told_again_by_whatever_became_of_its_workfl
     assert (await renamed.run(run_id="r")).get_outputs() == [("cup", 300, None)]
     assert (await renamed.run(CUP, run_id="r")).get_outputs() == [("cup", 300, None)]
     assert await storage.list_checkpoint_ids(run_id="r") == before
-    handle = renamed.attach("r")
+    handle = renamed.attach("r", drive=True)
     await handle.send(CUP)  # then it is to go on
     with pytest.raises(GraphChanged, match="executor 'till' was removed, but this run has state of it: 'seen'"):
         await handle.result()
@@ -185,7 +185,7 @@ async def test_forks_and_runs_that_are_moved_back_are_migrated_from_where_they_b
     assert (await newest.run(**options)).get_outputs() == [("cup", None, 3.0)]
     await fork(storage, asked.checkpoint_id, run_id="by hand")  # nobody's code was there
     assert (await newest.run(run_id="by hand", responses={"sure?": True})).get_outputs() == [("cup", None, 3.0)]
-    handle = newest.attach("r")
+    handle = newest.attach("r", drive=True)
     (at, *_) = [one for one in await handle.checkpoints() if one.checkpoint_id == asked.checkpoint_id]
     await handle.restore(at)
     moved = await storage.get_latest(run_id="r")

@@ -56,7 +56,7 @@ async def test_a_run_may_be_held_on_two_event_loops_at_once(storage: Any) -> Non
 
     def elsewhere() -> None:
         async def read() -> None:
-            async for event in workflow.attach("r").events():
+            async for event in workflow.attach("r", drive=True).events():
                 told.append(event)
                 joined.set()
 
@@ -92,7 +92,7 @@ def test_a_drive_whose_loop_was_closed_over_its_head_is_in_nobodys_way(storage: 
     script.forget()
 
     async def look() -> list[Any]:
-        handle = workflow.attach("r")
+        handle = workflow.attach("r", drive=True)
         told = await everything(handle)
         return [event.data for event in told if event.type == "output"]
 
@@ -118,7 +118,7 @@ async def test_what_is_sent_is_taken_in_once_and_in_order(place: Any) -> None:
     script = Script()
     workflow = counting(place, script, last=0)
     handle = workflow.start(1, run_id="r")
-    other = workflow.attach("r")
+    other = workflow.attach("r", drive=True)
     await handle.result()
     for number in range(10, 30):
         await (handle if number % 2 else other).send(number)
@@ -145,7 +145,7 @@ async def test_whenever_it_is_sent_it_is_taken_in_without_anybody_looking(seed: 
     dice = random.Random(seed)
     script = Script()
     workflow = counting(InMemoryCheckpointStorage(), script, last=0)
-    handles = [workflow.start(1, run_id="r"), workflow.attach("r"), workflow.attach("r")]
+    handles = [workflow.start(1, run_id="r"), workflow.attach("r", drive=True), workflow.attach("r", drive=True)]
     await handles[0].result()
 
     async def send(number: int) -> None:
@@ -161,8 +161,10 @@ async def test_whenever_it_is_sent_it_is_taken_in_without_anybody_looking(seed: 
 async def test_what_is_sent_is_kept_also_if_the_program_ends_at_once(storage: Any) -> None:
     script = Script()
     await counting(storage, script).run(3, run_id="r")
-    await asyncio.to_thread(asyncio.run, counting(storage, script).attach("r").send(4))  # its loop ends right after
-    assert (await counting(storage, script).attach("r").result()).get_outputs() == [3, 4, 4]
+    await asyncio.to_thread(
+        asyncio.run, counting(storage, script).attach("r", drive=True).send(4)
+    )  # its loop ends right after
+    assert (await counting(storage, script).attach("r", drive=True).result()).get_outputs() == [3, 4, 4]
 
 
 async def test_what_nobody_takes_is_refused_when_it_is_sent(place: Any) -> None:
@@ -197,9 +199,9 @@ async def test_a_run_that_fails_with_something_in_the_mail_is_not_resumed_by_tha
     handle = workflow.start(1, run_id="r")
     await gate.reached.wait()
     await handle.send(9)
-    await workflow.attach("r").send(10)
+    await workflow.attach("r", drive=True).send(10)
     script.let_go()
-    for holder in (handle, workflow.attach("r")):
+    for holder in (handle, workflow.attach("r", drive=True)):
         with pytest.raises(HandlerFailed, match="broken at 3"):
             await holder.result()
     assert script.ran == [1, 2, 3]
@@ -218,7 +220,7 @@ async def test_questions_are_answered_one_by_one_or_all_at_once(place: Any) -> N
     await handle.respond({"b": True})
     result = await handle.result()
     assert (result.get_outputs(), result.get_final_state()) == (["done b"], WAITING)
-    await workflow.attach("r").respond({"a": True, "c": True})
+    await workflow.attach("r", drive=True).respond({"a": True, "c": True})
     assert (await handle.result()).get_outputs() == ["done b", "done a", "done c"]
     assert script.ran == ["a b c", "b True", "a True", "c True"]
 
@@ -245,7 +247,7 @@ async def test_of_answers_that_race_one_is_taken_and_the_others_are_told(place: 
     script = Script()
     workflow = asking(place, script)
     await workflow.start("a", run_id="r").result()
-    handles = [workflow.attach("r") for _ in range(6)]
+    handles = [workflow.attach("r", drive=True) for _ in range(6)]
     answers = [bool(n % 2) for n in range(6)]
     given = await asyncio.gather(
         *(handle.respond({"a": answer}) for handle, answer in zip(handles, answers, strict=True)),
@@ -264,7 +266,7 @@ async def test_an_answer_to_a_run_in_progress_is_taken_in_where_it_is_driven(pla
     gate = script.hold(3)
     handle = workflow.start("and", run_id="r")
     await gate.reached.wait()
-    await workflow.attach("r").respond({"and": True})
+    await workflow.attach("r", drive=True).respond({"and": True})
     script.let_go()
     result = await handle.result()
     assert (result.get_outputs(), result.get_final_state()) == (["worked 3", "done and"], IDLE)
@@ -281,8 +283,8 @@ async def test_one_program_drives_and_another_sees_every_commit(programs: Any) -
     handle = one.start(1, run_id="r")
     await gate.reached.wait()
     seen = []
-    async with in_background(everything(other.attach("r"), after=0)) as watching_it:
-        async for event in other.attach("r").events():
+    async with in_background(everything(other.attach("r", drive=True), after=0)) as watching_it:
+        async for event in other.attach("r", drive=True).events():
             seen.append(event)
             if event.commit == 2 and event.type == "superstep_completed":
                 script.let_go()
@@ -305,7 +307,7 @@ async def test_whoever_waits_takes_over_when_the_other_program_leaves(programs: 
 
     async with in_background(drive()) as driving:
         await gate.reached.wait()
-        async with in_background(other.attach("r").result()) as waiting:
+        async with in_background(other.attach("r", drive=True).result()) as waiting:
             await until(lambda: bool(watching.WATCHERS))
             driving.cancel()
             await asyncio.wait([driving])
@@ -320,8 +322,8 @@ async def test_what_another_program_posts_is_taken_in_by_the_one_that_drives(pro
     gate = script.hold(3)
     handle = one.start("and", run_id="r")
     await gate.reached.wait()
-    await other.attach("r").respond({"and": True})
-    await other.attach("r").send("b")
+    await other.attach("r", drive=True).respond({"and": True})
+    await other.attach("r", drive=True).send("b")
     script.let_go()
     result = await handle.result()
     assert result.get_outputs() == ["worked 3", "done and"]
@@ -337,10 +339,10 @@ async def test_what_is_posted_while_another_program_drives_is_not_lost_if_that_o
     one, other = (counting(storage, script, last=0) for storage in programs)
     await one.run(1, run_id="r")
     held = script.hold(2)
-    await one.attach("r").send(2)
+    await one.attach("r", drive=True).send(2)
     await held.reached.wait()
     for number in (3, 4, 5):
-        await other.attach("r").send(number)
+        await other.attach("r", drive=True).send(number)
     script.let_go()
     await until(lambda: len(script.ran) == 5)
     assert script.ran == [1, 2, 3, 4, 5]
@@ -353,7 +355,7 @@ async def test_a_program_that_lost_the_run_while_it_was_held_up_sees_it_through(
     handle = counting(programs[0], one).start(1, run_id="r")
     await gate.reached.wait()
     later(minutes=5)
-    there = counting(programs[1], other).attach("r")
+    there = counting(programs[1], other).attach("r", drive=True)
     assert (await there.result()).get_outputs() == [1, 2, 3, 4]
     one.let_go()
     assert (await handle.result()).get_outputs() == [1, 2, 3, 4]
@@ -370,7 +372,7 @@ async def test_a_program_that_lost_the_run_after_it_moved_it_back_does_not_move_
     await handle.restore((await handle.checkpoints())[1])
     await gate.reached.wait()
     later(minutes=5)
-    there = counting(programs[1], other).attach("r")
+    there = counting(programs[1], other).attach("r", drive=True)
     assert (await there.result()).get_outputs() == [1, 2, 3, 4]
     one.let_go()
     assert (await handle.result()).get_outputs() == [1, 2, 3, 4]
@@ -413,7 +415,7 @@ async def test_of_a_storage_of_six_methods_another_object_knows_only_what_is_com
     copy = SixMethods()
     copy.kept = dict(storage.kept)  # as another process would find it
     script.let_go()
-    assert (await counting(copy, script).attach("r").result()).get_outputs() == [1, 2, 3, 4]
+    assert (await counting(copy, script).attach("r", drive=True).result()).get_outputs() == [1, 2, 3, 4]
     assert (await handle.result()).get_outputs() == [1, 2, 3, 4, 9]
 
 

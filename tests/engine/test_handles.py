@@ -87,7 +87,7 @@ async def test_a_run_is_started_and_held_by_its_name(place: Any) -> None:
     assert (result.get_outputs(), result.get_final_state(), result.run_id) == ([1, 2, 3, 4], IDLE, "r")
     assert await handle.status() is IDLE
     assert [info.number for info in await handle.checkpoints()] == [0, 1, 2, 3, 4]
-    again = workflow.attach("r")
+    again = workflow.attach("r", drive=True)
     assert (await again.result()).get_outputs() == [1, 2, 3, 4]
     assert script.ran == [1, 2, 3, 4]
 
@@ -97,7 +97,7 @@ async def test_a_run_without_a_name_gets_one() -> None:
     one, other = workflow.start(1), workflow.start(1)
     assert one.run_id != other.run_id
     await one.status()  # then it is stored
-    assert (await workflow.attach(one.run_id).result()).get_outputs() == [1, 2, 3, 4]
+    assert (await workflow.attach(one.run_id, drive=True).result()).get_outputs() == [1, 2, 3, 4]
 
 
 async def test_a_run_moves_on_in_the_background_though_nobody_looks() -> None:
@@ -139,7 +139,7 @@ async def test_a_message_that_nobody_takes_or_that_cannot_be_stored_starts_nothi
     workflow = counting(place, Script())
     assert await every_method(workflow.start("text", run_id="r")) == [RoutingFailed] * 8
     assert (await every_method(workflow.start(object(), run_id="o")))[0] in (RoutingFailed, CodecError)
-    assert await every_method(workflow.attach("r")) == [CheckpointMissing] * 8
+    assert await every_method(workflow.attach("r", drive=True)) == [CheckpointMissing] * 8
 
 
 def test_without_an_event_loop_start_says_so_and_starts_nothing() -> None:
@@ -147,13 +147,13 @@ def test_without_an_event_loop_start_says_so_and_starts_nothing() -> None:
     workflow = counting(storage, script)
     with pytest.raises(RuntimeError, match="needs a running event loop"):
         workflow.start(1, run_id="r")
-    handle = workflow.attach("r")  # to hold a run needs none
+    handle = workflow.attach("r", drive=True)  # to hold a run needs none
     assert asyncio.run(every_method(handle)) == [CheckpointMissing] * 8
     assert script.ran == []
 
 
 async def test_a_run_that_nobody_started_is_missing_whatever_is_asked(place: Any) -> None:
-    handle = counting(place, Script()).attach("nobody")
+    handle = counting(place, Script()).attach("nobody", drive=True)
     assert await every_method(handle) == [CheckpointMissing] * 8
     with pytest.raises(CheckpointMissing, match=r"no run 'nobody' is stored; start it with workflow\.start"):
         await handle.result()
@@ -162,23 +162,23 @@ async def test_a_run_that_nobody_started_is_missing_whatever_is_asked(place: Any
 @pytest.mark.parametrize("id", ["", 5, None, "\ud800"])
 def test_what_is_no_id_is_refused(id: Any) -> None:
     with pytest.raises(ValueError, match="run_id"):
-        counting(None, Script()).attach(id)
+        counting(None, Script()).attach(id, drive=True)
 
 
 async def test_without_a_storage_a_run_is_known_to_the_workflow_object_that_started_it() -> None:
     script = Script()
     workflow = counting(None, script)
     await workflow.start(1, run_id="r").result()
-    assert (await workflow.attach("r").result()).get_outputs() == [1, 2, 3, 4]
+    assert (await workflow.attach("r", drive=True).result()).get_outputs() == [1, 2, 3, 4]
     with pytest.raises(CheckpointMissing):
-        await counting(None, script).attach("r").result()
+        await counting(None, script).attach("r", drive=True).result()
 
 
 async def test_a_storage_may_be_given_to_the_call(storage: Any) -> None:
     script = Script()
     await counting(None, script).start(1, run_id="r", checkpoint_storage=storage).result()
-    assert (await counting(storage, script).attach("r").result()).get_outputs() == [1, 2, 3, 4]
-    assert (await counting(None, script).attach("r", checkpoint_storage=storage).status()) is IDLE
+    assert (await counting(storage, script).attach("r", drive=True).result()).get_outputs() == [1, 2, 3, 4]
+    assert (await counting(None, script).attach("r", checkpoint_storage=storage, drive=True).status()) is IDLE
 
 
 async def test_private_values_are_read_by_whoever_drives() -> None:
@@ -237,7 +237,7 @@ async def test_many_wait_for_one_result(place: Any) -> None:
     gate = script.hold(3)
     handle = workflow.start(1, run_id="r")
     await gate.reached.wait()
-    holders = [handle, handle, workflow.attach("r"), workflow.attach("r")]
+    holders = [handle, handle, workflow.attach("r", drive=True), workflow.attach("r", drive=True)]
     async with in_background(asyncio.gather(*(one.result() for one in holders for _ in range(3)))) as waiting:
         await asyncio.sleep(0)
         script.let_go()
@@ -263,7 +263,7 @@ async def test_the_result_of_a_run_that_waits_holds_the_questions_that_are_open(
     assert result.get_final_state() is WAITING
     assert [event.data for event in result.get_request_info_events()] == ["a", "b"]
     await handle.respond({"a": False})
-    result = await workflow.attach("r").result()
+    result = await workflow.attach("r", drive=True).result()
     assert [event.request_id for event in result.get_request_info_events()] == ["b", "a?"]
     await handle.respond({"b": True, "a?": True})
     result = await handle.result()
@@ -281,7 +281,7 @@ async def test_the_result_of_a_failed_run_is_its_error_also_where_it_did_not_fai
     assert isinstance(here.value.__cause__, ValueError)
     assert await handle.status() is FAILED
     with pytest.raises(HandlerFailed, match="executor 'count' failed in run 'r': ValueError: broken at 3") as there:
-        await workflow.attach("r").result()
+        await workflow.attach("r", drive=True).result()
     assert (there.value.executor_id, there.value.run_id) == ("count", "r")
     assert "ValueError: broken at 3" in there.value.__notes__[0]  # with the traceback
     assert script.ran == [1, 2, 3]  # whoever looks does not resume it
@@ -305,7 +305,7 @@ async def test_errors_of_the_engine_keep_their_type_where_they_did_not_happen(st
     with pytest.raises(SuperstepLimit) as here:
         await handle.result()
     with pytest.raises(SuperstepLimit) as there:
-        await counting(storage, Script(), max_iterations=2).attach("limit").result()
+        await counting(storage, Script(), max_iterations=2).attach("limit", drive=True).result()
     assert str(there.value) == str(here.value)
 
 
@@ -314,7 +314,7 @@ async def test_a_question_that_ran_out_of_time_is_the_same_error_for_everybody(s
     handle = workflow.start("a", run_id="r")
     assert (await handle.result()).get_final_state() is WAITING
     later(minutes=31)
-    for holder in (handle, workflow.attach("r")):
+    for holder in (handle, workflow.attach("r", drive=True)):
         with pytest.raises(RequestExpired) as raised:
             await holder.result()
         assert raised.value.request_id == "a"
@@ -352,7 +352,7 @@ async def test_a_run_that_is_put_aside_is_woken_by_whoever_waits_for_it(storage:
     script = Script()
     workflow = sleeping(storage, script, timedelta(hours=1))
     assert (await workflow.run("morning", run_id="r")).wakes_at is not None
-    handle = workflow.attach("r")
+    handle = workflow.attach("r", drive=True)
     assert await handle.status() is IN_PROGRESS
     later(minutes=61)
     assert (await handle.result()).get_outputs() == ["morning"]
@@ -367,9 +367,9 @@ async def test_the_result_of_a_fork_holds_what_it_was_forked_from_had_yielded(pl
     await handle.result()
     second, last = (await handle.checkpoints())[2], (await handle.checkpoints())[-1]
     await workflow.run(checkpoint_id=second.checkpoint_id, run_id="fork")
-    assert (await workflow.attach("fork").result()).get_outputs() == [1, 2, 3, 4]
+    assert (await workflow.attach("fork", drive=True).result()).get_outputs() == [1, 2, 3, 4]
     await workflow.run(checkpoint_id=last.checkpoint_id, run_id="done fork")
-    result = await workflow.attach("done fork").result()
+    result = await workflow.attach("done fork", drive=True).result()
     assert (result.get_outputs(), result.get_final_state(), result.run_id) == ([1, 2, 3, 4], IDLE, "done fork")
 
 
@@ -381,7 +381,7 @@ async def test_a_run_that_stands_still_is_moved_on_by_whoever_waits_for_it(place
         async for event in stream:
             if event.type == "superstep_completed":
                 break
-    handle = counting(place, script).attach("r")
+    handle = counting(place, script).attach("r", drive=True)
     assert await handle.status() is IN_PROGRESS
     assert (await handle.result()).get_outputs() == [1, 2, 3, 4]
     assert script.ran == [1, 2, 3, 4]
@@ -419,7 +419,7 @@ async def test_what_keeps_a_run_from_moving_on_is_told_to_all_who_wait_and_they_
 async def test_a_changed_graph_is_told_to_whoever_would_move_the_run_on(storage: Any) -> None:
     async with counting(storage, Script()).run(1, run_id="r", stream=True) as stream:
         await anext(aiter(stream))
-    other = asking(storage, Script()).attach("r")
+    other = asking(storage, Script()).attach("r", drive=True)
     with pytest.raises(GraphChanged):
         await other.result()
 
@@ -461,7 +461,7 @@ async def test_whoever_joins_in_the_middle_of_a_superstep_misses_nothing_that_is
     handle = workflow.start(1, run_id="r")
     async with in_background(everything(handle)) as from_the_start:
         await gate.reached.wait()
-        async with in_background(everything(workflow.attach("r"), after=1)) as joined:
+        async with in_background(everything(workflow.attach("r", drive=True), after=1)) as joined:
             await until(lambda: sum(map(len, watching.WATCHERS.values())) == 2)
             script.let_go()
             first, second = await from_the_start, await joined
@@ -527,7 +527,7 @@ async def test_a_reader_watches_what_somebody_else_in_this_process_runs(storage:
     for streaming, id in ((True, "streamed"), (False, "awaited")):
         async with in_background(run(streaming)) as running:
             await gate.reached.wait()
-            async with in_background(everything(workflow.attach(id))) as watching_it:
+            async with in_background(everything(workflow.attach(id, drive=True))) as watching_it:
                 await asyncio.sleep(0)
                 script.let_go()
                 told, seen = await running, await watching_it
@@ -555,7 +555,7 @@ async def test_every_durable_event_is_told_once_and_in_order_whenever_somebody_j
         for _ in range(turns):
             await asyncio.sleep(0)
         told = []
-        holder = handle if dice.random() < 0.5 else workflow.attach("r")
+        holder = handle if dice.random() < 0.5 else workflow.attach("r", drive=True)
         async for event in holder.events(after=after):
             told.append(event)
             for _ in range(dice.randrange(pauses)):

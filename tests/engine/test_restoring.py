@@ -208,7 +208,7 @@ async def test_a_fork_of_what_was_undone_and_one_of_what_was_not_have_their_own_
         info = await at(handle, number)
         result = await workflow.run(checkpoint_id=info.checkpoint_id, run_id=f"fork {number}")
         assert result.get_outputs() == [1, 2, 3, 4]
-        assert (await workflow.attach(f"fork {number}").result()).get_outputs() == [1, 2, 3, 4]
+        assert (await workflow.attach(f"fork {number}", drive=True).result()).get_outputs() == [1, 2, 3, 4]
 
 
 async def test_a_run_that_is_copied_elsewhere_takes_with_it_that_it_was_moved_back(storage: Any) -> None:
@@ -231,7 +231,7 @@ async def test_a_run_in_the_middle_of_a_superstep_is_moved_back_and_those_who_wa
     gate = script.hold(3)
     handle = workflow.start(1, run_id="r")
     await gate.reached.wait()
-    other = workflow.attach("r")
+    other = workflow.attach("r", drive=True)
     async with in_background(asyncio.gather(handle.result(), other.result(), everything(other))) as waiting:
         await asyncio.sleep(0)
         await handle.restore(await at(handle, 1))
@@ -251,7 +251,7 @@ async def test_any_handle_of_the_program_moves_it_back(place: Any) -> None:
     handle = workflow.start(1, run_id="r")
     await gate.reached.wait()
     async with in_background(handle.result()) as waiting:
-        other = workflow.attach("r")
+        other = workflow.attach("r", drive=True)
         await other.restore(await at(other, 0))
         script.let_go()
         assert (await waiting).get_outputs() == [1, 2, 3, 4]
@@ -263,7 +263,7 @@ async def test_moved_back_by_several_at_once_it_is_moved_back_each_time(place: A
     handle = workflow.start(1, run_id="r")
     await handle.result()
     first = await at(handle, 1)
-    handles = [workflow.attach("r") for _ in range(4)]
+    handles = [workflow.attach("r", drive=True) for _ in range(4)]
     await asyncio.gather(*(one.restore(first) for one in handles))
     assert (await handle.result()).get_outputs() == [1, 2, 3, 4]
     told = [event.type for event in await everything(handle)]
@@ -423,7 +423,7 @@ async def test_whoever_answers_what_is_being_moved_back_is_told_and_the_answer_d
     handle = workflow.start("a", run_id="r")
     await handle.result()
     asked = (await handle.checkpoints())[-1]
-    moved, slow = asyncio.Event(), workflow.attach("r")
+    moved, slow = asyncio.Event(), workflow.attach("r", drive=True)
     post = storage._store.send
 
     async def late(*given: Any) -> bool:
@@ -449,7 +449,7 @@ async def test_an_answer_to_the_run_as_it_was_is_still_refused_to_be_changed(sto
     await handle.result()
     asked = (await handle.checkpoints())[-1]
     await handle.restore(asked)
-    other = asking(storage, Script()).attach("r")
+    other = asking(storage, Script()).attach("r", drive=True)
     given = await asyncio.gather(handle.respond({"a": True}), other.respond({"a": False}), return_exceptions=True)
     assert sorted(type(one).__name__ for one in given) in (
         ["NoneType", ResponseRejected.__name__],
@@ -503,7 +503,7 @@ async def test_a_run_that_another_program_drives_is_not_moved_back(programs: Any
     gate = script.hold(3)
     handle = one.start(1, run_id="r")
     await gate.reached.wait()
-    outside = other.attach("r")
+    outside = other.attach("r", drive=True)
     with pytest.raises(RunBusy, match="is being driven by process"):
         await outside.restore(await at(outside, 1))
     await outside.send(9)  # and what it posts is not forgotten over that
@@ -520,7 +520,7 @@ async def test_a_run_that_somebody_awaits_is_not_moved_back(storage: Any) -> Non
     gate = script.hold(3)
     async with in_background(workflow.run(1, run_id="r")) as running:
         await gate.reached.wait()
-        handle = workflow.attach("r")
+        handle = workflow.attach("r", drive=True)
         with pytest.raises(RunBusy):
             await handle.restore(await at(handle, 1))
         script.let_go()
@@ -531,5 +531,5 @@ async def test_a_graph_that_has_changed_is_refused(storage: Any) -> None:
     handle = counting(storage, Script()).start(1, run_id="r")
     await handle.result()
     with pytest.raises(GraphChanged):
-        await asking(storage, Script()).attach("r").restore(await at(handle, 1))
+        await asking(storage, Script()).attach("r", drive=True).restore(await at(handle, 1))
     assert await handle.status() is IDLE

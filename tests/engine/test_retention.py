@@ -84,7 +84,7 @@ async def test_readers_find_one_checkpoint(place: Places) -> None:
     found = await storage.get_latest(workflow_name="counting")
     assert found is not None
     assert found.checkpoint_id == ids[0]
-    handle = COUNTING.attach("r", checkpoint_storage=storage)
+    handle = COUNTING.attach("r", checkpoint_storage=storage, drive=True)
     assert [one.number for one in await handle.checkpoints()] == [5]
 
 
@@ -158,8 +158,8 @@ async def test_a_fork_is_told_what_its_parent_had_told_although_the_parent_moved
     storage = place.open()
     await run(storage, 20)
     (at_20,) = await storage.list_checkpoint_ids()
-    handle = COUNTING.attach("r", checkpoint_storage=storage, private={"last": 300})
-    forked = COUNTING.attach("f", checkpoint_storage=storage, private={"last": 30})
+    handle = COUNTING.attach("r", checkpoint_storage=storage, private={"last": 300}, drive=True)
+    forked = COUNTING.attach("f", checkpoint_storage=storage, private={"last": 30}, drive=True)
     await COUNTING.run(checkpoint_id=at_20, run_id="f", checkpoint_storage=storage)
     await handle.send(21)
     await handle.result()

@@ -317,7 +317,7 @@ async def test_a_run_inside_that_was_cancelled_by_its_own_name_stops_the_one_aro
     handle = around(inner, storage).start("a", run_id="r")
     async for event in handle.events():
         if event.type == "data":
-            await inner.attach(event.run_id or "", checkpoint_storage=storage).cancel()
+            await inner.attach(event.run_id or "", checkpoint_storage=storage, drive=True).cancel()
     with pytest.raises(RunError, match="inside 'sub' was cancelled; resuming run 'r' resumes it too"):
         await handle.result()
     closed.put_down()
@@ -418,7 +418,7 @@ async def test_the_storage_lists_the_run_around_it_only() -> None:
 async def test_a_run_inside_can_be_looked_at_by_its_own_name(storage: Any) -> None:
     inner = alone(Asker())
     result = await around(inner, storage).run("a", run_id="r")
-    handle = inner.attach(inner_run(result), checkpoint_storage=storage)
+    handle = inner.attach(inner_run(result), checkpoint_storage=storage, drive=True)
     assert await handle.status() is WAITING
     assert (await handle.result()).get_outputs() == ["saw a"]
     assert len(await handle.checkpoints()) == 2

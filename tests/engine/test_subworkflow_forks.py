@@ -177,7 +177,7 @@ async def test_a_run_that_is_moved_back_asks_and_is_answered_anew(floors: int, s
     here = (await handle.checkpoints())[-1]
     await handle.respond({id: Ok(False)})
     await handle.result()
-    await deep(alone(Asker(book)), floors, storage).attach("r").restore(here)
+    await deep(alone(Asker(book)), floors, storage).attach("r", drive=True).restore(here)
     result = await handle.result()
     assert [event.request_id for event in result.get_request_info_events()][-1] == id
     assert [one.request_id for one in await storage.pending_requests()] == [id]

@@ -294,7 +294,7 @@ async def test_the_inside_is_not_answered_behind_the_back_of_the_run_around_it(s
     words = f"run '{inside}' is a sub-workflow run of 'r', .* respond to that run"
     with pytest.raises(RunError, match=words):
         await inner.run(run_id=inside, checkpoint_storage=storage, responses={id: Ok(True)})
-    handle = inner.attach(inside, checkpoint_storage=storage)
+    handle = inner.attach(inside, checkpoint_storage=storage, drive=True)
     with pytest.raises(RunError, match=words):
         await handle.respond({id: Ok(True)})
     with pytest.raises(RunError, match=words):
@@ -312,7 +312,7 @@ async def test_a_run_inside_that_was_cancelled_while_it_waits_takes_its_answer(s
     (id,) = ids(result)
     (inside,) = {event.run_id for event in result if event.path}
     assert inside is not None
-    await inner.attach(inside, checkpoint_storage=storage).cancel()
+    await inner.attach(inside, checkpoint_storage=storage, drive=True).cancel()
     done = await around(inner, storage).run(run_id="r", responses={id: Ok(True)})
     assert (done.get_outputs(), done.get_final_state()) == (["saw a", "a: True"], IDLE)
 

@@ -33,7 +33,7 @@ async def fill_waiting(workflow: Workflow) -> None:
     and more was said meanwhile."""
     result = await settle(workflow, await workflow.run("tea", run_id="waiting"))
     assert len(result.get_outputs()) == 2, result
-    handle = workflow.attach("waiting")
+    handle = workflow.attach("waiting", drive=True)
     await handle.send("milk")
     result = await settle(workflow, await handle.result(), approve=False)
     first, _ = result.get_request_info_events()

@@ -134,7 +134,7 @@ async def test_a_wrong_answer_is_refused_by_name_and_the_right_one_is_taken(kind
     errors = (ResponseRejected, CodecError)
     taken = await only_typed("run", workflow.run(run_id="r", responses={"q": WRONG[name]}), errors)
     assert not taken
-    assert not await only_typed("respond", workflow.attach("r").respond({"q": WRONG[name]}), errors)
+    assert not await only_typed("respond", workflow.attach("r", drive=True).respond({"q": WRONG[name]}), errors)
     assert [one.request_id for one in await storage.pending_requests()] == ["q"]
     result = await workflow.run(run_id="r", responses={"q": RIGHT[kind]})
     assert result.get_outputs()[0].startswith(kind)

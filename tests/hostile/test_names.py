@@ -104,7 +104,7 @@ async def test_what_is_no_id_is_refused_in_words(id: Any) -> None:
         with pytest.raises(ValueError, match=argument):
             await workflow.run(checkpoint_storage=storage, **{argument: id})
     with pytest.raises(ValueError, match="run_id"):
-        workflow.attach(id, checkpoint_storage=storage)
+        workflow.attach(id, checkpoint_storage=storage, drive=True)
 
 
 NOT_TAGS: list[Any] = [

@@ -210,7 +210,7 @@ async def read_everything(store: Any, run_id: str = RUN) -> int:
         "pending_requests": storage.pending_requests(),
         "ready_runs": storage.ready_runs(),
         "event_history": _told(storage, run_id),
-        "status": workflow.attach(run_id).status(),
+        "status": workflow.attach(run_id, drive=True).status(),
         "fork": _forked(workflow, storage, run_id),
         "run": _driven(workflow, run_id),
     }

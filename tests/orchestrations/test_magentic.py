@@ -111,7 +111,7 @@ async def test_another_task_in_the_same_run_begins_anew() -> None:
 
     workflow = team(writer=ScriptedAgent("writer", script)).build()
     await workflow.run("a poem", run_id="r")
-    handle = workflow.attach("r")
+    handle = workflow.attach("r", drive=True)
     await handle.send("a song")
     result = await handle.result()
     assert [one.text for one in result.get_outputs()] == ["the answer: a text, a fine text"] * 2
@@ -121,7 +121,7 @@ async def test_another_task_in_the_same_run_begins_anew() -> None:
 async def test_another_task_while_one_is_worked_on_is_refused() -> None:
     workflow = team().with_plan_review().build()
     await workflow.run("a poem", run_id="r")
-    handle = workflow.attach("r")
+    handle = workflow.attach("r", drive=True)
     await handle.send("a song")
     with pytest.raises(RunError, match="is already working on a task"):
         await handle.result()

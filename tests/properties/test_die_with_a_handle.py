@@ -77,7 +77,7 @@ def test_an_answer_that_was_accepted_is_taken_in_and_handled_once(make_store: An
 
     def answer(came: list[str]) -> Life:
         async def life(storage: Any) -> None:
-            handle = asking(storage, script).attach("r")
+            handle = asking(storage, script).attach("r", drive=True)
             await handle.respond({"a": True})
             came.append("accepted")
             await handle.result()
@@ -85,7 +85,7 @@ def test_an_answer_that_was_accepted_is_taken_in_and_handled_once(make_store: An
         return life
 
     async def survive(where: str, came: list[str], storage: Any) -> None:
-        handle = asking(storage, script).attach("r")
+        handle = asking(storage, script).attach("r", drive=True)
         if not came:
             with suppress(RequestError):  # it may have been accepted, only nobody was told
                 await handle.respond({"a": True})
@@ -107,7 +107,7 @@ def test_an_input_that_was_accepted_is_taken_in_once(make_store: Any) -> None:
 
     def send(came: list[str]) -> Life:
         async def life(storage: Any) -> None:
-            handle = counting(storage, script, last=0).attach("r")
+            handle = counting(storage, script, last=0).attach("r", drive=True)
             for number in (7, 8):
                 await handle.send(number)
                 came.append(str(number))
@@ -116,7 +116,7 @@ def test_an_input_that_was_accepted_is_taken_in_once(make_store: Any) -> None:
         return life
 
     async def survive(where: str, came: list[str], storage: Any) -> None:
-        outputs = (await counting(storage, script, last=0).attach("r").result()).get_outputs()
+        outputs = (await counting(storage, script, last=0).attach("r", drive=True).result()).get_outputs()
         assert outputs in ([1], [1, 7], [1, 7, 8]), where
         assert len(outputs) > len(came), where  # more, if it died before it was told
 
@@ -155,7 +155,7 @@ def test_a_run_whose_end_was_told_is_cancelled_and_what_finished_is_not_run_agai
         again = build(storage, script)
         committed = await storage._store.run("r")
         if came:
-            assert await again.attach("r").status() is CANCELLED, where
+            assert await again.attach("r", drive=True).status() is CANCELLED, where
         handle = again.start(message, run_id="r")  # on purpose
         result = await handle.result()
         expected = [1, 2, 3, 4] if status == "driven" else []
@@ -176,7 +176,7 @@ def test_a_run_that_was_moved_back_is_moved_back_once(make_store: Any) -> None:
 
     def restore(came: list[str]) -> Life:
         async def life(storage: Any) -> None:
-            handle = counting(storage, script).attach("r")
+            handle = counting(storage, script).attach("r", drive=True)
             await handle.restore((await handle.checkpoints())[2])
             came.append("moved back")
             await handle.result()
@@ -184,7 +184,7 @@ def test_a_run_that_was_moved_back_is_moved_back_once(make_store: Any) -> None:
         return life
 
     async def survive(where: str, came: list[str], storage: Any) -> None:
-        handle = counting(storage, script).attach("r")
+        handle = counting(storage, script).attach("r", drive=True)
         assert (await handle.result()).get_outputs() == [1, 2, 3, 4], where
         moved = [event.type for event in await storage.event_history("r")].count("restored")
         assert moved in ((1,) if came else (0, 1)), where
@@ -208,7 +208,7 @@ def test_a_question_that_is_open_again_takes_another_answer_wherever_it_died(mak
 
     def restore(came: list[str]) -> Life:
         async def life(storage: Any) -> None:
-            handle = asking(storage, script).attach("r")
+            handle = asking(storage, script).attach("r", drive=True)
             await handle.restore((await handle.checkpoints())[1])
             came.append("moved back")
             await handle.respond({"a": False})
@@ -218,7 +218,7 @@ def test_a_question_that_is_open_again_takes_another_answer_wherever_it_died(mak
         return life
 
     async def survive(where: str, came: list[str], storage: Any) -> None:
-        handle = asking(storage, script).attach("r")
+        handle = asking(storage, script).attach("r", drive=True)
         if not came and await handle.status() is IDLE:
             await handle.restore((await handle.checkpoints())[1])
         if "answered" not in came:
@@ -244,7 +244,7 @@ def test_the_wish_to_stop_a_run_that_another_drives_is_left_or_it_is_not(make_st
             await gate.reached.wait()
             stopper = counting(BuiltInStorage(CrashingStore(store, 1, after=after)), other)
             with pytest.raises(Crash):
-                await stopper.attach("r").cancel()
+                await stopper.attach("r", drive=True).cancel()
             if not after:
                 script.let_go()
             return (await driver.result()).get_final_state()

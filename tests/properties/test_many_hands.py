@@ -26,7 +26,7 @@ class Hands:
         self.dice = dice
         self.workflows = [counting(storage, Script(), last=3) for storage in storages]
         self.first = self.workflows[0].start(1, run_id="r")
-        self.handles = [self.first, *(one.attach("r") for one in self.workflows for _ in range(2))]
+        self.handles = [self.first, *(one.attach("r", drive=True) for one in self.workflows for _ in range(2))]
         self.read: list[tuple[int, list[tuple[Any, ...]]]] = []
 
     async def act(self) -> None:

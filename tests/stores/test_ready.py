@@ -18,6 +18,11 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 EARLY = "2026-01-01T00:00:00+00:00"
 
 
+@pytest.fixture
+def storage(every_storage: Any) -> Any:
+    return every_storage
+
+
 async def append(storage: Any, run_id: str, wake: datetime | None, status: str = "IN_PROGRESS", **more: Any) -> None:
     """Store a run that can be driven from then on."""
     effects = CommitEffects(wake=None if wake is None else wake.isoformat())

@@ -119,7 +119,7 @@ async def test_a_notebook_shows_a_result_with_its_outputs_and_the_progress_of_th
     html = result._repr_html_()
     assert html.startswith("<p><b>completed</b> · run <code>r 1</code></p><pre>&#x27;&lt;tea&gt;&#x27;</pre><div><svg")
     assert "first: ran once" in html
-    stored = await workflow.attach("r 1", checkpoint_storage=storage).result()
+    stored = await workflow.attach("r 1", checkpoint_storage=storage, drive=True).result()
     assert "last: ran once" in stored._repr_html_()
     with pytest.raises(HandlerFailed):
         await workflow.run("bad", run_id="r 2", checkpoint_storage=storage)

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from stepwell import kernel
 from stepwell.admin.lookup import find_run, require_head
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine import lease_renewal
+from stepwell.engine.cancellation import OVER, commit_cancel, send_cancel
+from stepwell.engine.lease_renewal import hold_run
 from stepwell.engine.responses import check_no_caller
 from stepwell.errors import RunBusy
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowRunState
-from stepwell.model.signal import ReceivedCancel
 from stepwell.model.valid_text import check_words
-from stepwell.storage import clock
-from stepwell.storage.archive import StoredRun
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.ids import new_run_id, new_stamp
-from stepwell.storage.lease import this_process
-from stepwell.storage.signals import cancel_key
 from stepwell.storage.store_archive import StoreArchive
 
-_OVER = (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
 _POLL_SECONDS = 0.25
 
 
@@ -68,7 +60,7 @@ async def cancel(
     archive = StoreArchive(storage._store, DEFAULT_CODEC)
     before = require_head(await archive.head(run_id), run_id)
     check_no_caller(before)
-    if before.status in _OVER:
+    if before.status in OVER:
         return Cancelled(run_id, before.status, before.number, changed=False, driver=None)
     driver: str | None = None
     while True:
@@ -77,42 +69,18 @@ async def cancel(
             async with hold_run(archive, run_id) as stored:
                 # Read under the lease: the run may have ended since we looked.
                 head = require_head(stored.head, run_id)
-                if head.status not in _OVER:
-                    head = await _commit(archive, head, by, reason)
+                if head.status not in OVER:
+                    head = await commit_cancel(archive, head, by=by, reason=reason)
         except RunBusy as busy:
             head = require_head(await archive.head(run_id), run_id)
-            # Sent on every turn: the first signal with a key wins, so repeating it is free, and a
-            # run that was restored meanwhile has a new epoch and needs a new one.
-            signal = ReceivedCancel(before.number, by, reason, at=clock.stamp())
-            await archive.send(run_id, cancel_key(head.header.epoch, before.number), signal)
+            # Sent on every turn: the run may have been restored meanwhile.
+            await send_cancel(archive, head, before.number, by=by, reason=reason)
             if driver is None and on_wait is not None:
                 on_wait(busy.owner)
             driver = busy.owner
             await asyncio.sleep(_POLL_SECONDS)
         if end := await _find_end(archive, before, head):
             return Cancelled(run_id, *end, changed=True, driver=driver)
-
-
-@asynccontextmanager
-async def hold_run(archive: StoreArchive, run_id: str) -> AsyncIterator[StoredRun]:
-    """Acquire a run for the length of a block, and yield what is stored of it.
-
-    Signals that arrive meanwhile are applied when the run is driven.
-    """
-    lease, stored = await lease_renewal.acquire_and_read(archive, run_id, this_process(new_run_id()), lambda: None)
-    try:
-        yield stored
-    finally:
-        await lease_renewal.release(lease)
-
-
-async def _commit(archive: StoreArchive, head: Checkpoint, by: str | None, reason: str | None) -> Checkpoint:
-    commit = kernel.cancel(head, new_stamp(head.run_id, head.header.epoch, head.number + 1), by=by, reason=reason)
-    after = kernel.apply(head.header, head, commit)
-    # Other signals stay: they are applied when the run is resumed.
-    signals = tuple(key for key in await archive.pending_signals(head.run_id) if key.startswith("cancel/"))
-    await archive.commit(commit, after, before=head, consumed=signals)
-    return after
 
 
 async def _find_end(archive: StoreArchive, before: Checkpoint, head: Checkpoint) -> tuple[WorkflowRunState, int] | None:
@@ -125,5 +93,5 @@ async def _find_end(archive: StoreArchive, before: Checkpoint, head: Checkpoint)
     # Another process may have resumed the run before we looked again, so the head alone is not
     # enough.
     commits = await archive.commits(before.run_id, after=before.number)
-    ends = [(commit.status, commit.number) for commit in commits if commit.status in _OVER]
-    return ends[0] if ends else (head.status, head.number) if head.status in _OVER else None
+    ends = [(commit.status, commit.number) for commit in commits if commit.status in OVER]
+    return ends[0] if ends else (head.status, head.number) if head.status in OVER else None

@@ -9,7 +9,6 @@ import msgspec
 from msgspec.structs import replace
 
 from stepwell import kernel
-from stepwell.admin.cancellation import hold_run
 from stepwell.admin.diffs.checkpoints import Difference
 from stepwell.admin.diffs.documents import document_of, plain_value
 from stepwell.admin.diffs.json_diff import compare, same
@@ -17,6 +16,7 @@ from stepwell.admin.lookup import find_checkpoint, load_checkpoint
 from stepwell.admin.requests import encode_answers, send_answers
 from stepwell.admin.state_edits import edit_state
 from stepwell.codec.codec import DEFAULT_CODEC, Encoded
+from stepwell.engine.lease_renewal import hold_run
 from stepwell.engine.open_run import create_fork_commit, create_fork_header
 from stepwell.errors import RunError
 from stepwell.model.checkpoint import Checkpoint

@@ -26,7 +26,6 @@ from stepwell.engine.drive_scope import DriveScope, PrivateValues
 from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.open_run import StartingPoint, make_first_commit, open_run, plan_first
 from stepwell.engine.responses import check_no_caller, check_responses, send_responses
-from stepwell.engine.set_aside import decide_set_aside
 from stepwell.engine.signals import Intake
 from stepwell.engine.superstep import Superstep
 from stepwell.engine.superstep_log import SuperstepLog, is_far
@@ -92,9 +91,10 @@ class Drive:
         if threading.get_ident() != self._thread:
             self._loop.call_soon_threadsafe(partial(self.cancel, by=by, reason=reason))
             return
-        # The first one to ask is on record.
-        self._cancelled = self._cancelled or ReceivedCancel(-1 if self.at is None else self.at.number, by, reason)
-        self._interrupt()
+        # The first one to ask is on record; a second interruption would hit the handlers while they clean up.
+        if self._cancelled is None:
+            self._cancelled = ReceivedCancel(-1 if self.at is None else self.at.number, by, reason)
+            self._interrupt()
 
     async def read_to_end(self) -> None:
         """Read the stream to its end if its reader does not: a run moves only as far as its stream is read."""
@@ -139,17 +139,17 @@ class Drive:
                     # It was over already: there is nothing to cancel, and the stream says where it is.
                     yield (self._broadcast.emit("status", at, commit=at.number, replayed=True),)
                     return
-            # Code that has changed is given another chance: its migration is a commit.
-            most = self._options.most_takeovers if run.first is None else None
-            set_aside = decide_set_aside(at, plan, self._lease.takeovers, most)
-            if set_aside is not None and set_aside.error is not None:
-                at = await self._commit(set_aside, at)
-                yield self._broadcast.emit_commit(set_aside.commit, at)
-                raise set_aside.error
             branches.install(self._loop)
             async with aclosing(self._advance(scope, at, plan, run.log)) as batches:
                 async for batch in batches:
                     yield batch
+            # A cancel may have arrived while the run went to sleep, and nobody looks before it wakes up.
+            if self._lease.is_over and self.at is not None and self.at.wake is not None:
+                self._intake.signals = None  # read them again
+                cancel = await self._intake.decide_cancel(self.at, self._cancelled)
+                if cancel is not None and await self._lease.reacquire(self.at):
+                    at = await self._commit(cancel, self.at)
+                    yield self._broadcast.emit_commit(cancel.commit, at)
         except BaseException as error:
             self._error = error
             raise

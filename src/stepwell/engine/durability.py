@@ -21,6 +21,7 @@ from stepwell.model.signal import Signal
 from stepwell.storage.archive import Archive, StoredRun
 from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.lease import Owner
+from stepwell.storage.run_list import RunInfo
 from stepwell.storage.stored_values import LeaseReport
 from stepwell.storage.transactions import Transaction
 
@@ -150,6 +151,9 @@ class DeferredArchive:
 
     async def output_commits(self, checkpoint: Checkpoint) -> Sequence[tuple[str, Commit]]:
         return await self._archive.output_commits(checkpoint)
+
+    async def run_info(self, run_id: str) -> RunInfo | None:
+        return await self._archive.run_info(run_id)
 
     async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
         return await self._archive.checkpoints(run_id)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 from stepwell.errors import DurabilityError, RunBusy
 from stepwell.storage.archive import Archive, StoredRun
 from stepwell.storage.cancellation_shield import finish
-from stepwell.storage.lease import Owner
+from stepwell.storage.ids import new_run_id
+from stepwell.storage.lease import Owner, this_process
 from stepwell.storage.posix import call_after_process_fork
 
 # Seconds between two looks for signals, such as a cancel sent by another process.
@@ -200,6 +201,20 @@ async def release(lease: HeldLease, *, is_over: bool = False) -> None:
                 await finish(lease.archive.release(lease.run_id, lease.owner))
     finally:
         _LOOPS_BY_DRIVE.pop(lease.owner.drive, None)
+
+
+@asynccontextmanager
+async def hold_run(archive: Archive, run_id: str) -> AsyncIterator[StoredRun]:
+    """Acquire a run for the length of a block, and yield what is stored of it. Raises RunBusy if somebody drives it.
+
+    Signals that arrive meanwhile are applied when the run is driven.
+    """
+    await wait_for_releases(run_id)
+    lease, stored = await acquire_and_read(archive, run_id, this_process(new_run_id()), lambda: None)
+    try:
+        yield stored
+    finally:
+        await release(lease)
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ async def open_run(
         case StartRun(run_id=run_id):
             stored = await acquire(run_id)
             if stored.head is None:
-                return _start(definition, position, archive)
+                return start_run(definition, position, archive)
             if position.digest is None:
                 check_same_start(definition, stored.head, position.message)
             else:
@@ -146,7 +146,8 @@ def _missing_error(archive: Archive, run_id: str) -> CheckpointMissing:
     )
 
 
-def _start(definition: WorkflowDefinition, position: StartRun, archive: Archive) -> StartingPoint:
+def start_run(definition: WorkflowDefinition, position: StartRun, archive: Archive) -> StartingPoint:
+    """Return the starting point of a new run. Raises RoutingFailed if its start executor does not accept the input."""
     message, run_id = position.message, position.run_id
     start = definition.graph.executors[definition.graph.start]
     # A run that is not stored is never compared with another call of it.

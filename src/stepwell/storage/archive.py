@@ -17,6 +17,7 @@ from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack
 from stepwell.model.signal import Signal
 from stepwell.storage.lease import Owner
+from stepwell.storage.run_list import RunInfo
 from stepwell.storage.stored_values import LeaseReport
 from stepwell.storage.transactions import Transaction
 
@@ -30,7 +31,6 @@ class StoredRun(msgspec.Struct, frozen=True):
     log: RecalledLog = EMPTY_LOG  # of the superstep in progress
     signals: Mapping[str, Signal] = {}  # not consumed yet, by key, oldest first
     fence: int = 0  # of the lease that was acquired
-    takeovers: int = 0  # drivers in a row that were lost since the newest commit
 
 
 def commit_error(commit: Commit, run_id: str, error: Exception) -> StoreUnavailable:
@@ -125,6 +125,9 @@ class Archive(Protocol):
 
     async def output_commits(self, checkpoint: Checkpoint) -> Sequence[tuple[str, Commit]]:
         """Return the commits with outputs up to a checkpoint, with their runs, oldest first."""
+
+    async def run_info(self, run_id: str) -> RunInfo | None:
+        """Return how a run stands, without reading it; None if it is not stored, or if that is not known here."""
 
     async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
         """List the checkpoints of a run, oldest first; none is read."""

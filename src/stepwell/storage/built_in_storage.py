@@ -7,11 +7,12 @@ and the kernel, and a program that only lists runs, such as the command line, st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Self
 
-from stepwell.errors import DefinitionError
+from stepwell.errors import CheckpointMissing, DefinitionError
 from stepwell.model.checkpoint import Retention
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.status_words import RESTING, STANDINGS, Standing
@@ -23,7 +24,6 @@ from stepwell.storage.integrity import Cipher, VerifiedStore
 from stepwell.storage.lease import LEASE, validate_lease
 from stepwell.storage.port import Store
 from stepwell.storage.run_list import RunInfo, find_standing, run_info
-from stepwell.storage.worker_registry import WorkerInfo, WorkerRegistry, worker_info
 
 if TYPE_CHECKING:
     from stepwell.model.event import WorkflowEvent
@@ -49,8 +49,6 @@ class BuiltInStorage:
         if not isinstance(retention, Retention):
             raise DefinitionError(f"retention must be FullHistory or LatestOnly, not {retention!r}")
         self._store: Store = VerifiedStore(store, seal)
-        # Beside the wrapper: what workers say of themselves holds no data of runs, and is not sealed.
-        self._registry = store if isinstance(store, WorkerRegistry) else None
         self._lease = validate_lease(lease)
         self.retention = retention
 
@@ -165,8 +163,7 @@ class BuiltInStorage:
 
         These are the queued and the stalled ones: new runs, those whose wait is over or whose
         deadline is reached by then (default: now), those with a response or input to apply, and
-        those whose driver is gone. Never one that failed or was cancelled, and never one of a
-        sub-workflow: its caller drives it.
+        those whose driver is gone. Never one that failed or was cancelled.
 
         No payload is read. The cost grows with the runs that have something to do, driven or not; a
         store of files looks at each run.
@@ -224,6 +221,25 @@ class BuiltInStorage:
 
         return await checkpoint_bodies.events_of(self._store, run_id)
 
+    async def follow(self, run_id: str, *, after: int = -1, until_rest: bool = False) -> AsyncIterator[WorkflowEvent]:
+        """Yield the durable events of a run past the commit `after`, then those that any process commits.
+
+        Without gap and without repeat: pass the `commit` of the last event you saw to continue
+        after it. Ends when the run is completed, has failed or was cancelled; with `until_rest`,
+        also when it waits for responses. It drives nothing. The cost grows with what is new: while
+        nothing happens, one row is read, after longer and longer waits of up to a second; a commit
+        of this process through this object is seen at once.
+
+        Raises CheckpointMissing if the run is not stored, or is deleted meanwhile.
+        """
+        from stepwell.storage.followed_run import follow_run  # lazy: 40 ms
+
+        if not _are_storable(run_id):
+            raise CheckpointMissing(f"there is no run {run_id!r} in this storage")
+        async with aclosing(follow_run(self._store, run_id, after, until_rest=until_rest)) as events:
+            async for event in events:
+                yield event
+
     # ---------------------------------------------------------------- requests
 
     async def pending_requests(
@@ -255,12 +271,6 @@ class BuiltInStorage:
         past = None if after is None else after._entry
         pending = await self._store.requests(request_filter, past=past, limit=limit)
         return [pending_request(request) for request in pending]
-
-    # ---------------------------------------------------------------- workers
-
-    async def list_workers(self) -> list[WorkerInfo]:
-        """Return the workers that drive runs of this storage, and those that were seen in the last day, by name."""
-        return [] if self._registry is None else [worker_info(row) for row in await self._registry.workers()]
 
     # ---------------------------------------------------------------- maintenance
 

@@ -206,6 +206,9 @@ class ContractArchive:
     async def copy_children_for_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
         return source.children
 
+    async def run_info(self, run_id: str) -> None:
+        return None
+
     async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
         return [
             CheckpointInfo(run_id, checkpoint.checkpoint_id, checkpoint.number)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from stepwell.errors import CannotUnseal, CheckpointCorrupt
+from stepwell.storage.append_news import announce_append
 from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.filters import (
     ANY_CHECKPOINT,
@@ -98,6 +99,7 @@ class VerifiedStore:
         else:
             protect = partial(self._protect_record, record)
             await build_in_thread(protect, lambda protected: self.inner.append(protected, effects))
+        announce_append(self, record.entry.run_id)
 
     async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
         opened = await self.inner.open(run_id, owner=owner, seconds=seconds)
@@ -107,7 +109,6 @@ class VerifiedStore:
             self._verify_signals(run_id, opened.signals),
             opened.fence,
             opened.has_outputs,
-            opened.takeovers,
         )
 
     async def read(self, run_id: str, number: int | None = None) -> list[Record]:

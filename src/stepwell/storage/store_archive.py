@@ -19,7 +19,6 @@ from stepwell.model.log_keys import LogEntry, RecalledLog
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack
 from stepwell.model.signal import Signal
-from stepwell.storage import news
 from stepwell.storage.archive import StoredRun, commit_error
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.ids import forked_child_id, new_stamp
@@ -28,6 +27,7 @@ from stepwell.storage.lease import LEASE, Owner
 from stepwell.storage.nested_retention import drop_left_over, drop_superseded, superseded_inside
 from stepwell.storage.port import Store
 from stepwell.storage.record import Chain, build_record, fold, is_large_work, metadata_of, pending_of, wake_of
+from stepwell.storage.run_list import RunInfo, run_info
 from stepwell.storage.signals import read_signals, write_signal
 from stepwell.storage.stored_values import CommitEffects, Entry, LeaseReport, LogRow, Record
 from stepwell.storage.transactions import Transaction, Translated
@@ -80,8 +80,9 @@ class StoreArchive:
         # A run that keeps only its latest checkpoint: a crash may have left more of its children.
         if head.header.retention is Retention.LatestOnly and self.needed is None:
             await drop_left_over(self.store, self._codec, head, commit)
-        signals = read_signals(run_id, opened.signals, self._codec)
-        return StoredRun(head, self._read_log(head, opened.log), signals, fence, opened.takeovers)
+        return StoredRun(
+            head, self._read_log(head, opened.log), read_signals(run_id, opened.signals, self._codec), fence
+        )
 
     async def look(self, run_id: str) -> StoredRun:
         """Return a run as it is stored now, without acquiring it."""
@@ -146,6 +147,10 @@ class StoreArchive:
         commits = drop_undone([read_commit(record, self._codec)[0] for record in records])
         return [(run_id, commit) for commit in commits]
 
+    async def run_info(self, run_id: str) -> RunInfo | None:
+        entry = await self.store.run(run_id)
+        return None if entry is None else run_info(entry)
+
     async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
         entries = await self.store.checkpoints(CheckpointFilter(run_id=run_id))
         # Hidden records are stored only because the deltas after them need them.
@@ -201,8 +206,6 @@ class StoreArchive:
             raise
         except Exception as error:
             raise commit_error(commit, header.run_id, error) from error
-        if effects.fence is None:  # nobody drives it: it was submitted or edited
-            news.publish(self.store)
 
     async def _append(
         self, commit: Commit, after: Checkpoint, before: Checkpoint | None, effects: CommitEffects, *, snapshot: bool
@@ -226,9 +229,7 @@ class StoreArchive:
                 await drop_superseded(self.store, self._codec, superseded)
 
     async def send(self, run_id: str, key: str, signal: Signal) -> bool:
-        is_new = await self.store.send(run_id, key, write_signal(signal))
-        news.publish(self.store)
-        return is_new
+        return await self.store.send(run_id, key, write_signal(signal))
 
     async def log_outcome(self, run_id: str, place: int, outcome: Outcome) -> None:
         fence = self._fences.get(run_id)

@@ -84,6 +84,9 @@ class UnstoredArchive:
     async def output_commits(self, checkpoint: Checkpoint) -> list[tuple[str, Commit]]:
         return [(checkpoint.run_id, commit) for commit in self._outputs]
 
+    async def run_info(self, run_id: str) -> None:
+        return None
+
     async def checkpoints(self, run_id: str) -> list[CheckpointInfo]:
         return []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import aclosing
 from itertools import chain, repeat
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -101,22 +102,23 @@ class BackgroundDrive:
             started.set_result(None)
             self._start(self._resume_position, started)
 
-    async def restore_run(self, position: RestoreRun) -> Checkpoint | None:
-        """Move the run back. Drives of this event loop are stopped first. Raises RunBusy if another one holds it."""
+    async def restore_run(self, position: RestoreRun, *, drive: bool) -> Checkpoint | None:
+        """Move the run back, and, with `drive`, continue it. Drives of this event loop are stopped first. Raises
+        RunBusy if another one holds it."""
         restores = _loop_state().restores
         restore = restores.setdefault(self.key, _Restore())
         restore.count += 1
         try:
             async with restore.turn:
-                return await self._restore(position)
+                return await self._restore(position, drive)
         finally:
             restore.count -= 1
             if restore.count == 0:
                 del restores[self.key]
-                for drive in restore.waiting:
-                    drive.continue_run()
+                for waiting in restore.waiting:
+                    waiting.continue_run()
 
-    async def _restore(self, position: RestoreRun) -> Checkpoint | None:
+    async def _restore(self, position: RestoreRun, drive: bool) -> Checkpoint | None:
         while True:
             # A cancelled drive may be replaced by one that was just about to start, hence the loop.
             while tasks := _driving_tasks(self.key):
@@ -124,11 +126,18 @@ class BackgroundDrive:
                     task.cancel()
                 await asyncio.wait(tasks)
             try:
-                return await asyncio.shield(self.begin(position))
+                return await asyncio.shield(self.begin(position)) if drive else await self._commit_restore(position)
             except RunBusy:
                 if not _driving_tasks(self.key):
                     # The run is driven by something else than a handle of this loop.
                     raise
+
+    async def _commit_restore(self, position: RestoreRun) -> Checkpoint | None:
+        drive = self.drive(position)
+        # The first event means that the run was moved back; closing the stream leaves it there.
+        async with aclosing(drive.events()) as events:
+            await anext(events)
+            return drive.at
 
     def _start(self, position: Position, started: StartFuture) -> None:
         if self._wake_timer is not None:
@@ -155,9 +164,9 @@ class BackgroundDrive:
                 started.set_exception(error)
                 return
             self.error = error
-            # A RunError is part of the run's history.
-            if not isinstance(error, RunError):
-                _LOG.warning("run %r of %r has stopped: %s", self._run_id, self._workflow.name, error)
+            # Nobody may ever await the result.
+            end = "failed" if self._failure is not None and self._failure[1] is error else "has stopped"
+            _LOG.error("run %r of %r %s: %s", self._run_id, self._workflow.name, end, error)
         finally:
             self.drives_ended += 1
 

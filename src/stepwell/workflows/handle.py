@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Generic
 
 from stepwell import kernel
 from stepwell.engine import watchers
+from stepwell.engine.cancellation import OVER, cancel_or_signal, send_cancel
 from stepwell.engine.open_run import STOPPED, Position, RestoreRun, ResumeRun
-from stepwell.engine.responses import check_no_caller, check_responses, find_overdue, send_responses
+from stepwell.engine.responses import check_no_caller, find_overdue
 from stepwell.engine.superstep_log import is_far
-from stepwell.errors import CheckpointMissing, RoutingFailed, RunBusy, RunError
+from stepwell.errors import CheckpointMissing, RunBusy
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import CheckpointInfo, WorkflowEvent, WorkflowRunState
-from stepwell.model.signal import ReceivedCancel, ReceivedInput
-from stepwell.model.status_words import status_word
 from stepwell.model.valid_text import check_words
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
-from stepwell.storage.ids import new_run_id
-from stepwell.storage.signals import cancel_key, input_key
 from stepwell.workflows.background_drive import AT_REST, BackgroundDrive, Runnable, StartFuture
 from stepwell.workflows.result import OutputT, WorkflowRunResult
+from stepwell.workflows.run_signals import read_head, send_answers, send_input
 from stepwell.workflows.stored_result import failure_at, result_at
 
 # Seconds between two looks at the history of a run: one that this process drives (events arrive anyway), one that
@@ -31,16 +30,23 @@ from stepwell.workflows.stored_result import failure_at, result_at
 _HERE = 5.0
 _ELSEWHERE = 0.25
 _ASLEEP = 60.0
+_AT_MOST = 1.0  # the longest time between two looks of a handle that only watches
+_QUIET = 3  # looks after which it warns that nobody drives the run: somebody may be about to
 
-_OVER = (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
+# How a run stands when nothing more happens in it, and when something would, but for a driver.
+_RESTING = ("waiting", "completed", "failed", "cancelled")
+_UNDRIVEN = ("queued", "stalled")
+
+_LOG = logging.getLogger("stepwell")
 
 
 class RunHandle(Generic[OutputT]):
     """One run of a workflow, by its id. Any number of processes may have a handle; one at a time drives the run.
 
-    A run that was started, answered, sent to or moved back through a handle continues in the background, as long
-    as the event loop runs. Only `result` and `events` take over a run whose driver is gone. A handle belongs to one
-    event loop; another one needs a handle of its own: `attach`.
+    A handle of `attach` watches: what is sent through it is stored, and left to the process that drives the run. One
+    of `start`, or of `attach(drive=True)`, also drives: a run that was started, answered, sent to or moved back
+    through it continues in the background, as long as the event loop runs, and `result` and `events` take over a run
+    that nobody drives. A handle belongs to one event loop; another one needs a handle of its own.
     """
 
     def __init__(
@@ -50,8 +56,11 @@ class RunHandle(Generic[OutputT]):
         storage: CheckpointStorage,
         private: Mapping[str, Any],
         begin: Position | None = None,
+        *,
+        drive: bool,
     ) -> None:
         self.run_id = run_id
+        self._drives, self._warned = drive, False
         self._workflow, self._storage, self._private = workflow, storage, private
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background = BackgroundDrive(workflow, run_id, storage, private)
@@ -67,7 +76,8 @@ class RunHandle(Generic[OutputT]):
     async def result(self) -> WorkflowRunResult[OutputT]:
         """Wait until the run is completed, waits for responses or is cancelled. Raises what it failed with.
 
-        Drives the run if nobody else does. Waits as long as it sleeps.
+        Waits as long as the run sleeps. Drives it if nobody else does; a handle that only watches waits, and logs a
+        warning once.
         """
         head = await self._head()
         while True:
@@ -85,20 +95,22 @@ class RunHandle(Generic[OutputT]):
         """Yield the events of the run: first its history after a commit, then what happens, without gap or repeat.
 
         Ends when the run is completed, waits for responses, has failed or was cancelled. `after` is the `commit` of
-        an event, or a checkpoint of the run. Drives the run if nobody else does. Of a run that another process
-        drives, only committed events are seen.
+        an event, or a checkpoint of the run. Drives the run if nobody else does, unless the handle only watches. Of a
+        run that another process drives, only committed events are seen.
         """
         await self._ready()
         drives_ended = self._background.drives_ended
         last = self._check_own(after).number if isinstance(after, CheckpointInfo) else after
         # The watcher is registered before the history is read: what happens in between is in both, never in neither.
+        quiet = 0  # looks in a row that found nothing
         with watchers.Watcher(self._background.key) as watcher:
             while True:
+                quiet += 1
                 for commit in await self._archive().commits(self.run_id, after=last):
-                    last = commit.number
+                    last, quiet = commit.number, 0
                     for event in kernel.events(self.run_id, commit, stored=True, replayed=True):
                         yield event
-                patience = await self._patience(last, drives_ended)
+                patience = await (self._patience(last, drives_ended) if self._drives else self._watch(last, quiet))
                 if patience is None:
                     return
                 while (batch := await watcher.next(patience)) is not None and batch.events:
@@ -116,54 +128,41 @@ class RunHandle(Generic[OutputT]):
         await self._ready()
         checkpoints = await self._archive().checkpoints(self.run_id)
         if not checkpoints:
-            raise self._missing()
+            await self._head()  # raises, unless it was stored meanwhile
         return checkpoints
 
     async def send(self, message: Any) -> None:
         """Send further input to the start executor. It is durable when this returns, and applied, in the order
         sent, when the run is completed or waits. Raises RunError if the run failed or was cancelled."""
-        head = await self._head()
-        check_no_caller(head)
-        graph = self._workflow._definition.graph
-        start = graph.executors[graph.start]
-        if not start.can_handle(message):
-            raise RoutingFailed(
-                f"the start executor {start.id!r} does not accept a {type(message).__name__}",
-                run_id=self.run_id,
-            )
-        self._check_active(head, "send to it")
-        payload = self._workflow._definition.codec.pack(message, "$.message")
-        # The random part of the key keeps inputs apart; a response has a fixed key, so that the first one wins.
-        key = input_key(head.header.epoch, new_run_id())
-        await self._archive().send(self.run_id, key, ReceivedInput(payload))
-        await self._continue_after_send(head)
+        await self._ready()
+        await send_input(self._workflow._definition, self._archive(), self.run_id, message)
+        self._continue_run()
 
     async def respond(self, responses: Mapping[str, Any], *, by: str | None = None, comment: str | None = None) -> None:
         """Answer open requests, by request id. The first response wins. It is durable when this returns, even if
         another process drives the run. `by` and `comment` are stored with it: who answers, and what they add.
         Raises RunError if the run failed or was cancelled."""
-        check_words("by", by)
-        check_words("comment", comment)
-        if not isinstance(responses, Mapping):
-            raise TypeError(f"responses must be a mapping of request ids to answers, not a {type(responses).__name__}")
-        head = await self._head()
-        check_no_caller(head)
-        self._check_active(head, "answer it")
+        await self._ready()
         definition = self._workflow._definition
-        answers = check_responses(definition.graph, head, responses, definition.codec.pack)
-        archive = self._archive()
-        pending = await archive.pending_signals(self.run_id)
-        await send_responses(archive, head, answers, pending, by=by, comment=comment)
-        await self._continue_after_send(head)
+        await send_answers(definition, self._archive(), self.run_id, responses, by=by, comment=comment)
+        self._continue_run()
 
     async def cancel(self, *, reason: str | None = None, by: str | None = None) -> WorkflowRunState:
         """Cancel the run, wherever it is driven: handlers may clean up, and it ends CANCELLED at its last commit.
         Returns its final status; a completed run stays completed. It can be resumed on purpose. `reason` and `by`
-        are stored with the commit that cancels it."""
+        are stored with the commit that cancels it.
+
+        A handle that only watches does not wait for the driver to stop, and returns the status of the last commit."""
         check_words("reason", reason)
         check_words("by", by)
         head = await self._head()
-        number, seems_over = head.number, head.status in _OVER
+        if not self._drives:
+            check_no_caller(head)
+            at = await cancel_or_signal(self._archive(), head, by=by, reason=reason)
+            if at.status not in OVER and (drive := watchers.local_drive(self._background.key)) is not None:
+                drive.cancel(by=by, reason=reason)  # at once: it would find the signal later
+            return at.status
+        number, seems_over = head.number, head.status in OVER
         with watchers.Watcher(self._background.key) as watcher:
             while True:
                 if (drive := watchers.local_drive(self._background.key)) is not None:
@@ -177,18 +176,18 @@ class RunHandle(Generic[OutputT]):
                     except RunBusy:
                         # A run that seemed over is just being released, or was resumed: look again first.
                         if not seems_over:
-                            await self._send_cancel(ReceivedCancel(number, by, reason, at=clock.stamp()))
+                            await send_cancel(self._archive(), await self._head(), number, by=by, reason=reason)
                         seems_over = False
                         await watcher.next(_ELSEWHERE)
                 for commit in await self._archive().commits(self.run_id, after=number):
                     number = commit.number
-                    if commit.status in _OVER:
+                    if commit.status in OVER:
                         return commit.status
 
     async def restore(self, checkpoint: CheckpointInfo | str, *, by: str | None = None) -> CheckpointInfo:
         """Move this run back to one of its checkpoints, named by its info or its id, and continue from there,
-        executing afresh. Returns where the run is now: `events(after=...)` of that yields what follows. `by` is
-        stored with the commit that moves it.
+        executing afresh; a handle that only watches leaves that to others. Returns where the run is now:
+        `events(after=...)` of that yields what follows. `by` is stored with the commit that moves it.
 
         Raises CheckpointMissing if it is not a checkpoint of this run, RunBusy if the run is driven by something
         else than a handle of this event loop.
@@ -197,10 +196,10 @@ class RunHandle(Generic[OutputT]):
         check_no_caller(await self._head())
         checkpoint_id = await self._find_own(checkpoint)
         try:
-            at = await self._background.restore_run(RestoreRun(self.run_id, checkpoint_id, by))
+            at = await self._background.restore_run(RestoreRun(self.run_id, checkpoint_id, by), drive=self._drives)
         except Exception:
             # The restore has stopped the drives of this loop.
-            self._background.continue_run()
+            self._continue_run()
             raise
         assert at is not None
         return CheckpointInfo(self.run_id, at.stamp.checkpoint_id, at.number)
@@ -232,13 +231,7 @@ class RunHandle(Generic[OutputT]):
 
     async def _head(self) -> Checkpoint:
         await self._ready()
-        head = await self._archive().head(self.run_id)
-        if head is None:
-            raise self._missing()
-        return head
-
-    def _missing(self) -> CheckpointMissing:
-        return CheckpointMissing(f"no run {self.run_id!r} is stored; start it with workflow.start(message, run_id=...)")
+        return await read_head(self._archive(), self.run_id)
 
     def _check_own(self, checkpoint: CheckpointInfo) -> CheckpointInfo:
         if checkpoint.run_id != self.run_id:
@@ -263,13 +256,6 @@ class RunHandle(Generic[OutputT]):
     def _of_another_run(self, checkpoint_id: str, run_id: str) -> CheckpointMissing:
         return CheckpointMissing(f"checkpoint {checkpoint_id!r} belongs to run {run_id!r}, not to {self.run_id!r}")
 
-    def _check_active(self, head: Checkpoint, what: str) -> None:
-        if head.status in STOPPED:
-            raise RunError(
-                f"run {self.run_id!r} is {status_word(head.status)}; resume it with run(run_id=...) before you {what}",
-                run_id=self.run_id,
-            )
-
     async def _patience(self, last: int, drives_ended: int) -> float | None:
         """Return how long to wait for events; None if there will be none. A run that nobody drives is continued.
 
@@ -292,6 +278,28 @@ class RunHandle(Generic[OutputT]):
         self._background.continue_run()
         return _ELSEWHERE
 
+    async def _watch(self, last: int, quiet: int) -> float | None:
+        """Return how long to wait for the events of a run that others drive; None if there will be none."""
+        if watchers.local_drive(self._background.key) is not None:
+            return _HERE
+        run = await self._archive().run_info(self.run_id)
+        if run is None:  # it is gone, or its storage does not know how it stands
+            head = await self._head()
+            newest, is_over = head.number, not await self._can_continue(head)
+        else:
+            newest, is_over = run.number, run.standing in _RESTING
+            if run.standing in _UNDRIVEN and quiet > _QUIET and not self._warned:
+                self._warned = True
+                _LOG.warning(
+                    "run %r is %s: no process drives it, and this handle only watches; attach(%r, drive=True) drives",
+                    self.run_id,
+                    run.standing,
+                    self.run_id,
+                )
+        if last < newest:
+            return 0.0
+        return None if is_over else min(_ELSEWHERE * (1 + quiet), _AT_MOST)
+
     async def _can_continue(self, head: Checkpoint) -> bool:
         """Return False for a run at rest, unless it has signals or an overdue request."""
         if head.status in STOPPED:
@@ -305,19 +313,9 @@ class RunHandle(Generic[OutputT]):
 
     # ------------------------------------------------------------------------------------- acting
 
-    async def _continue_after_send(self, before: Checkpoint) -> None:
-        """Have signals applied. Raises RunError if the run was moved back meanwhile, which discards them."""
-        if (await self._head()).header.epoch != before.header.epoch:
-            raise RunError(
-                f"run {self.run_id!r} was moved back meanwhile, and what you sent is discarded; look at it again",
-                run_id=self.run_id,
-            )
-        self._background.continue_run()
-
-    async def _send_cancel(self, cancel: ReceivedCancel) -> None:
-        """Send a cancel signal, for the process that drives the run. It was not over at that commit."""
-        key = cancel_key((await self._head()).header.epoch, cancel.number)
-        await self._archive().send(self.run_id, key, cancel)
+    def _continue_run(self) -> None:
+        if self._drives:
+            self._background.continue_run()
 
     async def _stop(self, by: str | None, reason: str | None) -> WorkflowRunState:
         """Cancel a run that nobody drives. Raises RunBusy if somebody does."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
+from stepwell.engine.drive_options import OnChangedStep
+from stepwell.engine.durability import LEVELS
 from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun
 from stepwell.model.valid_text import is_text
 from stepwell.storage.ids import new_run_id
@@ -42,6 +44,18 @@ def position_of(
     return StartRun(
         None if message is OMITTED else message, run_id or new_run_id(), run_id is not None, tags=checked_tags
     )
+
+
+def check_run_options(message: Any, responses: Any, durability: str, on_changed_step: str) -> None:
+    """Raise ValueError or TypeError for options of `run` that contradict each other or are unknown."""
+    if responses is not None and message is not OMITTED:
+        raise ValueError("pass a message to start a run, or responses to resume a waiting one, not both")
+    if durability not in LEVELS:
+        raise ValueError(f"durability must be one of {', '.join(LEVELS)}, not {durability!r}")
+    if on_changed_step not in get_args(OnChangedStep):
+        raise ValueError(f"on_changed_step must be 'refuse' or 'recall', not {on_changed_step!r}")
+    if responses is not None and not isinstance(responses, Mapping):
+        raise TypeError(f"responses must be a mapping of request ids to answers, not a {type(responses).__name__}")
 
 
 def _check_tags(tags: Mapping[str, str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Literal, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from msgspec.structs import replace
 
@@ -13,7 +13,7 @@ from stepwell.codec.codec import Codec, reachable_types
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive import Drive, run_to_end
 from stepwell.engine.drive_options import DriveOptions, ExecutorSource, OnChangedStep
-from stepwell.engine.durability import LEVELS, Durability
+from stepwell.engine.durability import Durability
 from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun
 from stepwell.engine.run_stream import RunStream
 from stepwell.graph.edges import Edge
@@ -32,7 +32,8 @@ from stepwell.workflows.executor_pool import ExecutorPool
 from stepwell.workflows.executor_specs import ExecutorSpec
 from stepwell.workflows.handle import RunHandle
 from stepwell.workflows.result import OutputT, WorkflowRunResult
-from stepwell.workflows.start_position import OMITTED, position_of
+from stepwell.workflows.run_verbs import RunVerbs
+from stepwell.workflows.start_position import OMITTED, check_run_options, position_of
 from stepwell.workflows.storage_options import StorageLike, storage_of
 from stepwell.workflows.waiting_runs import WaitingRun, WaitingRuns
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from stepwell.workflows.workflow_agent import WorkflowAgent
 
 
-class Workflow(NotebookDrawing, Generic[OutputT]):
+class Workflow(NotebookDrawing, RunVerbs[OutputT]):
     """An immutable workflow definition. One object serves any number of concurrent runs, each with its `run_id`.
 
     `Workflow[Report]` tells type checkers that the outputs of its runs are reports; see `WorkflowBuilder`.
@@ -206,7 +207,7 @@ class Workflow(NotebookDrawing, Generic[OutputT]):
         stored with the responses and with the first commit. A step called with arguments different from those of its
         stored result raises StepChanged; `on_changed_step="recall"` returns the stored result instead.
         """
-        _check_run_options(message, responses, durability, on_changed_step)
+        check_run_options(message, responses, durability, on_changed_step)
         check_words("by", by)
         requested = storage_of(checkpoint_storage) or self._storage
         waiting = self._waiting_for(run_id, checkpoint_id, requested) if responses is not None else None
@@ -256,21 +257,25 @@ class Workflow(NotebookDrawing, Generic[OutputT]):
         position = position_of(message, run_id, None, tags)
         assert isinstance(position, StartRun)
         storage = self._storage_for(checkpoint_storage)
-        return RunHandle(self, position.run_id, storage, dict(private or {}), position)
+        return RunHandle(self, position.run_id, storage, dict(private or {}), position, drive=True)
 
     def attach(
         self,
         run_id: str,
         *,
+        drive: bool = False,
         checkpoint_storage: StorageLike | None = None,
         private: Mapping[str, Any] | None = None,
     ) -> RunHandle[OutputT]:
-        """Return a handle to a run that was started before, here or in another process."""
+        """Return a handle to a run that was started before, here or in another process.
+
+        It only watches the run, unless `drive` is true: then it also drives it, as that of `start` does.
+        """
         if run_id is None:
             raise ValueError("run_id must be a non-empty string, not None")
         # Raises ValueError for an invalid id.
         position_of(OMITTED, run_id, None)
-        return RunHandle(self, run_id, self._storage_for(checkpoint_storage), dict(private or {}))
+        return RunHandle(self, run_id, self._storage_for(checkpoint_storage), dict(private or {}), drive=drive)
 
     def _storage_for(self, requested: StorageLike | None) -> CheckpointStorage:
         storage = storage_of(requested) or self._storage or self._memory or storage_of("memory")
@@ -290,7 +295,6 @@ class Workflow(NotebookDrawing, Generic[OutputT]):
         durability: Durability = "sync",
         *,
         recall_changed: bool = False,
-        most_takeovers: int | None = None,
     ) -> Drive:
         """Create one drive of a run; `run` and handles read its events."""
         archives = archives_on(storage)
@@ -304,7 +308,6 @@ class Workflow(NotebookDrawing, Generic[OutputT]):
             archive_for=archives,
             durability=durability,
             recall_changed=recall_changed,
-            most_takeovers=most_takeovers,
         )
         return Drive(self._definition, options, self._executors_for(storage, waiting))
 
@@ -382,17 +385,6 @@ def archives_on(storage: CheckpointStorage | None) -> Callable[[str, Codec, int 
         return UnstoredArchive() if storage is None else open_archive(storage, name, codec, needed=needed)
 
     return archive
-
-
-def _check_run_options(message: Any, responses: Any, durability: str, on_changed_step: str) -> None:
-    if responses is not None and message is not OMITTED:
-        raise ValueError("pass a message to start a run, or responses to resume a waiting one, not both")
-    if durability not in LEVELS:
-        raise ValueError(f"durability must be one of {', '.join(LEVELS)}, not {durability!r}")
-    if on_changed_step not in get_args(OnChangedStep):
-        raise ValueError(f"on_changed_step must be 'refuse' or 'recall', not {on_changed_step!r}")
-    if responses is not None and not isinstance(responses, Mapping):
-        raise TypeError(f"responses must be a mapping of request ids to answers, not a {type(responses).__name__}")
 
 
 def _inside_a_loop() -> bool:

@@ -51,6 +51,7 @@ class Conversable(Protocol):
         self,
         run_id: str,
         *,
+        drive: bool = ...,
         checkpoint_storage: StorageLike | None = ...,
         private: Mapping[str, Any] | None = ...,
     ) -> RunHandle: ...
@@ -217,7 +218,7 @@ class WorkflowAgent:
         options: dict[str, Any],
     ) -> AsyncIterator[WorkflowEvent]:
         # The run of a session exists only once something was said in it.
-        handle = self.workflow.attach(session.session_id, **options)
+        handle = self.workflow.attach(session.session_id, drive=True, **options)
         try:
             status = await handle.status()
         except CheckpointMissing:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from importlib import import_module
+from typing import Any
 
 from stepwell.model.checkpoint import Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -50,3 +51,12 @@ class PostgresCheckpointStorage(BuiltInStorage):
             ) from missing
         store = PostgresStore(dsn, schema=schema, timeout=timeout, connections=connections)
         super().__init__(store, seal=seal, retention=retention, lease=lease)
+        self._postgres, self._seal = store, seal
+
+    async def _join_transaction(self, connection: Any) -> BuiltInStorage:
+        """Return a storage whose writes belong to the transaction that is open on a psycopg connection."""
+        from stepwell.stores.postgres.joined_store import JoinedStore  # lazy: few programs need it
+
+        joined = JoinedStore(self._postgres, connection)
+        await self._postgres.run("")  # creates the schema, if it does not exist, in a transaction of its own
+        return BuiltInStorage(joined, seal=self._seal, retention=self.retention, lease=self._lease)

@@ -1,0 +1,52 @@
+"""Follows a run: its history, then what any process commits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from functools import partial
+
+from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.errors import CheckpointMissing
+from stepwell.kernel.commit import events
+from stepwell.model.event import WorkflowEvent
+from stepwell.storage.append_news import expect_appends
+from stepwell.storage.port import Store
+from stepwell.storage.run_list import run_info
+from stepwell.storage.wire.format import read_commit
+
+_PAGE = 100  # commits in memory at a time
+# Seconds between two looks at a run in which nothing happens: the first one, doubled each time up
+# to the last one.
+_FIRST_LOOK, _LAST_LOOK = 0.05, 1.0
+
+STOPPED = frozenset(("completed", "failed", "cancelled"))
+AT_REST = STOPPED | {"waiting"}
+
+
+async def follow_run(store: Store, run_id: str, after: int, *, until_rest: bool) -> AsyncGenerator[WorkflowEvent, None]:
+    """Yield the durable events of a run past a commit, and new ones as they are committed: see `follow`."""
+    ends, last, wait = AT_REST if until_rest else STOPPED, after, _FIRST_LOOK
+    appended = asyncio.Event()
+    notify = partial(asyncio.get_running_loop().call_soon_threadsafe, appended.set)
+    with expect_appends(store, run_id, notify):
+        while True:
+            appended.clear()  # before the look: what is appended during it is seen, or wakes us
+            entry = await store.run(run_id)
+            if entry is None:
+                raise CheckpointMissing(f"there is no run {run_id!r} in this storage")
+            while last < entry.number:
+                upto = min(last + _PAGE, entry.number)
+                for record in await store.history(run_id, after=last, upto=upto):
+                    commit = read_commit(record, DEFAULT_CODEC)[0]
+                    for event in events(run_id, commit, stored=True, replayed=True):
+                        yield event
+                last, wait = upto, _FIRST_LOOK
+            # Judged by the entry that was read before its commits: none of them can be missing.
+            if run_info(entry).standing in ends:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await appended.wait()
+            wait = min(2 * wait, _LAST_LOOK)

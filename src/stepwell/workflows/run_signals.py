@@ -1,0 +1,87 @@
+"""What programs send to a run: checked against the workflow, stored, and left to the process that drives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stepwell.engine.definition import WorkflowDefinition
+from stepwell.engine.open_run import STOPPED
+from stepwell.engine.responses import check_no_caller, check_responses, send_responses
+from stepwell.errors import CheckpointMissing, RoutingFailed, RunError
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.signal import ReceivedInput
+from stepwell.model.status_words import status_word
+from stepwell.model.valid_text import check_words
+from stepwell.storage.archive import Archive
+from stepwell.storage.ids import new_run_id
+from stepwell.storage.signals import input_key
+
+
+async def read_head(archive: Archive, run_id: str) -> Checkpoint:
+    """Return the newest checkpoint of a run. Raises CheckpointMissing if there is none."""
+    head = await archive.head(run_id)
+    if head is None:
+        raise CheckpointMissing(f"no run {run_id!r} is stored; start it with workflow.start(message, run_id=...)")
+    return head
+
+
+async def send_input(definition: WorkflowDefinition, archive: Archive, run_id: str, message: Any) -> None:
+    """Send further input to the start executor of a run. Raises RunError if the run failed or was cancelled."""
+    head = await read_head(archive, run_id)
+    check_no_caller(head)
+    start = definition.graph.executors[definition.graph.start]
+    if not start.can_handle(message):
+        raise RoutingFailed(
+            f"the start executor {start.id!r} does not accept a {type(message).__name__}",
+            run_id=run_id,
+        )
+    _check_active(head, "send to it")
+    payload = definition.codec.pack(message, "$.message")
+    # The random part of the key keeps inputs apart; a response has a fixed key, so that the first one wins.
+    await archive.send(run_id, input_key(head.header.epoch, new_run_id()), ReceivedInput(payload))
+    await _check_not_moved_back(archive, head)
+
+
+async def send_answers(
+    definition: WorkflowDefinition,
+    archive: Archive,
+    run_id: str,
+    responses: Mapping[str, Any],
+    *,
+    by: str | None,
+    comment: str | None,
+) -> None:
+    """Answer open requests of a run, by request id. The first response wins.
+
+    Raises UnknownRequest, ResponseRejected or RequestExpired before anything is stored, and RunError
+    if the run failed or was cancelled.
+    """
+    check_words("by", by)
+    check_words("comment", comment)
+    if not isinstance(responses, Mapping):
+        raise TypeError(f"responses must be a mapping of request ids to answers, not a {type(responses).__name__}")
+    head = await read_head(archive, run_id)
+    check_no_caller(head)
+    _check_active(head, "answer it")
+    answers = check_responses(definition.graph, head, responses, definition.codec.pack)
+    pending = await archive.pending_signals(run_id)
+    await send_responses(archive, head, answers, pending, by=by, comment=comment)
+    await _check_not_moved_back(archive, head)
+
+
+def _check_active(head: Checkpoint, what: str) -> None:
+    if head.status in STOPPED:
+        raise RunError(
+            f"run {head.run_id!r} is {status_word(head.status)}; resume it with run(run_id=...) before you {what}",
+            run_id=head.run_id,
+        )
+
+
+async def _check_not_moved_back(archive: Archive, before: Checkpoint) -> None:
+    """Raise RunError if the run was moved back since: then what was sent to it is discarded."""
+    if (await read_head(archive, before.run_id)).header.epoch != before.header.epoch:
+        raise RunError(
+            f"run {before.run_id!r} was moved back meanwhile, and what you sent is discarded; look at it again",
+            run_id=before.run_id,
+        )

@@ -1,0 +1,127 @@
+"""What services do with the runs of a workflow: store, answer, cancel and read them. Nothing here drives a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic
+
+from msgspec.structs import replace
+
+from stepwell.engine.cancellation import cancel_or_signal
+from stepwell.engine.definition import WorkflowDefinition
+from stepwell.engine.drive_options import ExecutorSource
+from stepwell.engine.open_run import StartRun
+from stepwell.engine.responses import check_no_caller
+from stepwell.engine.submission import submit_run
+from stepwell.model.event import WorkflowRunState
+from stepwell.model.valid_text import check_words
+from stepwell.storage.archive import Archive
+from stepwell.storage.checkpoint_storage import CheckpointStorage
+from stepwell.workflows.result import OutputT, WorkflowRunResult
+from stepwell.workflows.run_signals import read_head, send_answers
+from stepwell.workflows.start_position import position_of
+from stepwell.workflows.storage_options import StorageLike
+from stepwell.workflows.stored_result import failure_at, result_at
+from stepwell.workflows.waiting_runs import WaitingRun
+
+
+class RunVerbs(Generic[OutputT]):
+    """The verbs of `Workflow` for runs that another process drives: each stores or reads, and returns."""
+
+    _definition: WorkflowDefinition
+
+    def _storage_for(self, requested: StorageLike | None) -> CheckpointStorage:
+        raise NotImplementedError
+
+    def _archive_on(self, storage: CheckpointStorage) -> Archive:
+        raise NotImplementedError
+
+    def _executors_for(self, storage: CheckpointStorage | None, waiting: WaitingRun | None) -> ExecutorSource:
+        raise NotImplementedError
+
+    async def submit(
+        self,
+        message: Any = None,
+        *,
+        run_id: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        by: str | None = None,
+        checkpoint_storage: StorageLike | None = None,
+        connection: Any = None,
+    ) -> str:
+        """Store a run and return its id when it is durable. Nothing is executed: `ready_runs` lists the run.
+
+        If `run_id` names a stored run that was started with the same message, nothing changes. On PostgreSQL,
+        `connection` is a psycopg connection of your own, to the same database: then the run is stored in its
+        transaction, and exists if and only if you commit.
+
+        Raises RoutingFailed if the start executor does not accept the message, and InputMismatch or RunError if the
+        id belongs to another run.
+        """
+        check_words("by", by)
+        position = position_of(message, run_id, None, tags)
+        assert isinstance(position, StartRun)
+        position = replace(position, by=by)
+        storage = self._storage_for(checkpoint_storage)
+        if connection is not None:
+            storage = await _storage_on(storage, connection)
+        await submit_run(self._definition, position, self._archive_on(storage), self._executors_for(storage, None))
+        return position.run_id
+
+    async def respond(
+        self,
+        run_id: str,
+        request_id: str,
+        value: Any,
+        *,
+        by: str | None = None,
+        comment: str | None = None,
+        checkpoint_storage: StorageLike | None = None,
+    ) -> None:
+        """Answer an open request of a run. Durable when it returns; the process that drives the run applies it.
+
+        The answer is checked against the requested type. The first one wins. `by` and `comment` are stored with it.
+        Raises UnknownRequest, ResponseRejected or RequestExpired, and RunError if the run failed or was cancelled.
+        """
+        archive = self._archive_on(self._storage_for(checkpoint_storage))
+        await send_answers(self._definition, archive, run_id, {request_id: value}, by=by, comment=comment)
+
+    async def cancel(
+        self,
+        run_id: str,
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        checkpoint_storage: StorageLike | None = None,
+    ) -> WorkflowRunState:
+        """Cancel a run, and return its status at once. A completed or cancelled run stays as it is.
+
+        If no process drives the run, it is CANCELLED when this returns. Otherwise its driver is asked to stop, durably,
+        and the status is that of the last commit. `reason` and `by` are stored with the commit that cancels it.
+        """
+        check_words("reason", reason)
+        check_words("by", by)
+        archive = self._archive_on(self._storage_for(checkpoint_storage))
+        head = await read_head(archive, run_id)
+        check_no_caller(head)
+        return (await cancel_or_signal(archive, head, by=by, reason=reason)).status
+
+    async def result(self, run_id: str, *, checkpoint_storage: StorageLike | None = None) -> WorkflowRunResult[OutputT]:
+        """Return what a run has come to, as it is stored now: of one that is not completed, what there is so far.
+
+        Raises what the run failed with.
+        """
+        archive = self._archive_on(self._storage_for(checkpoint_storage))
+        head = await read_head(archive, run_id)
+        if head.status is WorkflowRunState.FAILED:
+            raise await failure_at(archive, head)
+        return await result_at(archive, head, self._definition.signature)
+
+
+async def _storage_on(storage: CheckpointStorage, connection: Any) -> CheckpointStorage:
+    """Return a storage that writes in the transaction of a connection. Raises TypeError if there is no such storage."""
+    join = getattr(storage, "_join_transaction", None)
+    if join is None:
+        raise TypeError(f"connection= needs a PostgresCheckpointStorage, not a {type(storage).__name__}")
+    joined: CheckpointStorage = await join(connection)
+    return joined

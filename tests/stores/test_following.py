@@ -1,0 +1,109 @@
+"""Following a run from outside: its history, then what anybody commits, on every storage."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from stepwell import CheckpointMissing, WorkflowBuilder, WorkflowContext, executor
+from stepwell.storage import followed_run
+from tests.support.operating_runs import Order, asking, counting
+
+TIMEOUT = 20
+
+
+@pytest.fixture
+def storage(every_storage: Any) -> Any:
+    return every_storage
+
+
+def seen(events: list[Any]) -> list[tuple[int | None, str]]:
+    return [(event.commit, event.type) for event in events]
+
+
+async def followed(storage: Any, run_id: str, **options: Any) -> list[Any]:
+    async with asyncio.timeout(TIMEOUT):
+        return [event async for event in storage.follow(run_id, **options)]
+
+
+async def test_a_run_that_is_over_is_followed_to_its_end_from_anywhere(storage: Any) -> None:
+    await counting(storage).run(1, run_id="r")
+    history = seen(await storage.event_history("r"))
+    assert seen(await followed(storage, "r")) == history
+    for after in range(-1, 4):
+        expected = [(number, kind) for number, kind in history if number is not None and number > after]
+        assert seen(await followed(storage, "r", after=after)) == expected
+    for run_id in ("none", "\udc80"):
+        with pytest.raises(CheckpointMissing, match="no run"):
+            await followed(storage, run_id)
+    await storage.close()
+
+
+async def test_what_is_committed_meanwhile_comes_without_gap_or_repeat(storage: Any) -> None:
+    gate = asyncio.Event()
+
+    @executor(id="slow")
+    async def slow(number: int, ctx: WorkflowContext[int, int]) -> None:
+        await gate.wait()
+        await (ctx.send_message(number + 1) if number < 20 else ctx.yield_output(number))
+
+    workflow = WorkflowBuilder(name="w", start_executor=slow, checkpoint_storage=storage).add_edge(slow, slow).build()
+    handle = workflow.start(1, run_id="r")
+    await handle.status()
+    followers = [asyncio.create_task(followed(storage, "r", after=after)) for after in (-1, 0, 5)]
+    await asyncio.sleep(0.1)
+    gate.set()
+    history = seen(await followed(storage, "r"))
+    assert history == seen(await storage.event_history("r"))
+    for after, follower in zip((-1, 0, 5), followers, strict=True):
+        assert seen(await follower) == [each for each in history if each[0] is not None and each[0] > after]
+    await storage.close()
+
+
+async def test_a_follower_waits_with_a_run_that_waits_unless_told_otherwise(storage: Any) -> None:
+    (event,) = (await asking(storage).run(Order(7, ["tea"]), run_id="r")).get_request_info_events()
+    resting = seen(await followed(storage, "r", until_rest=True))
+    assert resting[-1] == (1, "status")
+    follower = asyncio.create_task(followed(storage, "r"))
+    await asyncio.sleep(0.2)
+    assert not follower.done()
+    await asking(storage).run(run_id="r", responses={event.request_id: True})
+    assert seen(await follower) == seen(await storage.event_history("r"))
+    await storage.close()
+
+
+async def test_a_follower_ends_with_a_run_that_is_deleted(storage: Any) -> None:
+    await asking(storage).run(Order(7, ["tea"]), run_id="r")
+    follower = asyncio.create_task(followed(storage, "r"))
+    await asyncio.sleep(0.1)
+    await storage._store.drop("r")
+    with pytest.raises(CheckpointMissing):
+        await follower
+    await storage.close()
+
+
+async def test_a_commit_of_this_process_is_seen_at_once_and_a_quiet_run_costs_little(
+    storage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followed_run, "_FIRST_LOOK", 600.0)
+    monkeypatch.setattr(followed_run, "_LAST_LOOK", 600.0)
+    (event,) = (await asking(storage).run(Order(7, ["tea"]), run_id="r")).get_request_info_events()
+    looks: list[str] = []
+    real = storage._store.inner
+
+    class Counted:
+        def __getattr__(self, name: str) -> Any:
+            if name in ("run", "history", "read", "open"):
+                looks.append(name)
+            return getattr(real, name)
+
+    storage._store.inner = Counted()
+    follower = asyncio.create_task(followed(storage, "r", after=1))
+    await asyncio.sleep(0.1)
+    assert looks == ["run"]
+    storage._store.inner = real
+    await asking(storage).run(run_id="r", responses={event.request_id: True})
+    assert seen(await follower)[-1][1] == "status"
+    await storage.close()
