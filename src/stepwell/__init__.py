@@ -49,6 +49,7 @@ _HOMES = {
     "RunBusy": "errors",
     "RunContext": "functional.run_context",
     "RunError": "errors",
+    "RunSetAside": "errors",
     "SQLiteCheckpointStorage": "stores.sqlite.store",
     "Seal": "storage.encryption",
     "StateConflict": "errors",
@@ -78,7 +79,18 @@ _HOMES = {
     "step": "functional.step_function",
     "workflow": "functional.durable_function",
 }
-_PACKAGES = ("admin", "agents", "declarative", "functional", "orchestrations", "storage", "testing", "viz", "workflows")
+_PACKAGES = (
+    "admin",
+    "agents",
+    "declarative",
+    "functional",
+    "orchestrations",
+    "storage",
+    "testing",
+    "viz",
+    "worker",
+    "workflows",
+)
 
 __getattr__, __dir__, __all__ = _modules.export_lazily(__name__, _HOMES, _PACKAGES)
 

@@ -13,6 +13,7 @@ StepwellError
 │   ├── SuperstepLimit
 │   ├── StateConflict
 │   ├── InputMismatch
+│   ├── RunSetAside          its drivers died one after the other        → look at their logs
 │   ├── RequestError         has a request_id                            → respond again
 │   │   ├── UnknownRequest
 │   │   ├── ResponseRejected
@@ -107,6 +108,10 @@ class StateConflict(RunError):
 
 class InputMismatch(RunError):
     """A run with this id exists and was started with another input."""
+
+
+class RunSetAside(RunError):
+    """The processes that drove the run died again and again without a commit, so it is driven no more."""
 
 
 class RequestError(RunError):

@@ -28,6 +28,8 @@ COMMANDS = {
     "run": "Start a run and drive it until it stops.",
     "resume": "Resume a run.",
     "cancel": "Cancel a run.",
+    "worker": "Drive the runs that are ready.",
+    "workers": "List the workers that drive runs.",
     "viz": "Draw the graph of a workflow.",
     "check": "Check which runs this code can continue.",
     "prune": "Delete old checkpoints and runs.",

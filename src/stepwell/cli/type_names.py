@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from stepwell.storage.built_in_storage import BuiltInStorage as BuiltInStorage
     from stepwell.storage.pending_requests import PendingRequest as PendingRequest
     from stepwell.storage.run_list import RunInfo as RunInfo
+    from stepwell.storage.worker_registry import WorkerInfo as WorkerInfo
     from stepwell.workflows.result import WorkflowRunResult
     from stepwell.workflows.workflow import Workflow as Workflow
 

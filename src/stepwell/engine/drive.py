@@ -26,6 +26,7 @@ from stepwell.engine.drive_scope import DriveScope, PrivateValues
 from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.open_run import StartingPoint, make_first_commit, open_run, plan_first
 from stepwell.engine.responses import check_no_caller, check_responses, send_responses
+from stepwell.engine.set_aside import decide_set_aside
 from stepwell.engine.signals import Intake
 from stepwell.engine.superstep import Superstep
 from stepwell.engine.superstep_log import SuperstepLog, is_far
@@ -139,6 +140,13 @@ class Drive:
                     # It was over already: there is nothing to cancel, and the stream says where it is.
                     yield (self._broadcast.emit("status", at, commit=at.number, replayed=True),)
                     return
+            # Code that has changed is given another chance: its migration is a commit.
+            most = self._options.most_takeovers if run.first is None else None
+            set_aside = decide_set_aside(at, plan, self._lease.takeovers, most)
+            if set_aside is not None and set_aside.error is not None:
+                at = await self._commit(set_aside, at)
+                yield self._broadcast.emit_commit(set_aside.commit, at)
+                raise set_aside.error
             branches.install(self._loop)
             async with aclosing(self._advance(scope, at, plan, run.log)) as batches:
                 async for batch in batches:

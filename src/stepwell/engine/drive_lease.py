@@ -29,6 +29,7 @@ class DriveLease:
         self._drive, self._archive, self._on_signal, self._may_take_over = drive, archive, on_signal, may_take_over
         self.held: lease_renewal.HeldLease | None = None
         self.is_over = False  # a commit has ended it
+        self.takeovers = 0  # drivers in a row that were lost since the newest commit
         self._key: watchers.Key | None = None  # under which those who watch the run find the drive
         self._announced: lease_renewal.PendingRelease | None = None
 
@@ -44,7 +45,7 @@ class DriveLease:
         self.held, stored = await lease_renewal.acquire_and_read(
             self._archive, run_id, owner, on_signal=self._on_signal, may_take_over=self._may_take_over
         )
-        self.is_over = False
+        self.is_over, self.takeovers = False, stored.takeovers
         self._key = watchers.key_of(self._archive, run_id)
         watchers.register_drive(self._key, self._drive)
         return stored

@@ -31,6 +31,7 @@ class StoredRun(msgspec.Struct, frozen=True):
     log: RecalledLog = EMPTY_LOG  # of the superstep in progress
     signals: Mapping[str, Signal] = {}  # not consumed yet, by key, oldest first
     fence: int = 0  # of the lease that was acquired
+    takeovers: int = 0  # drivers in a row that were lost since the newest commit
 
 
 def commit_error(commit: Commit, run_id: str, error: Exception) -> StoreUnavailable:

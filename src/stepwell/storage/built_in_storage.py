@@ -24,6 +24,7 @@ from stepwell.storage.integrity import Cipher, VerifiedStore
 from stepwell.storage.lease import LEASE, validate_lease
 from stepwell.storage.port import Store
 from stepwell.storage.run_list import RunInfo, find_standing, run_info
+from stepwell.storage.worker_registry import WorkerInfo, WorkerRegistry, worker_info
 
 if TYPE_CHECKING:
     from stepwell.model.event import WorkflowEvent
@@ -49,6 +50,8 @@ class BuiltInStorage:
         if not isinstance(retention, Retention):
             raise DefinitionError(f"retention must be FullHistory or LatestOnly, not {retention!r}")
         self._store: Store = VerifiedStore(store, seal)
+        # Beside the wrapper: what workers say of themselves holds no data of runs, and is not sealed.
+        self._registry = store if isinstance(store, WorkerRegistry) else None
         self._lease = validate_lease(lease)
         self.retention = retention
 
@@ -163,7 +166,8 @@ class BuiltInStorage:
 
         These are the queued and the stalled ones: new runs, those whose wait is over or whose
         deadline is reached by then (default: now), those with a response or input to apply, and
-        those whose driver is gone. Never one that failed or was cancelled.
+        those whose driver is gone. Never one that failed or was cancelled, and never one of a
+        sub-workflow: its caller drives it.
 
         No payload is read. The cost grows with the runs that have something to do, driven or not; a
         store of files looks at each run.
@@ -271,6 +275,12 @@ class BuiltInStorage:
         past = None if after is None else after._entry
         pending = await self._store.requests(request_filter, past=past, limit=limit)
         return [pending_request(request) for request in pending]
+
+    # ---------------------------------------------------------------- workers
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        """Return the workers that drive runs of this storage, and those that were seen in the last day, by name."""
+        return [] if self._registry is None else [worker_info(row) for row in await self._registry.workers()]
 
     # ---------------------------------------------------------------- maintenance
 

@@ -56,7 +56,7 @@ ALL_RUNS = RunFilter(children=True)
 
 
 class ReadyFilter(msgspec.Struct, frozen=True):
-    """Which runs can be driven and nobody drives."""
+    """Which runs can be driven and nobody drives. Runs of sub-workflows are driven by their callers only."""
 
     by: str  # UTC, ISO 8601
     workflow: str | None = None  # None matches everything
@@ -67,6 +67,7 @@ class ReadyFilter(msgspec.Struct, frozen=True):
     def matches(self, run: RunEntry) -> bool:
         return (
             self.workflow in (None, run.workflow)
+            and run.metadata.caller is None
             and (self._is_due(run) or (run.signalled and run.status in self.resting))
             and (run.lease is None or run.lease.is_over())
         )

@@ -109,6 +109,7 @@ class VerifiedStore:
             self._verify_signals(run_id, opened.signals),
             opened.fence,
             opened.has_outputs,
+            opened.takeovers,
         )
 
     async def read(self, run_id: str, number: int | None = None) -> list[Record]:

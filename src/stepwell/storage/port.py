@@ -177,8 +177,8 @@ class Index(Protocol):
         """Return the runs that can be driven and that nobody drives, oldest first: at most `limit`.
 
         Those whose `wake` is reached, and those with signals in a status of `resting`; not those
-        with a lease that is not over (`Lease.is_over`). The cost grows with the runs that are due
-        or have signals, driven or not.
+        with a lease that is not over (`Lease.is_over`), nor those that have a caller. The cost
+        grows with the runs that are due or have signals, driven or not.
         """
 
 

@@ -19,6 +19,7 @@ from stepwell.model.log_keys import LogEntry, RecalledLog
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack
 from stepwell.model.signal import Signal
+from stepwell.storage import news
 from stepwell.storage.archive import StoredRun, commit_error
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.ids import forked_child_id, new_stamp
@@ -80,9 +81,8 @@ class StoreArchive:
         # A run that keeps only its latest checkpoint: a crash may have left more of its children.
         if head.header.retention is Retention.LatestOnly and self.needed is None:
             await drop_left_over(self.store, self._codec, head, commit)
-        return StoredRun(
-            head, self._read_log(head, opened.log), read_signals(run_id, opened.signals, self._codec), fence
-        )
+        signals = read_signals(run_id, opened.signals, self._codec)
+        return StoredRun(head, self._read_log(head, opened.log), signals, fence, opened.takeovers)
 
     async def look(self, run_id: str) -> StoredRun:
         """Return a run as it is stored now, without acquiring it."""
@@ -206,6 +206,8 @@ class StoreArchive:
             raise
         except Exception as error:
             raise commit_error(commit, header.run_id, error) from error
+        if effects.fence is None:  # nobody drives it: it was submitted or edited
+            news.publish(self.store)
 
     async def _append(
         self, commit: Commit, after: Checkpoint, before: Checkpoint | None, effects: CommitEffects, *, snapshot: bool
@@ -229,7 +231,9 @@ class StoreArchive:
                 await drop_superseded(self.store, self._codec, superseded)
 
     async def send(self, run_id: str, key: str, signal: Signal) -> bool:
-        return await self.store.send(run_id, key, write_signal(signal))
+        is_new = await self.store.send(run_id, key, write_signal(signal))
+        news.publish(self.store)
+        return is_new
 
     async def log_outcome(self, run_id: str, place: int, outcome: Outcome) -> None:
         fence = self._fences.get(run_id)

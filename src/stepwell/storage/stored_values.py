@@ -102,6 +102,9 @@ class OpenedRun(_Value, frozen=True):
     signals: Sequence[SignalRow] = ()  # oldest first
     fence: int | None = None  # of the lease that was acquired; None if none was asked for
     has_outputs: bool = True  # False only if no record of the run has outputs, which saves reading them
+    # How often the lease was acquired from an owner that had not released it, since the newest
+    # record; 0 if the store does not count.
+    takeovers: int = 0
 
 
 class LeaseReport(_Value, frozen=True):

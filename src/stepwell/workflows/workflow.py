@@ -295,6 +295,7 @@ class Workflow(NotebookDrawing, RunVerbs[OutputT]):
         durability: Durability = "sync",
         *,
         recall_changed: bool = False,
+        most_takeovers: int | None = None,
     ) -> Drive:
         """Create one drive of a run; `run` and handles read its events."""
         archives = archives_on(storage)
@@ -308,6 +309,7 @@ class Workflow(NotebookDrawing, RunVerbs[OutputT]):
             archive_for=archives,
             durability=durability,
             recall_changed=recall_changed,
+            most_takeovers=most_takeovers,
         )
         return Drive(self._definition, options, self._executors_for(storage, waiting))
 

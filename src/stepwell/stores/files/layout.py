@@ -3,6 +3,7 @@
     <root>/stepwell.json                         the mark, with the format of the store
     <root>/runs/3f/refund-3~a80091c28d5eb.jsonl  the log of run refund-3
     <root>/runs/3f/refund-3~a80091c28d5eb.part   the same while it is written anew
+    <root>/workers/web-1.json                    what the worker web-1 says of itself
 
 The digits are the hash of the run id that checkpoint ids contain too, so both lead to the file.
 """

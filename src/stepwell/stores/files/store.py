@@ -17,9 +17,11 @@ from stepwell.storage.lease import LEASE
 from stepwell.storage.permissions import OWNER_ONLY, validate_mode
 from stepwell.storage.posix import require_posix
 from stepwell.storage.stored_values import DamagedRun, RunEntry, Survey
+from stepwell.storage.worker_registry import WorkerRow
 from stepwell.stores.files.layout import StoreFolder
 from stepwell.stores.files.run_file import RunFile
 from stepwell.stores.files.threads import FileThreads
+from stepwell.stores.files.workers import WorkerFolder
 from stepwell.stores.fork_hooks import Reopenable
 from stepwell.stores.runs.store import RunStore
 
@@ -40,6 +42,7 @@ class FileStore(RunStore, Reopenable[FileThreads]):
         self._root = Path(os.path.abspath(path))
         require_posix(f"the file store {str(self._root)!r}", "file locks")
         self._folder = StoreFolder(self._root, validate_mode(mode))
+        self._workers = WorkerFolder(self._folder)
         super().__init__()
 
     async def survey(self) -> Survey:
@@ -65,6 +68,17 @@ class FileStore(RunStore, Reopenable[FileThreads]):
             threads = self._detach()
         if threads is not None:
             await threads.close()
+
+    # ---------------------------------------------------------------- workers
+
+    async def announce_worker(self, name: str, process: str, body: bytes) -> bool:
+        return await self._do(lambda: self._workers.announce(name, process, body))
+
+    async def withdraw_worker(self, name: str, process: str) -> None:
+        await self._do(lambda: self._workers.withdraw(name, process))
+
+    async def workers(self) -> list[WorkerRow]:
+        return await self._do(self._workers.read)
 
     # ---------------------------------------------------------------- threads
 

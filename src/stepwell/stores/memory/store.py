@@ -8,12 +8,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from stepwell.model.checkpoint import FullHistory, Retention
+from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.storage.filters import ALL_RUNS
 from stepwell.storage.ids import run_hash
 from stepwell.storage.lease import LEASE
 from stepwell.storage.stored_values import Record, Survey
+from stepwell.storage.worker_registry import ALIVE_FOR, KEPT_FOR, WorkerRow
 from stepwell.stores.runs.run import Run
 from stepwell.stores.runs.state import Line, State
 from stepwell.stores.runs.store import RunStore
@@ -61,6 +63,7 @@ class MemoryStore(RunStore):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs: dict[str, MemoryRun] = {}
+        self._workers: dict[str, tuple[str, float, bytes]] = {}  # process, when it was seen, what it says
 
     async def survey(self) -> Survey:
         return Survey(await self.runs(ALL_RUNS))
@@ -70,6 +73,29 @@ class MemoryStore(RunStore):
 
     async def close(self) -> None:
         """Do nothing: what is stored lives as long as this object."""
+
+    async def announce_worker(self, name: str, process: str, body: bytes) -> bool:
+        with self._lock:
+            now = clock.seconds()
+            holder, seen, _ = self._workers.get(name, (process, now, b""))
+            if holder != process and now - seen <= ALIVE_FOR:
+                return False
+            self._workers = {n: worker for n, worker in self._workers.items() if now - worker[1] <= KEPT_FOR}
+            self._workers[name] = process, now, body
+            return True
+
+    async def withdraw_worker(self, name: str, process: str) -> None:
+        with self._lock:
+            if self._workers.get(name, ("",))[0] == process:
+                del self._workers[name]
+
+    async def workers(self) -> list[WorkerRow]:
+        with self._lock:
+            now = clock.seconds()
+            return [
+                WorkerRow(name, process, now - seen, body)
+                for name, (process, seen, body) in sorted(self._workers.items())
+            ]
 
     async def _write(self, run_id: str, write: Callable[[Run[Any]], T], *, creates: bool = False) -> T:
         with self._lock:

@@ -113,6 +113,12 @@ UNION ALL
 ORDER BY since, run_id LIMIT {{limit}}
 """
 
+WORKERS = """
+SELECT w.name, w.process, extract(epoch FROM clock_timestamp() - w.seen)::float8 + $1::float8,
+    convert_to(w.body, 'UTF8')
+FROM {schema}.workers AS w ORDER BY w.name
+"""
+
 # ---------------------------------------------------------------------- maintenance
 
 # Runs that are listed with another number than that of their newest commit, and commits whose run
@@ -208,7 +214,7 @@ def runs_query(search: Search, criteria: RunFilter, past: RunEntry | None, limit
 def ready_query(search: Search, criteria: ReadyFilter, past: tuple[str, str], limit: int | None) -> str:
     """Return the query for the runs that may be ready, as `Index.ready` promises, after a place in their order."""
     is_free = FREE.format(search.bind(clock_ahead()), search.bind(this_process("").machine))
-    where = search.all_of(is_free, workflow=criteria.workflow)
+    where = search.all_of(is_free, "NOT r.is_child", workflow=criteria.workflow)
     values = {
         "where": where,
         "by": search.bind(criteria.by),

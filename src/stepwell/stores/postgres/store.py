@@ -43,6 +43,7 @@ from stepwell.storage.stored_values import (
     SignalRow,
     Survey,
 )
+from stepwell.storage.worker_registry import ALIVE_FOR, KEPT_FOR, WorkerRow
 from stepwell.stores.postgres import queries
 from stepwell.stores.postgres.connection import Call, function_call
 from stepwell.stores.postgres.database import PostgresDatabase
@@ -273,6 +274,24 @@ class PostgresStore:
 
     async def close(self) -> None:
         await self._db.close()
+
+    # ---------------------------------------------------------------- workers
+
+    async def announce_worker(self, name: str, process: str, body: bytes) -> bool:
+        values = (_FIRST_TIME, name, process, body, ALIVE_FOR, KEPT_FOR, clock_ahead())
+        ((is_stored,),) = await self._write("announce_worker", encode(*values))
+        return bool(is_stored)
+
+    async def withdraw_worker(self, name: str, process: str) -> None:
+        await self._write("withdraw_worker", encode(_FIRST_TIME, name, process), asked=BEST_EFFORT)
+
+    async def workers(self) -> list[WorkerRow]:
+        return [
+            WorkerRow(unescape(name), unescape(process), age, body)
+            for name, process, age, body in await self._read(queries.WORKERS, clock_ahead())
+        ]
+
+    # ---------------------------------------------------------------- statements
 
     async def _read(self, query: str, *values: object) -> list[Row]:
         return await self._db.read(query.replace("{schema}", self._schema), *values)

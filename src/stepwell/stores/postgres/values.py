@@ -167,7 +167,7 @@ def read_opened(run_id: str, parts: Sequence[Row]) -> OpenedRun:
 
     Raises CheckpointCorrupt if a record is missing.
     """
-    records, log, signals, fence, has_outputs = [], [], [], None, True
+    records, log, signals, fence, has_outputs, takeovers = [], [], [], None, True, 0
     for kind, number, name, workflow, *rest, body in parts:
         match kind:
             case "record":
@@ -177,7 +177,7 @@ def read_opened(run_id: str, parts: Sequence[Row]) -> OpenedRun:
             case "signal":
                 signals.append(SignalRow(unescape(name), body))
             case _:
-                fence, has_outputs = number, rest[4] is not False
+                fence, takeovers, has_outputs = number, rest[1], rest[4] is not False
     if records:
         check_chain(run_id, records[-1].entry.number, records)
-    return OpenedRun(records, log, signals, fence, has_outputs)
+    return OpenedRun(records, log, signals, fence, has_outputs, takeovers)

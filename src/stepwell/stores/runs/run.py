@@ -129,8 +129,9 @@ class Run(ABC, Generic[Body]):
         for key, body in self.state.signals.items():
             fresh.put(Signal(key=key), self.read_body(body, f"signal {key!r}"))
         if (lease := self.read_lease()) is not None:
-            fresh.put(Acquire(owner=lease.owner, fence=self.state.fence), lease_text(lease.until))
-        for name in ("began", "metadata", "requests", "wake", "used_keys", "fence"):
+            line = Acquire(owner=lease.owner, fence=self.state.fence, takeovers=self.state.takeovers)
+            fresh.put(line, lease_text(lease.until))
+        for name in ("began", "metadata", "requests", "wake", "used_keys", "fence", "takeovers"):
             setattr(fresh.state, name, getattr(self.state, name))
 
 

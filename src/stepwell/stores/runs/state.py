@@ -61,6 +61,7 @@ class Acquire(Line, kw_only=True, tag="lease"):
 
     owner: Owner
     fence: int
+    takeovers: int = 0
 
 
 class State(Line, Generic[Body], kw_only=True, tag="state"):
@@ -82,6 +83,7 @@ class State(Line, Generic[Body], kw_only=True, tag="state"):
     owner: Owner | None = None  # who holds the lease
     until: Body | None = None  # when the lease ends
     fence: int = 0  # of the last lease; it outlives the lease, because fences must keep rising
+    takeovers: int = 0  # of leases that were not released, since the newest record
     dead: list[Body] = []  # bodies that are not needed any more and may not be blank yet
 
     def apply(self, line: Line, body: Body, offset: int = 0) -> None:
@@ -97,13 +99,14 @@ class State(Line, Generic[Body], kw_only=True, tag="state"):
                 self.signals[line.key] = body
             case Acquire():
                 self.owner, self.until, self.fence = line.owner, body, line.fence
+                self.takeovers = line.takeovers
 
     def _add_record(self, entry: Entry, offset: int) -> None:
         if self.newest is None:
             self.workflow, self.began = entry.workflow, entry.at
         if entry.is_snapshot:
             self.snapshot = offset
-        self.newest = entry
+        self.newest, self.takeovers = entry, 0
         self.last_at = max(self.last_at, entry.at)
         self.outputs += entry.outputs
         self.odd_ids = self.odd_ids or not says_its_location(entry)

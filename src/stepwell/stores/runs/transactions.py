@@ -93,7 +93,7 @@ def open_run(run: AnyRun, owner: Owner | None, seconds: float) -> OpenedRun:
         for key, body in entries.items()
     ]
     fence = None if owner is None else acquire(run, owner, seconds)
-    return OpenedRun(records, log, signals, fence, has_outputs=run.state.outputs > 0)
+    return OpenedRun(records, log, signals, fence, run.state.outputs > 0, run.state.takeovers)
 
 
 def append(run: AnyRun, record: Record, effects: CommitEffects) -> None:
@@ -123,7 +123,10 @@ def send(run: AnyRun, key: str, body: bytes) -> bool:
 
 def acquire(run: AnyRun, owner: Owner, seconds: float) -> int:
     _check_not_busy(run, owner)
-    run.put(Acquire(owner=owner, fence=run.state.fence + 1), lease_text(owner.clock() + seconds))
+    lease = run.read_lease()
+    is_takeover = lease is not None and lease.owner != owner
+    line = Acquire(owner=owner, fence=run.state.fence + 1, takeovers=run.state.takeovers + is_takeover)
+    run.put(line, lease_text(owner.clock() + seconds))
     return run.state.fence
 
 

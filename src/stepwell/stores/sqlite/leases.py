@@ -41,7 +41,9 @@ WHERE run = (SELECT run FROM runs WHERE run_id = ?) AND position IS NOT NULL ORD
 def open_run(db: sqlite3.Connection, run_id: str, owner: Owner | None, seconds: float) -> OpenedRun:
     fence = None if owner is None else acquire(db, run_id, owner, seconds)
     has_outputs = db.execute(SELECT_HAS_OUTPUTS, (run_id,)).fetchone() is not None
-    return OpenedRun(read(db, run_id, None), read_log(db, run_id), pending_signals(db, run_id), fence, has_outputs)
+    (takeovers,) = db.execute("SELECT takeovers FROM runs WHERE run_id = ?", (run_id,)).fetchone() or (0,)
+    rows = read(db, run_id, None), read_log(db, run_id), pending_signals(db, run_id)
+    return OpenedRun(*rows, fence, has_outputs, takeovers)
 
 
 def acquire(db: sqlite3.Connection, run_id: str, owner: Owner, seconds: float) -> int:
@@ -52,8 +54,9 @@ def acquire(db: sqlite3.Connection, run_id: str, owner: Owner, seconds: float) -
     # Higher also for the same owner: what it wrote under the old fence and is still under way must
     # be refused.
     fence = run.fence + 1
-    lease_columns = (_encode_owner(owner), owner.clock() + seconds, fence)
-    db.execute("UPDATE runs SET owner = ?, until = ?, fence = ? WHERE run = ?", (*lease_columns, run.run))
+    takeovers = run.takeovers + (lease is not None and lease.owner != owner)
+    columns = (_encode_owner(owner), owner.clock() + seconds, fence, takeovers)
+    db.execute("UPDATE runs SET owner = ?, until = ?, fence = ?, takeovers = ? WHERE run = ?", (*columns, run.run))
     return fence
 
 

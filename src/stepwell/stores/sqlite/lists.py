@@ -92,13 +92,13 @@ def run_entry_in(row: tuple[Any, ...]) -> RunEntry:
 
 
 SELECT_DUE = f"""
-SELECT {RUN} FROM runs {_WITH_NEWEST} WHERE wake <= :by AND (:workflow IS NULL OR workflow = :workflow)
+SELECT {RUN} FROM runs {_WITH_NEWEST} WHERE wake <= :by AND NOT called AND (:workflow IS NULL OR workflow = :workflow)
 ORDER BY wake, runs.run_id
 """
 # Few runs have signals at any time, and of these few are at rest.
 SELECT_SIGNALLED = f"""
 SELECT {RUN} FROM runs {_WITH_NEWEST} WHERE runs.run IN (SELECT run FROM signals WHERE position IS NOT NULL)
-    AND (wake IS NULL OR wake > :by) AND (:workflow IS NULL OR workflow = :workflow)
+    AND (wake IS NULL OR wake > :by) AND NOT called AND (:workflow IS NULL OR workflow = :workflow)
 """
 
 

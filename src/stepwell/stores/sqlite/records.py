@@ -57,7 +57,7 @@ DELETE FROM commits WHERE run = :run AND number < :below AND NOT outputs
 
 # Also asks whether there is a superstep log: a look costs less than a DELETE that finds nothing.
 SELECT_RUN = """
-SELECT runs.run, workflow, runs.status, wake, owner, until, fence, coalesce(number, -1), at,
+SELECT runs.run, workflow, runs.status, wake, owner, until, fence, takeovers, coalesce(number, -1), at,
     EXISTS (SELECT 1 FROM superstep_log WHERE superstep_log.run = runs.run)
 FROM runs LEFT JOIN commits ON commits.run = runs.run
     AND number = (SELECT max(number) FROM commits AS c WHERE c.run = runs.run)
@@ -128,6 +128,7 @@ class RunRow(NamedTuple):
     owner: str | None
     until: float | None
     fence: int
+    takeovers: int
     latest: int  # the highest number, -1 if there is none
     at: str | None  # of the newest record
     has_log: int
@@ -168,6 +169,8 @@ def append(db: sqlite3.Connection, record: Record, effects: CommitEffects) -> No
     wake = ready_from(run.wake, effects.wake, entry.at)
     if run.status != entry.status or run.wake != wake:
         db.execute("UPDATE runs SET status = ?, wake = ? WHERE run = ?", (entry.status, wake, run.run))
+    if run.takeovers:
+        db.execute("UPDATE runs SET takeovers = 0 WHERE run = ?", (run.run,))
     if run.at is not None and entry.at < run.at:
         db.execute("UPDATE runs SET unordered = 1 WHERE run = ?", (run.run,))
     _apply(db, run, effects)

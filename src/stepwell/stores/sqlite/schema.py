@@ -24,6 +24,7 @@ CREATE TABLE runs (
     owner         TEXT,                               -- who holds the lease: a JSON object, NULL for nobody
     until         REAL,                               -- when the lease ends, by the owner's clock
     fence         INTEGER NOT NULL DEFAULT 0,         -- the number of the last lease
+    takeovers     INTEGER NOT NULL DEFAULT 0,         -- of leases that were not released, since the newest record
     dropped_below INTEGER NOT NULL DEFAULT 0,         -- before this number only records with outputs are left
     unordered     INTEGER NOT NULL DEFAULT 0          -- 1 if `at` does not always rise with the number
 ) STRICT;
@@ -101,6 +102,13 @@ CREATE TABLE tags (
     PRIMARY KEY (run, name)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX runs_by_tag ON tags (name, value, called, began, run_id);
+
+CREATE TABLE workers (
+    name    TEXT PRIMARY KEY,
+    process TEXT NOT NULL,                            -- which process has that name
+    seen    REAL NOT NULL,                            -- when it announced itself last; seconds since 1970
+    body    TEXT NOT NULL                             -- what it says of itself: a JSON object
+) STRICT, WITHOUT ROWID;
 """
 
 # The upgrade steps, oldest first: a file of format n has had the first n of them applied.

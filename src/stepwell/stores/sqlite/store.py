@@ -34,7 +34,8 @@ from stepwell.storage.stored_values import (
     SignalRow,
     Survey,
 )
-from stepwell.stores.sqlite import leases, lists, records, upkeep
+from stepwell.storage.worker_registry import WorkerRow
+from stepwell.stores.sqlite import leases, lists, records, upkeep, workers
 from stepwell.stores.sqlite.access import SQLiteDatabase
 from stepwell.stores.sqlite.schema import prepare
 
@@ -161,6 +162,17 @@ class SQLiteStore:
 
     async def close(self) -> None:
         await self._db.close()
+
+    # ---------------------------------------------------------------- workers
+
+    async def announce_worker(self, name: str, process: str, body: bytes) -> bool:
+        return await self._db.write(lambda db: workers.announce_worker(db, name, process, body))
+
+    async def withdraw_worker(self, name: str, process: str) -> None:
+        await self._db.write(lambda db: workers.withdraw_worker(db, name, process))
+
+    async def workers(self) -> list[WorkerRow]:
+        return await self._db.read(workers.workers)
 
 
 class SQLiteCheckpointStorage(BuiltInStorage):

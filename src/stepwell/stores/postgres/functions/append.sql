@@ -18,7 +18,7 @@ BEGIN
             new_at)
         ON CONFLICT (run_id) DO UPDATE SET
             workflow = of_workflow, began = new_at, wake = new_wake, status = new_status, number = 0,
-            iteration = new_iteration, checkpoint_id = new_id, at = new_at,
+            iteration = new_iteration, checkpoint_id = new_id, at = new_at, takeovers = 0,
             owner = CASE WHEN ends_lease AND r.fence = lease THEN NULL ELSE r.owner END,
             until = CASE WHEN ends_lease AND r.fence = lease THEN NULL ELSE r.until END
         WHERE r.number = -1 AND (lease IS NULL OR r.fence <= lease)
@@ -27,7 +27,7 @@ BEGIN
         UPDATE {schema}.runs AS r SET
             -- A run that could be driven before, and still can, keeps its time: see `ready_from`.
             wake = CASE WHEN new_wake = new_at AND r.wake < new_at THEN r.wake ELSE new_wake END,
-            status = new_status, number = new_number, iteration = new_iteration,
+            takeovers = 0, status = new_status, number = new_number, iteration = new_iteration,
             checkpoint_id = new_id, at = new_at, in_order = r.in_order AND r.at <= new_at,
             owner = CASE WHEN ends_lease AND r.fence = lease THEN NULL ELSE r.owner END,
             until = CASE WHEN ends_lease AND r.fence = lease THEN NULL ELSE r.until END

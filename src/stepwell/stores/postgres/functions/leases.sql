@@ -10,14 +10,17 @@ DECLARE
     ends timestamptz := moment + make_interval(secs => seconds);
     lease bigint;
     of_key bigint;
+    lost integer := 0;
     holder jsonb;
 BEGIN
     {check}
     LOOP
         -- DEFAULT takes the next number of the sequence, which is higher than every fence before.
-        UPDATE {schema}.runs SET fence = DEFAULT, owner = new_owner, until = ends
+        UPDATE {schema}.runs SET
+            fence = DEFAULT, owner = new_owner, until = ends,
+            takeovers = takeovers + CASE WHEN owner <> new_owner THEN 1 ELSE 0 END
         WHERE run_id = of_run AND (until IS NULL OR until < moment OR owner IN (new_owner, dead))
-        RETURNING fence, key INTO lease, of_key;
+        RETURNING fence, key, takeovers INTO lease, of_key, lost;
         EXIT WHEN FOUND;
         SELECT jsonb_build_array(owner, extract(epoch FROM until - moment)) INTO holder
         FROM {schema}.runs WHERE run_id = of_run AND until IS NOT NULL;
@@ -29,7 +32,7 @@ BEGIN
         ON CONFLICT DO NOTHING RETURNING fence, key INTO lease, of_key;
         EXIT WHEN FOUND;
     END LOOP;
-    RETURN NEXT ROW('lease', lease, NULL, NULL, NULL, NULL, NULL, NULL,
+    RETURN NEXT ROW('lease', lease, NULL, NULL, NULL, lost, NULL, NULL,
         EXISTS (SELECT FROM {schema}.commits AS c WHERE c.run = of_key AND c.outputs), NULL, NULL)::{schema}.part;
     IF reads THEN
         RETURN QUERY SELECT * FROM {schema}.read(of_run, NULL, true);

@@ -1,0 +1,63 @@
+"""`stepwell worker`: drive whatever is ready, until told to stop."""
+
+from __future__ import annotations
+
+import logging
+
+import click
+
+from stepwell.cli.code_loader import load_code
+from stepwell.cli.settings import common_options
+from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.type_names import BuiltInStorage
+from stepwell.cli.views.output import reserve_stdout
+
+
+@click.command("worker")
+@click.argument("workflows", metavar="MODULE:WORKFLOW...", nargs=-1, required=True)
+@click.option(
+    "--slots",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="How many runs to drive at the same time.",
+)
+@click.option(
+    "--lease", type=float, metavar="SECONDS", help="For how long a silent worker keeps its runs. Default: 30."
+)
+@click.option("--name", metavar="NAME", help="The name of this worker. Default: host, process and a random part.")
+@click.option(
+    "--grace",
+    type=float,
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long supersteps under way may take when the worker stops.",
+)
+@common_options
+def command(workflows: tuple[str, ...], slots: int, lease: float | None, name: str | None, grace: float) -> None:
+    """Drive the runs that are ready.
+
+    Finds the runs of each WORKFLOW that can be driven and that nobody drives: new runs, runs whose
+    process died, due timers and deadlines, responses. Drives each until it waits, sleeps or ends.
+    Any number of workers may share a store. Runs that this code cannot continue are left to others.
+
+    SIGTERM or Ctrl-C stops it: supersteps under way may end within the grace, then runs are left at
+    their last commit, for other workers. A second signal stops it at once. Logs go to stderr.
+    """
+    # Before the store is opened: importing may run an event loop of its own, and may fail.
+    codes = [load_code(workflow) for workflow in workflows]
+
+    async def serve(storage: BuiltInStorage) -> None:
+        from stepwell.worker.shutdown import exit_soon, stopping_on_signals  # lazy: it loads the engine
+        from stepwell.worker.worker import Worker  # lazy: it loads the engine
+
+        built = [await code.build() for code in codes]
+        worker = Worker(storage, built, slots=slots, lease=lease, name=name, grace=grace)
+        with stopping_on_signals(worker.stop):
+            await worker.serve()
+        exit_soon(0)  # a plain function that still runs in a thread must not keep the process
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    with reserve_stdout():
+        run_on_store(serve, make=True, patient=True)

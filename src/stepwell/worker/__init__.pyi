@@ -1,0 +1,11 @@
+"""What type checkers see of `stepwell.worker`. `__init__.py` lists the same names for Python."""
+
+from stepwell.worker.dispatch.polling import Polling
+from stepwell.worker.dispatch.protocol import WorkerDispatcher
+from stepwell.worker.worker import Worker
+
+__all__ = [
+    "Polling",
+    "Worker",
+    "WorkerDispatcher",
+]

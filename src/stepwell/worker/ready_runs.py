@@ -1,0 +1,46 @@
+"""Asks the store for the runs that a worker could drive."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import timedelta
+from typing import NamedTuple
+
+from stepwell.model.status_words import RESTING
+from stepwell.storage import clock
+from stepwell.storage.filters import ReadyFilter
+from stepwell.storage.port import Store
+from stepwell.storage.stored_values import RunEntry
+
+_LOOKED_AT = 200  # ready runs, in search of workflows that nobody here has
+
+
+class ReadyRuns(NamedTuple):
+    """The runs that can be driven now, oldest first, and when the next one can be."""
+
+    now: list[RunEntry]
+    seconds_to_next: float
+
+
+async def find_ready(store: Store, workflows: Iterable[str], limit: int, horizon: float) -> ReadyRuns:
+    """Return the ready runs of these workflows, at most `limit` of each.
+
+    `seconds_to_next` is how long it takes until another run of them becomes due, at most `horizon`.
+    """
+    now = clock.now()
+    moment, until = clock.stored_moment(now), clock.stored_moment(now + timedelta(seconds=horizon))
+    ready, later = list[RunEntry](), [until]
+    for workflow in workflows:
+        for run in await store.ready(ReadyFilter(until, workflow, resting=RESTING), limit=limit):
+            if run.wake is None or run.wake <= moment or (run.signalled and run.status in RESTING):
+                ready.append(run)
+            else:
+                later.append(run.wake)
+    ready.sort(key=lambda run: (run.wake or run.at, run.run_id))
+    return ReadyRuns(ready, max(0.0, clock.until(min(later)).total_seconds()))
+
+
+async def find_unserved(store: Store, workflows: Collection[str]) -> list[RunEntry]:
+    """Return some of the ready runs that belong to other workflows than these."""
+    ready = await store.ready(ReadyFilter(clock.stamp(), resting=RESTING), limit=_LOOKED_AT)
+    return [run for run in ready if run.workflow not in workflows]

@@ -1,0 +1,88 @@
+"""Decides which of the ready runs a worker takes now. It does no I/O: the caller passes the time.
+
+Several workers see the same ready runs at the same moment. If each took the oldest, all but one
+would be refused. So each run is first offered to one of them, chosen by a hash of the run and the
+worker that all of them compute alike; the others take it only if it is still there a moment later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from stepwell.storage.stored_values import RunEntry
+
+FOREVER = float("inf")
+OFFERED = 0.25  # seconds for which a run is left to the worker that it is offered to first
+# Seconds until a run whose drive ended with an error is tried again: the first wait, and the longest.
+_FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
+_MOST = 1000  # runs to ask for at once
+
+
+@dataclass(frozen=True, slots=True)
+class _SetBack:
+    number: int  # of the newest record then: a run that has moved since is looked at afresh
+    until: float
+    wait: float
+
+
+class Shortlist:
+    """What one worker remembers of runs that are ready and that it does not take, or not yet."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.peers: Mapping[str, Collection[str]] = {}  # the workers that share the runs, by workflow
+        self._set_back: dict[str, _SetBack] = {}
+        self._first_seen: dict[str, float] = {}
+        self._turn_ended: dict[str, float] = {}
+
+    def limit(self, free: int) -> int:
+        """Return how many ready runs to ask for, so that those it does not take do not hide the others."""
+        sharing = max(map(len, self.peers.values()), default=1)
+        return min(free * sharing + len(self._set_back) + len(self._turn_ended), _MOST)
+
+    def choose(self, ready: Sequence[RunEntry], free: int, driving: Collection[str], now: float) -> list[RunEntry]:
+        """Return the runs to take now: the oldest first, and last those whose turn has just ended."""
+        self._forget_all_but({run.run_id for run in ready})
+        for run in ready:
+            self._first_seen.setdefault(run.run_id, now)
+        candidates = [run for run in ready if run.run_id not in driving and self._may_take(run, now)]
+        candidates.sort(key=lambda run: self._turn_ended.get(run.run_id, 0.0))  # stable: otherwise as they come
+        return candidates[:free]
+
+    def leave(self, run: RunEntry) -> None:
+        """Leave a run to others until it has moved."""
+        self._set_back[run.run_id] = _SetBack(run.number, FOREVER, FOREVER)
+
+    def set_back(self, run: RunEntry, now: float) -> float:
+        """Try a run again later; return in how many seconds. Each time in a row it takes longer."""
+        before = self._set_back.get(run.run_id)
+        wait = _FIRST_WAIT if before is None or before.number != run.number else min(before.wait * 2, _LONGEST_WAIT)
+        self._set_back[run.run_id] = _SetBack(run.number, now + wait, wait)
+        return wait
+
+    def end_turn(self, run: RunEntry, now: float) -> None:
+        """Take other runs before this one: its slice is over."""
+        self._turn_ended[run.run_id] = now
+
+    def _may_take(self, run: RunEntry, now: float) -> bool:
+        held = self._set_back.get(run.run_id)
+        if held is not None and held.number == run.number and held.until > now:
+            return False
+        return self._is_ours(run) or self._first_seen[run.run_id] + OFFERED <= now
+
+    def _is_ours(self, run: RunEntry) -> bool:
+        """Return whether the run is offered to this worker first."""
+        peers, ours = self.peers.get(run.workflow, ()), _weight(self._name, run.run_id)
+        return all(_weight(peer, run.run_id) <= ours for peer in peers)
+
+    def _forget_all_but(self, run_ids: Collection[str]) -> None:
+        for memory in (self._set_back, self._first_seen, self._turn_ended):
+            for run_id in memory.keys() - run_ids:
+                del memory[run_id]
+
+
+def _weight(name: str, run_id: str) -> bytes:
+    """Rendezvous hashing: every worker computes the same, and one that comes or goes moves only its own share."""
+    return hashlib.blake2b(f"{name}\0{run_id}".encode(), digest_size=8).digest()
