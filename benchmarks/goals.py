@@ -179,6 +179,28 @@ GOALS: Mapping[str, tuple[Goal, ...]] = {
             for place, words in DATABASES.items()
         ),
     ),
+    "steps": (
+        *(
+            _speed(f"{words}, speed vs {peer}", f"stepwell-{place}", [f"{system}-{place}"], least)
+            for place, words in DATABASES.items()
+            for peer, system, least in (("DBOS", "dbos", 3), ("raw commits", "raw", 0.7))
+        ),
+        Goal("SQLite, MB on disk after 1,000 steps", "stepwell-sqlite", "left", most=2.5, unit=1_000_000),
+    ),
+    "agent": tuple(
+        goal
+        for place, words in DATABASES.items()
+        for goal in (
+            _speed(f"{words}, speed vs pydantic-ai on DBOS", f"stepwell-{place}", [f"dbos-{place}"], 1),
+            Goal(
+                f"{words}, bytes written vs pydantic-ai on DBOS",
+                f"stepwell-{place}",
+                "written_each",
+                most=1,
+                peers=(f"dbos-{place}",),
+            ),
+        )
+    ),
     "answer": (
         Goal("store reads", "stepwell-sqlite", "reads", most=3),
         Goal("store writes", "stepwell-sqlite", "writes", most=4),

@@ -20,3 +20,8 @@ def documents(kib: int) -> list[str]:
 
 def _text(source: random.Random, length: int) -> str:
     return "".join(source.choices(string.ascii_lowercase + " ", k=length))
+
+
+def step_result(number: int) -> str:
+    """Return the result of a step: 500 bytes."""
+    return f"{number:04}" * 125

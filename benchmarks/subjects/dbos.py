@@ -1,6 +1,7 @@
 """DBOS: a workflow function with recorded steps. A superstep is a step, or several steps in parallel."""
 
 import asyncio
+import importlib.util
 import sqlite3
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -10,7 +11,7 @@ from typing import Any
 from crash import CRASHES, HANDLERS, LAST, Marks
 from dbos import DBOS, SetWorkflowID
 from job import Job, Laps, Subject
-from material import conversation, documents
+from material import conversation, documents, step_result
 
 WARM = 10
 PLACES = ("sqlite", "postgres")
@@ -144,6 +145,45 @@ async def many(job: Job, place: str) -> None:
     laps.note_latencies(job)
 
 
+async def steps(job: Job, place: str) -> None:
+    configure(job, place)
+
+    @DBOS.step()
+    async def turn(number: int) -> str:
+        return step_result(number)
+
+    @DBOS.workflow()
+    async def loop(steps: int) -> int:
+        return sum([len(await turn(number)) for number in range(steps)])
+
+    async with launched():
+        await loop(WARM)
+        with job.counted():
+            await loop(job["steps"])
+
+
+async def agent(job: Job, place: str) -> None:
+    from pydantic_ai.durable_exec.dbos import DBOSDurability
+    from scripted_agent import look_up_text, make_agent
+
+    configure(job, place)
+
+    @DBOS.step()
+    async def look_up(number: int) -> str:
+        return look_up_text(number)
+
+    bench = make_agent(DBOSDurability(), look_up)
+
+    @DBOS.workflow()
+    async def talk(requests: int) -> str:
+        return (await bench.run(str(requests))).output
+
+    async with launched():
+        await talk(WARM)
+        with job.counted():
+            await talk(job["requests"])
+
+
 async def crash(job: Job, place: str) -> None:
     configure(job, place)
     marks = Marks(job)
@@ -175,6 +215,8 @@ CASES: Mapping[str, Any] = {
     "big": big,
     "fanout": fanout,
     "many": many,
+    "steps": steps,
+    **({"agent": agent} if importlib.util.find_spec("pydantic_ai") is not None else {}),
     **dict.fromkeys(CRASHES, crash),
 }
 SUBJECTS = [

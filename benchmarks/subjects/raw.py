@@ -14,6 +14,7 @@ from material import conversation
 Write = Callable[[bytes], object]
 WARM = 10
 BODY = b"x" * 320  # as large as a record of Stepwell in `chain`
+STEP = b"x" * 720  # as large as a stored step in `steps`
 
 
 @contextmanager
@@ -72,6 +73,10 @@ async def growth(job: Job, place: str) -> None:
     await write_all(job, place, [msgspec.json.encode(message) for message in conversation(job["turns"])])
 
 
+async def steps(job: Job, place: str) -> None:
+    await write_all(job, place, [STEP] * job["steps"])
+
+
 async def many(job: Job, place: str) -> None:
     async def one(write: Write) -> None:
         for _ in range(job["supersteps"]):
@@ -84,6 +89,6 @@ async def many(job: Job, place: str) -> None:
 
 SUBJECTS = [
     Subject(case, f"raw-{place}", "sync", partial(run, place=place), postgres=place == "postgres")
-    for case, run in (("chain", chain), ("growth", growth), ("many", many))
+    for case, run in (("chain", chain), ("growth", growth), ("many", many), ("steps", steps))
     for place in WRITERS
 ]

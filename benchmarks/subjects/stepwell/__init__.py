@@ -1,5 +1,6 @@
 """Stepwell, driving runs."""
 
+import importlib.util
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from crash import CRASHES
 from job import Subject
 
+from subjects.stepwell.functions import agent, steps
 from subjects.stepwell.history import history, prepare_history
 from subjects.stepwell.speed import chain, crash, fanout, many, superstep
 from subjects.stepwell.state import big, growth, heavy
@@ -28,6 +30,9 @@ def _subjects() -> Iterator[Subject]:
     yield from (_subject("heavy", place, heavy) for place in ("none", "sqlite", "postgres"))
     yield _subject("heavy", "sqlite", heavy, "hook")
     yield _subject("superstep", "sqlite", superstep)
+    yield from (_subject("steps", place, steps) for place in DURABLE)
+    if importlib.util.find_spec("pydantic_ai") is not None:
+        yield from (_subject("agent", place, agent) for place in ("sqlite", "postgres"))
 
 
 def _subject(case: str, place: str, run: Any, how: str | None = None, prepare: Any = None) -> Subject:

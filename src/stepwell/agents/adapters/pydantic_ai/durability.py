@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal, TypedDict, cast
 
+from pydantic import TypeAdapter
 from pydantic_ai.agent import Agent, EventStreamHandler
 from pydantic_ai.capabilities.abstract import WrapModelRequestHandler, WrapRunHandler
 from pydantic_ai.durable_exec import (
     JSON_CODEC,
     BaseDurabilityCapability,
+    DurabilityCodec,
     DurabilityEngineSpec,
     DurableOperationId,
     JournalCallableOperationBackend,
@@ -58,6 +60,21 @@ class StepConfig(TypedDict, total=False):
     timeout: float
 
 
+_RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
+
+
+class _CompactCodec(DurabilityCodec):
+    """Writes values as JSON; of a response only the fields that are set, because most are not."""
+
+    def dump(self, tp: Any, value: Any) -> Any:
+        if isinstance(value, ModelResponse):
+            return _RESPONSE.dump_python(value, mode="json", exclude_none=True)
+        return JSON_CODEC.dump(tp, value)
+
+    def load(self, tp: Any, payload: Any) -> Any:
+        return JSON_CODEC.load(tp, payload)
+
+
 class _ModelRequest:
     """A request to the model that is under way, as its step and those around it know it."""
 
@@ -81,7 +98,7 @@ class StepwellDurability(BaseDurabilityCapability[AgentDepsT]):
         engine_name="Stepwell",
         durable_unit_noun="step",
         durable_container_noun="durable function",
-        codec=JSON_CODEC,
+        codec=_CompactCodec(),
         unsupported_runtime_toolset_kinds=frozenset({"function", "mcp", "dynamic"}),
         wrapped_toolset_kinds=frozenset({"function", "mcp", "dynamic"}),
         toolset_lifecycles={"function": "enter-always", "mcp": "enter-in-durable-unit", "dynamic": "enter-never"},
