@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
 from time import perf_counter
+from types import FunctionType
 from typing import Any
 
 import msgspec
@@ -176,14 +177,21 @@ def _not_async(step: Step) -> TypeError:
 
 def _with_key(step: Step, context: StepContext) -> dict[str, Any]:
     """Return the keyword arguments; `idempotency_key`, if the function has it, is the same for every attempt."""
-    try:
-        wanted = "idempotency_key" in inspect.signature(step.function).parameters
-    except (TypeError, ValueError):
-        # Some built-in functions have no signature.
-        wanted = False
-    if not wanted or "idempotency_key" in step.kwargs:
+    if "idempotency_key" in step.kwargs or not _takes_key(step.function):
         return step.kwargs
     return {**step.kwargs, "idempotency_key": idempotency_key(context.run_id, context.epoch, step.key)}
+
+
+def _takes_key(function: Callable[..., Any]) -> bool:
+    if type(function) is FunctionType and not hasattr(function, "__wrapped__"):
+        # Many times faster than the signature.
+        code = function.__code__
+        return "idempotency_key" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    try:
+        return "idempotency_key" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        # Some built-in functions have no signature.
+        return False
 
 
 def _result_entry(step: Step, context: StepContext, result: Any, timer: CallTimer) -> LogEntry:
