@@ -1,8 +1,12 @@
 """The processes that are killed: those that drive whatever runs there are, and those that answer questions.
 
-main("drive" | "answer", PLACE, SEED, LEASE, MANNER)
+main("drive" | "answer" | "work" | "serve", PLACE, SEED, LEASE, MANNER)
 
-MANNER: `as it is`; `forgetful`: nothing is recalled of what was finished in a superstep that was cut off.
+`work` is a worker. Nobody tells it what to drive: `serve` submits the runs that are ordered, answers what they ask,
+each question twice, and sees when they have ended.
+
+MANNER: `as it is`; `forgetful`: nothing is recalled of what was finished in a superstep that was cut off; `no fence`
+and `no check`: writes of a process that was overtaken are not refused.
 """
 
 from __future__ import annotations
@@ -18,10 +22,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from stepwell import CommitConflict, ResponseRejected, RunBusy, RunError, UnknownRequest, Workflow, WorkflowRunState
+from stepwell.engine.open_run import StartRun
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.stored_values import OpenedRun
+from stepwell.worker import Worker
+from stepwell.worker import worker as worker_module
 
 from .errands import Errand, build, park_early
+from .held import spoil
 from .ledger import Ledger, nonce
 from .places import Place, shorten_lease
 
@@ -52,7 +60,9 @@ def errand_of(run_id: str) -> Errand:
 def main(what: str, place: str, seed: str, lease: str, manner: str) -> None:
     where = Place.told(place)
     park_early()
-    storage = shorten_lease(where.witnessed(), float(lease))
+    storage = shorten_lease(where.open(), float(lease))
+    spoil(storage._store.inner, manner)  # type: ignore[attr-defined]
+    where.witness(storage)
     if manner == "forgetful":
         store: Any = getattr(storage._store, "inner")  # noqa: B009 - the wrapper of every store has one
         opened = store.open
@@ -62,7 +72,8 @@ def main(what: str, place: str, seed: str, lease: str, manner: str) -> None:
             return replace(run, log=())
 
         store.open = open_without_log
-    asyncio.run({"drive": drive, "answer": answer}[what](where, storage, random.Random(seed)))
+    act = {"drive": drive, "answer": answer, "work": work, "serve": serve}[what]
+    asyncio.run(act(where, storage, random.Random(seed)))
 
 
 async def drive(place: Place, storage: BuiltInStorage, chance: random.Random) -> None:
@@ -124,3 +135,45 @@ async def _answer(workflow: Workflow, ledger: Ledger, run_id: str, request_id: s
         ledger.write("rejected", run_id, request=request_id, word=word)
     else:
         ledger.write("answered", run_id, request=request_id, word=word)
+
+
+async def work(place: Place, storage: BuiltInStorage, chance: random.Random) -> None:
+    """A worker like any other, but for its haste: a storm is short."""
+    worker_module.LOOK_EVERY = 0.05
+    worker = Worker(storage, [build(storage, place.ledger)], slots=AT_ONCE, grace=0.0)
+    serving = asyncio.create_task(worker.serve())
+    while not serving.done() and not ((orders := Orders.read(place.path)).closing and not orders.open):  # noqa: ASYNC110
+        await asyncio.sleep(PAUSE)
+    worker.stop()
+    await serving
+    await storage.close()
+
+
+async def serve(place: Place, storage: BuiltInStorage, chance: random.Random) -> None:
+    workflow = build(storage, place.ledger)
+    while not ((orders := Orders.read(place.path)).closing and not orders.open):
+        for run_id in orders.open:
+            run = await storage.get_run(run_id)
+            if run is None:
+                await _submit(workflow, storage, run_id)
+            elif run.standing == "completed":
+                place.ledger.write("ended", run_id)
+            elif run.standing == "failed":
+                place.ledger.write("failed", run_id, why=str(await storage.event_history(run_id)))
+        for pending in await storage.pending_requests():
+            for _ in range(2):
+                await _answer(workflow, place.ledger, pending.run_id, pending.request_id)
+        await asyncio.sleep(PAUSE * chance.random())
+    await storage.close()
+
+
+async def _submit(workflow: Workflow, storage: BuiltInStorage, run_id: str) -> None:
+    drive = workflow._drive(StartRun(errand_of(run_id), run_id, named=True), storage, streaming=False, private={})
+    batches = drive.batches()
+    try:
+        async for _ in batches:
+            break
+    except RunBusy:  # it was submitted before, and a worker was faster
+        return
+    finally:
+        await batches.aclose()

@@ -22,7 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LOADED = ("tests.crash.errands", "tests.crash.crew", "tests.crash.held", "stepwell.stores.postgres.store")
+LOADED = (
+    "tests.crash.errands",
+    "tests.crash.crew",
+    "tests.crash.held",
+    "tests.crash.team",
+    "stepwell.stores.postgres.store",
+)
 WAIT = 300.0  # seconds; only so that a broken program does not stop all others
 
 

@@ -23,10 +23,19 @@ from .places import Place
 LEASE = 1.0  # seconds
 OPEN = 8  # runs at a time
 CREW = ("drive", "drive", "answer")
+WORKERS = ("work", "work", "work", "serve")
 
 
 class Storm:
-    def __init__(self, place: Place, seed: object, nursery: Nursery, *, manner: str = "as it is") -> None:
+    def __init__(
+        self,
+        place: Place,
+        seed: object,
+        nursery: Nursery,
+        *,
+        manner: str = "as it is",
+        crew: tuple[str, ...] = CREW,
+    ) -> None:
         self.place, self.seed, self._manner = place, seed, manner
         self.lines: list[Line] = []
         self.runs = 0
@@ -40,7 +49,7 @@ class Storm:
         self._asleep: list[tuple[float, Child]] = []  # those that were stopped, and until when
         self._is_closing = False
         self._order()
-        self._crew = [self._bear(what) for what in CREW]
+        self._crew = [self._bear(what) for what in crew]
 
     def kill(self) -> None:
         """Kill somebody in the middle of something, look at what is stored, and let another take the place."""
@@ -76,10 +85,11 @@ class Storm:
             assert code == 0, f"{child} ended with {code}:\n{child.words()}\n{self._where()}"
         self._watch()
 
-    def restart(self, server: Server, how: str) -> None:
-        """The server goes and comes back, while everybody works on it."""
+    def restart(self, server: Server, how: str, *, away: float = 0.0) -> None:
+        """The server goes and comes back after so many seconds, while everybody works on it."""
         server.stop(how)
         self._ledger.write("restart", how=how)
+        time.sleep(away)
         server.start()
 
     def close(self) -> None:
@@ -174,8 +184,10 @@ class Storm:
 
 
 @contextmanager
-def storm(place: Place, seed: object, nursery: Nursery, *, manner: str = "as it is") -> Iterator[Storm]:
-    made = Storm(place, seed, nursery, manner=manner)
+def storm(
+    place: Place, seed: object, nursery: Nursery, *, manner: str = "as it is", crew: tuple[str, ...] = CREW
+) -> Iterator[Storm]:
+    made = Storm(place, seed, nursery, manner=manner, crew=crew)
     try:
         yield made
     finally:
