@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from stepwell import HandlerFailed, RunContext, StepChanged, step, workflow
+from stepwell.admin import check
 from stepwell.functional import DurableFunction
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.memory.store import MemoryStore
@@ -262,3 +263,87 @@ async def test_only_durable_functions_have_patches() -> None:
 
     with pytest.raises(HandlerFailed, match="only durable functions have it"):
         await WorkflowBuilder(start_executor=node).build().run("x")
+
+
+# ---------------------------------------------------------------- before a deploy
+
+
+async def verdict(storage: BuiltInStorage, body: Body) -> tuple[str, tuple[str, ...]]:
+    done = list(DID)
+    (run,) = (await check(storage, version(storage, body))).runs
+    assert done == DID, "a check executes no step"
+    return run.verdict, run.why
+
+
+async def test_a_check_finds_a_renamed_a_missing_and_a_changed_step(storage: BuiltInStorage) -> None:
+    async def before(ctx: RunContext) -> None:
+        await charge("card")
+        await asyncio.gather(ship("a"), ship("b"))
+
+    async def same(ctx: RunContext) -> None:
+        await before(ctx)
+        await ctx.sleep(3600)
+        await bill("later")
+
+    async def renamed(ctx: RunContext) -> None:
+        await bill("card")
+
+    async def missing(ctx: RunContext) -> None:
+        await charge("card")
+
+    async def changed(ctx: RunContext) -> None:
+        await charge("cash")
+
+    async def patched(ctx: RunContext) -> None:
+        if await ctx.patched("no more shipping"):
+            await charge("card")
+        else:
+            await same(ctx)
+
+    await stop_after(storage, before)
+    assert await verdict(storage, same) == ("compatible", ())
+    assert await verdict(storage, patched) == ("compatible", ())
+    for body, problem in ((renamed, "'bill'"), (missing, "without calling 'ship'"), (changed, "str#")):
+        result, (why,) = await verdict(storage, body)
+        assert result == "incompatible"
+        assert problem in why
+    # The check has changed nothing.
+    assert (await version(storage, same).run(run_id="r")).wakes_at is not None
+
+
+async def test_a_check_does_not_wait_for_what_is_not_recorded(storage: BuiltInStorage) -> None:
+    async def before(ctx: RunContext) -> None:
+        await charge("card")
+
+    async def fails(ctx: RunContext) -> None:
+        await charge("card")
+        raise OSError("no network here")
+
+    async def waits(ctx: RunContext) -> None:
+        await asyncio.gather(charge("card"), asyncio.sleep(3600))
+
+    await stop_after(storage, before)
+    assert await verdict(storage, fails) == ("compatible", ())
+    assert await verdict(storage, waits) == ("compatible", ())
+
+
+async def test_a_check_replays_a_function_in_a_thread(storage: BuiltInStorage) -> None:
+    @workflow(name="order", checkpoint_storage=storage)
+    def before() -> None:
+        charge.sync("card")
+        raise RuntimeError("stopped")
+
+    @workflow(name="order")
+    def more() -> None:
+        charge.sync("card")
+        bill.sync("card")
+
+    @workflow(name="order")
+    def other() -> None:
+        bill.sync("card")
+
+    with pytest.raises(HandlerFailed):
+        await before.run(None, run_id="r")
+    assert [run.verdict for run in (await check(storage, more)).runs] == ["compatible"]
+    assert [run.verdict for run in (await check(storage, other)).runs] == ["incompatible"]
+    assert DID == ["card"]

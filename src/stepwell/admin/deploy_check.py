@@ -11,6 +11,7 @@ from stepwell import kernel
 from stepwell.admin.lookup import pages_of_runs
 from stepwell.engine.compatibility import CompatibleRun, make_compatible
 from stepwell.engine.definition import WorkflowDefinition
+from stepwell.engine.dry_replay import replay
 from stepwell.errors import CheckpointMissing, CodecError, DurabilityError, GraphChanged, StoreUnavailable
 from stepwell.graph.subworkflow import Nesting
 from stepwell.model.checkpoint import Checkpoint
@@ -91,7 +92,8 @@ async def check(
     completed or cancelled. Runs are found by the name of the workflow; pass `stored_as` if they are
     stored under another name. For each run the head, the superstep log and the runs of its
     sub-workflows are read: graph and handlers must have what the run needs, every value must be
-    readable, and migrations are tried. Nothing is changed, and no handler is called.
+    readable, and migrations are tried. Nothing is changed, and no handler is called, except durable
+    functions: they are replayed up to their first new step, on their recorded steps, and must find them all.
     """
     # By id: a run whose status changes while we list them appears under both statuses.
     runs: dict[str, CheckedRun] = {}
@@ -147,10 +149,22 @@ async def _check_checkpoint(store: Store, compatible: CompatibleRun, definition:
         made, limit = checkpoint.since_input, definition.max_iterations
         problem = f"it has made {made} supersteps since its last input, and the limit is {limit}"
         raise GraphChanged(f"run {checkpoint.run_id!r}: {problem}", differences=[problem])
+    await _check_recorded_steps(compatible, definition)
     changes = list(compatible.changes) if compatible.migrations else []
     for child in checkpoint.children.values():
         changes += await _check_child(store, checkpoint, child, definition)
     return changes + await _check_called_runs(store, compatible, definition)
+
+
+async def _check_recorded_steps(compatible: CompatibleRun, definition: WorkflowDefinition) -> None:
+    """Raise GraphChanged if a durable function that is under way no longer finds the steps that it made."""
+    at, log = compatible.at, compatible.log
+    for delivery in kernel.plan(definition.graph, at.place, at.messages, at.held).deliveries:
+        if not definition.graph.executors[delivery.executor]._is_durable_function or delivery.id in log.outcomes:
+            continue
+        changed = await replay(definition, at, log, delivery)
+        if changed is not None:
+            raise GraphChanged(str(changed), differences=[str(changed)])
 
 
 async def _check_child(store: Store, checkpoint: Checkpoint, child: Child, definition: WorkflowDefinition) -> list[str]:

@@ -35,6 +35,8 @@ class DriveOptions(msgspec.Struct, frozen=True):
     may_take_over: Callable[[], Awaitable[bool]] | None = None
     # Use a stored step result even if its arguments have changed.
     recall_changed: bool = False
+    # Execute no step: one that has no stored result waits for ever.
+    only_replay: bool = False
     # How many drivers in a row may be lost without a commit, before the run is set aside; None: any number.
     most_takeovers: int | None = None
 

@@ -19,7 +19,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 def make_failure(run_id: str, executor_id: str | None, error: BaseException, *, stored: bool) -> Failure:
     """Return what went wrong, to be raised and to be stored."""
-    error = _find_own_error(error) or error
+    error = find_own_error(error) or error
     details = details_of(executor_id, error)
     # Errors of ours say themselves what to do; they are not wrapped in HandlerFailed.
     if isinstance(error, StepwellError):
@@ -31,8 +31,8 @@ def make_failure(run_id: str, executor_id: str | None, error: BaseException, *, 
     return Failure(raised, details)
 
 
-def _find_own_error(error: BaseException) -> StepwellError | None:
-    """Return the first error of ours in the group that a task group raised; None if there is none."""
+def find_own_error(error: BaseException) -> StepwellError | None:
+    """Return an error that is ours, or the first one in the group that a task group raised; None if there is none."""
     while isinstance(error, BaseExceptionGroup):
         ours = error.subgroup(StepwellError)
         if ours is None:

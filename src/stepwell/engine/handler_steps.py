@@ -112,6 +112,8 @@ class HandlerSteps:
             if step.options.key is None and (step.branch.is_blocked or self.branch() is step.branch):
                 self.replay.check_order(step, context)
             await self.replay.record_failures(context)
+            if scope.options.only_replay and not step.name.startswith(PATCH):
+                await asyncio.get_running_loop().create_future()
         try:
             return await do_once(step, context)
         except (Exception, asyncio.CancelledError) as error:

@@ -1,0 +1,108 @@
+"""Replays a durable function on what is recorded of it, up to its first new step, and changes nothing.
+
+Shows before a deployment whether changed code still finds its recorded steps. The code between the steps runs, as it
+does at every resume; no step is executed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+
+from stepwell.engine import branches
+from stepwell.engine.definition import WorkflowDefinition
+from stepwell.engine.drive_options import DriveOptions
+from stepwell.engine.drive_scope import DriveScope, PrivateValues
+from stepwell.engine.executor_state import RunExecutors
+from stepwell.engine.failures import find_own_error
+from stepwell.engine.handler_context import HandlerContext
+from stepwell.engine.open_run import ResumeRun
+from stepwell.engine.superstep_log import SuperstepLog
+from stepwell.engine.threads import run_in_thread
+from stepwell.errors import StepChanged
+from stepwell.graph.executor import Executor
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.log_keys import RecalledLog
+from stepwell.model.message import Delivery
+from stepwell.model.state import StateView
+from stepwell.storage.unstored_archive import UnstoredArchive
+
+# Seconds without another recalled step after which a function waits for something that is not recorded.
+_QUIET = 0.1
+
+
+async def replay(
+    definition: WorkflowDefinition, at: Checkpoint, log: RecalledLog, delivery: Delivery
+) -> StepChanged | None:
+    """Return what no longer fits the recorded steps of a durable function; None if nothing is found."""
+    archive, loop = UnstoredArchive(at), asyncio.get_running_loop()
+    branches.install(loop)
+    options = DriveOptions(
+        ResumeRun(at.run_id),
+        archive,
+        streaming=False,
+        private={},
+        responses={},
+        archive_for=lambda *_: archive,
+        only_replay=True,
+    )
+    executor = definition.graph.executors[delivery.executor].clone()
+    scope = DriveScope(
+        definition.graph,
+        definition.codec,
+        run_id=at.run_id,
+        epoch=at.header.epoch,
+        archive=archive,
+        executors=RunExecutors(at.run_id, {executor.id: executor}, archive.pack),
+        private=PrivateValues(at.run_id, {}),
+        options=options,
+        emit=lambda event: None,
+        holds_lease=_no_lease,
+        pack=archive.pack,
+        streaming=False,
+        may_wait=False,
+        loop=loop,
+        thread=threading.get_ident(),
+    )
+    context = HandlerContext(
+        scope,
+        delivery,
+        StateView(at.state, archive.pack, {}),
+        at=at,
+        log=SuperstepLog(archive, at, dict(log.entries)),
+        limit=None,
+        attempt=1,
+    )
+    return await _run_until_quiet(asyncio.create_task(_call(executor, context)), context)
+
+
+async def _call(executor: Executor, context: HandlerContext) -> None:
+    message = context.delivery.payload.open()
+    spec = executor._handler_table.choose(message)
+    assert spec is not None
+    function = getattr(executor, spec.name)
+    with context.branch:
+        if spec.is_async:
+            await function(message, context)
+        else:
+            await run_in_thread(function, message, context)
+
+
+async def _run_until_quiet(running: asyncio.Task[None], context: HandlerContext) -> StepChanged | None:
+    recalled = -1
+    while not running.done() and len(context.steps.made) > recalled:
+        recalled = len(context.steps.made)
+        await asyncio.wait([running], timeout=_QUIET)
+    context.finish()
+    running.cancel()
+    # Other errors are left to the drive: a private value or a service may be missing here only.
+    with suppress(asyncio.CancelledError, Exception):
+        await running
+    error = None if running.cancelled() else running.exception()
+    own = None if error is None else find_own_error(error)
+    return own if isinstance(own, StepChanged) else None
+
+
+async def _no_lease() -> bool:
+    return False
