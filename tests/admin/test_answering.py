@@ -73,8 +73,10 @@ async def test_a_plain_answer_arrives_as_the_type_that_was_asked_for(everywhere:
         done = await judging(storage).run(run_id="judged")
         assert (done.get_outputs(), done.get_final_state()) == (["gold: True it shines"], WorkflowRunState.IDLE)
         assert await storage._store.pending_signals("judged") == []
-        with pytest.raises(UnknownRequest, match="open requests: none"):
+        with pytest.raises(ResponseRejected, match="was answered already at 20"):
             await respond(storage, "judged", "gold", {"good": True})
+        with pytest.raises(UnknownRequest, match="open requests: none"):
+            await respond(storage, "judged", "silver", {"good": True})
 
 
 async def test_an_answer_that_does_not_fit_leaves_the_question_open_for_another(everywhere: Any) -> None:
@@ -89,10 +91,8 @@ async def test_an_answer_that_does_not_fit_leaves_the_question_open_for_another(
         assert [asked.request_id for asked in await storage.pending_requests()] == ["gold"]
         again = await judging(storage).run(run_id="judged")  # told once, and the run waits as before
         assert (again.get_final_state(), again.get_outputs()) == (WAITING, [])
-        await respond(storage, "judged", "gold", 5)
         await respond(storage, "judged", "gold", {"good": False})
-        await respond(storage, "judged", "gold", {"good": True})
-        assert (await judging(storage).run(run_id="judged")).get_outputs() == ["gold: False"]  # the first that fits
+        assert (await judging(storage).run(run_id="judged")).get_outputs() == ["gold: False"]
 
 
 async def test_what_does_not_fit_is_a_warning_if_there_is_something_else_to_go_on_with(everywhere: Any) -> None:
@@ -108,27 +108,47 @@ async def test_what_does_not_fit_is_a_warning_if_there_is_something_else_to_go_o
         assert (await judging(storage).run(run_id="judged")).get_outputs() == ["silver: True", "gold: True"]
 
 
-async def test_a_bad_answer_does_not_stand_in_the_way_of_a_good_one_after_it(everywhere: Any) -> None:
+async def test_the_second_of_two_answers_is_refused_with_the_name_of_the_first(everywhere: Any) -> None:
     async with everywhere() as storage:
-        await judging(storage).run(["gold"], run_id="r")
-        await respond(storage, "r", "gold", {"good": "perhaps"})
-        await respond(storage, "r", "gold", {"good": True, "why": "second"})
-        await respond(storage, "r", "gold", {"good": False, "why": "third"})
-        done = await judging(storage).run(run_id="r")
-        assert (done.get_outputs(), done.get_final_state()) == (["gold: True second"], WorkflowRunState.IDLE)
-        assert [event.data for event in done if event.type == "warning"] == []  # there was a good one
+        workflow = judging(storage)
+        await workflow.run(["gold"], run_id="r")
+        await respond(storage, "r", "gold", {"good": True}, by="ann")
+        (pending,) = await storage.pending_requests()
+        assert pending.answered is not None
+        assert (pending.answered.by, pending.answered.at[:2]) == ("ann", "20")
+        refused = "request 'gold' of run 'r' was answered already by 'ann' at 20"
+        for call in (
+            lambda: respond(storage, "r", "gold", {"good": False}, by="bo"),
+            lambda: workflow.attach("r").respond({"gold": Verdict(False)}, by="bo"),
+            lambda: workflow.run(run_id="r", responses={"gold": Verdict(False)}, by="bo"),
+        ):
+            with pytest.raises(ResponseRejected, match=refused):
+                await call()
+        await respond(storage, "r", "gold", {"good": True}, by="ann")  # sent again after a crash
+        assert (await workflow.run(run_id="r")).get_outputs() == ["gold: True"]
+        # Nor when it is applied.
+        for call in (
+            lambda: respond(storage, "r", "gold", {"good": False}, by="bo"),
+            lambda: workflow.attach("r").respond({"gold": Verdict(False)}, by="bo"),
+            lambda: workflow.run(run_id="r", responses={"gold": Verdict(False)}, by="bo"),
+        ):
+            with pytest.raises(ResponseRejected, match=refused):
+                await call()
         assert await storage._store.pending_signals("r") == []
 
 
-async def test_an_answer_of_the_very_type_goes_before_a_plain_one(everywhere: Any) -> None:
+async def test_an_answer_that_the_run_rejects_frees_its_request(everywhere: Any) -> None:
     async with everywhere() as storage:
-        await judging(storage).run(["gold"], run_id="judged")
-        for value in ({"good": True}, "no verdict"):
-            await respond(storage, "judged", "gold", value)
-        done = await judging(storage).run(run_id="judged", responses={"gold": Verdict(False)})
-        assert done.get_outputs() == ["gold: False"]
-        assert not [event for event in done if event.type == "warning"]
-        assert await storage._store.pending_signals("judged") == []
+        await judging(storage).run(["gold"], run_id="r")
+        await respond(storage, "r", "gold", {"good": "perhaps"}, by="ann")
+        with pytest.raises(ResponseRejected, match="by 'ann'"):
+            await respond(storage, "r", "gold", {"good": True}, by="bo")
+        with pytest.raises(ResponseRejected, match="is not accepted"):
+            await judging(storage).run(run_id="r")
+        (pending,) = await storage.pending_requests()
+        assert pending.answered is None
+        done = await judging(storage).run(run_id="r", responses={"gold": Verdict(True)}, by="bo")
+        assert done.get_outputs() == ["gold: True"]
 
 
 async def test_an_answer_that_came_in_time_goes_before_the_default(storage: Any, later: Any) -> None:
@@ -188,7 +208,7 @@ async def test_wherever_it_dies_a_plain_answer_is_taken_in_once(after: bool) -> 
     async def asked() -> InMemoryCheckpointStorage:
         storage = InMemoryCheckpointStorage()
         await judging(storage).run(["gold", "silver"], run_id="judged")
-        for name, value in (("gold", 5), ("gold", {"good": True}), ("silver", "no verdict")):
+        for name, value in (("gold", {"good": True}), ("silver", "no verdict")):
             await respond(storage, "judged", name, value)
         return storage
 

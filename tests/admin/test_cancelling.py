@@ -43,6 +43,11 @@ async def test_a_run_that_nobody_drives_is_cancelled_and_goes_on_when_it_is_resu
     assert (await storage.list_runs())[0].status is CANCELLED
     again = await cancel(storage, "refund")
     assert (again.status, again.number, again.changed) == (CANCELLED, 2, False)
+    assert await storage.pending_requests() == []
+    with pytest.raises(RunError, match=r"run 'refund' is cancelled, .* `stepwell resume refund MODULE:WORKFLOW`"):
+        await respond(storage, "refund", "refund-7", True)
+    await asking(storage).run(run_id="refund")
+    assert [request.request_id for request in await storage.pending_requests()] == ["refund-7"]
     await respond(storage, "refund", "refund-7", True)
     result = await asking(storage).run(run_id="refund")
     assert result.get_outputs() == ["tea: refunded"]

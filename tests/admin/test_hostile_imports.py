@@ -54,7 +54,8 @@ async def exported() -> bytes:
     storage = InMemoryCheckpointStorage()
     await asking(storage).run(Order(7, ["tea " * 600]), run_id="r", tags={"team": "red"})
     letter = b'{"kind":"plain","format":1,"request_id":"refund-7","value":true}'
-    await storage._store.send("r", "plain/0/x/2026-01-01T00:00:00+00:00/refund-7", letter)
+    (asked,) = await storage._store.requests()
+    await storage._store.send("r", f"answer/0/0/{asked.at}/refund-7", letter)
     place = json.loads((await storage._store.read("r"))[-1].body)["place"]
     note = b'{"format":1,"due":"","value":"a receipt"}'
     await storage._store.write_log("r", place, f"{place}.0/step/pay/0", note)
@@ -207,7 +208,7 @@ async def test_white_space_changes_nothing(everywhere: Any) -> None:
 async def test_text_that_is_not_utf_8_is_refused_wherever_it_is() -> None:
     texts = gzip.decompress(await exported()).splitlines()[:-1]
     tried = 0
-    for part in (b"refunds", b"tea ", b"a receipt", b"plain/0"):
+    for part in (b"refunds", b"tea ", b"a receipt", b"answer/0"):
         for n in [n for n, text in enumerate(texts) if part in text]:
             changed = [*texts[:n], texts[n].replace(part, part[:1] + b"\xff" + part[1:], 1), *texts[n + 1 :]]
             storage = InMemoryCheckpointStorage()

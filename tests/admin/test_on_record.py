@@ -82,11 +82,11 @@ async def test_the_same_response_by_the_same_person_may_be_sent_twice() -> None:
     head = await archive.head("refund")
     assert head is not None
     answers = {"refund-7": codec.pack(True, "$")}
-    await send_responses(archive, head, answers, {}, by="ann")
+    await send_responses(archive, head, answers, requests=head.requests, pending={}, by="ann")
     pending = await archive.pending_signals("refund")
-    await send_responses(archive, head, answers, pending, by="ann")
+    await send_responses(archive, head, answers, requests=head.requests, pending=pending, by="ann")
     with pytest.raises(ResponseRejected):
-        await send_responses(archive, head, answers, pending, by="bo")
+        await send_responses(archive, head, answers, requests=head.requests, pending=pending, by="bo")
 
 
 async def test_who_cancelled_and_why_is_on_record(everywhere: Any) -> None:

@@ -14,7 +14,7 @@ from stepwell.admin.requests import load_requests
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.model.signal import ReceivedJson
 from stepwell.storage.filters import ALL_RUNS
-from stepwell.storage.signals import plain_key, write_signal
+from stepwell.storage.signals import answer_key, write_signal
 from stepwell.storage.store_archive import StoreArchive
 from tests.support.nesting import Asker, alone, around
 from tests.support.operating_runs import Order, asking, counting
@@ -26,16 +26,16 @@ async def test_a_question_is_there_until_its_answer_is_taken_in(everywhere: Any)
         (one,) = await open_requests(storage, "refund")
         assert (one.run_id, one.request_id, one.executor) == ("refund", "refund-1", "desk")
         assert one.data["v"] == {"id": 1, "lines": ["lamp"]}
-        assert (one.response_type, one.response_schema, one.answered) == ("bool", {"type": "boolean"}, False)
+        assert (one.response_type, one.response_schema, one.answered) == ("bool", {"type": "boolean"}, None)
         await respond(storage, "refund", "refund-1", "perhaps")
-        assert [one.answered for one in await open_requests(storage, "refund")] == [True]
+        assert [one.answered is not None for one in await open_requests(storage, "refund")] == [True]
         with pytest.raises(RunError):
             await asking(storage).run(run_id="refund")
-        assert [one.answered for one in await open_requests(storage, "refund")] == [False]  # it was refused
+        assert [one.answered is not None for one in await open_requests(storage, "refund")] == [False]  # it was refused
         await asking(storage).run(run_id="refund", responses={"refund-1": True})
         assert await open_requests(storage, "refund") == []
         before = await load_requests(storage, await find_checkpoint(storage, "refund@1"))
-        assert [(one.request_id, one.answered) for one in before] == [("refund-1", False)]
+        assert [(one.request_id, one.answered is not None) for one in before] == [("refund-1", False)]
 
 
 async def test_mail_for_a_run_as_it_was_before_it_was_moved_back_is_no_answer() -> None:
@@ -44,9 +44,9 @@ async def test_mail_for_a_run_as_it_was_before_it_was_moved_back_is_no_answer() 
     at = await StoreArchive(storage._store, DEFAULT_CODEC).head("refund")
     assert at is not None
     for epoch, answered in ((at.header.epoch + 1, False), (at.header.epoch, True)):
-        key = plain_key(epoch, "refund-1", at.requests["refund-1"].at, "one")
+        key = answer_key(epoch, at.requests["refund-1"])
         await storage._store.send("refund", key, write_signal(ReceivedJson("refund-1", b"true")))
-        assert [one.answered for one in await open_requests(storage, "refund")] == [answered]
+        assert [one.answered is not None for one in await open_requests(storage, "refund")] == [answered]
 
 
 async def test_a_run_that_works_for_another_asks_nothing_itself() -> None:

@@ -109,8 +109,8 @@ def spoil(store: Any, manner: str) -> None:
         else:
             await append(record, unfenced)
 
-    async def remember_anyhow(run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        kept: bool = await remember(run_id, place, key, body)
+    async def remember_anyhow(run_id: str, place: int, key: str, body: bytes, **options: Any) -> bool:
+        kept: bool = await remember(run_id, place, key, body, **{**options, "fence": None})
         return kept
 
     if manner in ("no fence", "no check"):

@@ -92,8 +92,8 @@ class Witness:
         if effects.release:
             self._ledger.write("released", entry.run_id)
 
-    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        writing = lambda: self._write_log(run_id, place, key, body, fence=fence)  # noqa: E731
+    async def write_log(self, run_id: str, place: int, key: str, body: bytes, **options: Any) -> bool:
+        writing = lambda: self._write_log(run_id, place, key, body, **options)  # noqa: E731
         is_new: bool = await self._accepted(writing, run_id, f"memory {key}")
         self._ledger.write("kept", run_id, key=key, new=is_new)
         return is_new

@@ -234,7 +234,7 @@ async def test_a_cancelled_run_that_waited_is_answered_by_resuming_it(storage: A
     handle = workflow.start("a", run_id="r")
     await handle.result()
     await handle.cancel()
-    assert [one.request_id for one in await storage.pending_requests()] == ["a"]
+    assert await storage.pending_requests() == []
     result = await workflow.run(run_id="r", responses={"a": True})
     assert (result.get_outputs(), result.get_final_state()) == (["done a"], IDLE)
 

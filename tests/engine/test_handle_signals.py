@@ -14,6 +14,7 @@ from stepwell import (
     HandlerFailed,
     InMemoryCheckpointStorage,
     InputMismatch,
+    RequestError,
     ResponseRejected,
     RoutingFailed,
     RunError,
@@ -238,7 +239,7 @@ async def test_an_answer_that_is_not_wanted_is_refused_and_changes_nothing(place
     assert len(await handle.checkpoints()) == count
     await handle.respond({"a": True, "b": True})
     assert (await handle.result()).get_outputs() == ["done a", "done b"]
-    with pytest.raises(UnknownRequest):
+    with pytest.raises(RequestError, match="answered already"):
         await handle.respond({"a": False})
     assert (await handle.result()).get_outputs() == ["done a", "done b"]
 

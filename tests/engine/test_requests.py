@@ -168,7 +168,7 @@ async def test_answers_that_are_not_wanted_are_refused_by_name_and_change_nothin
     assert len(await storage.pending_requests()) == 1
     done = await build(storage).run(run_id="r", responses={id: {"granted": True}})
     assert done.get_outputs() == ["published a"]
-    with pytest.raises(UnknownRequest):
+    with pytest.raises(ResponseRejected, match="was answered already at"):
         await build(storage).run(run_id="r", responses={id: Approval(False)})
     assert (await build(storage).run(run_id="r")).get_outputs() == ["published a"]
 

@@ -377,7 +377,7 @@ class RefusingStore(MemoryStore):
         self._count("append")
         await super().append(record, effects)
 
-    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+    async def write_log(self, run_id: str, place: int, key: str, body: bytes, **options: Any) -> bool:
         self._count("write_log")
         return await super().write_log(run_id, place, key, body)
 

@@ -13,7 +13,7 @@ from stepwell import NewerFormat
 from stepwell.codec.codec import DEFAULT_CODEC, Encoded
 from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedCancel, ReceivedInput, ReceivedJson, ReceivedResponse, Signal
-from stepwell.storage.signals import answer_key, cancel_key, input_key, plain_key, read_signal, write_signal
+from stepwell.storage.signals import answer_key, cancel_key, input_key, next_answer_key, read_signal, write_signal
 from stepwell.storage.stored_values import SignalRow
 
 LETTERS = [json.loads(line) for line in (Path(__file__).parent / "letters.jsonl").read_text().splitlines()]
@@ -27,7 +27,7 @@ def written(kind: str, body: dict[str, Any]) -> tuple[str, bytes]:
         "answer": (answer_key(0, ASKED), ReceivedResponse("q", parcel)),
         "input": (input_key(0, "golden"), ReceivedInput(parcel)),
         "cancel": (cancel_key(0, 1), ReceivedCancel(1)),
-        "plain": (plain_key(0, ASKED.id, ASKED.at, "golden"), ReceivedJson("q", value)),
+        "plain": (next_answer_key(answer_key(0, ASKED)), ReceivedJson("q", value)),
     }
     key, signal = signals[kind]
     return key, write_signal(signal)

@@ -39,7 +39,7 @@ async def fill(storage: Any) -> None:
         await counting(storage, name=f"count{n}").run(1, run_id=f"count-{n}", tags={"t": n})
         await asking(storage).run(Order(7, ["tea" * 500]), run_id=f"ask-{n}")
         letter = b'{"kind":"plain","format":1,"request_id":"refund-7","value":true}'
-        await storage._store.send(f"ask-{n}", "plain/0/x/2026-01-01T00:00:00+00:00/refund-7", letter)
+        await storage._store.send(f"ask-{n}", "answer/0/0/2026-01-01T00:00:00+00:00/refund-7", letter)
         await storage._store.write_log(f"ask-{n}", 1, "1.0/step/pay/0", b'{"format":1,"due":"","value":"a receipt"}')
     await storage.close()
 
@@ -150,7 +150,7 @@ async def send_more(here: Path) -> None:
     """So that what was written before cannot be taken for the remains of a crash."""
     async with FileCheckpointStorage(here / "runs") as storage:
         letter = b'{"kind":"plain","format":1,"request_id":"refund-7","value":true}'
-        await storage._store.send("ask-b", "plain/0/x/2026-01-01T00:00:00+00:00/refund-8", letter)
+        await storage._store.send("ask-b", "answer/0/0/2026-01-01T00:00:00+00:00/refund-8", letter)
 
 
 def made_a_folder(path: Path) -> None:

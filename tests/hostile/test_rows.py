@@ -101,7 +101,7 @@ def changes() -> Iterator[tuple[str, str, str]]:
         "commits": "number checkpoint_id status iteration at snapshot outputs latest_only foreign_id body",
         "superstep_log": "place key body",
         "signals": "key position body",
-        "requests": "request_id workflow executor request_type response_type schema at deadline",
+        "requests": "request_id workflow executor request_type response_type schema at deadline body",
         "tags": "name value called began",
     }.items():
         yield from ((table, column, f"{table}.{column}") for column in columns.split())

@@ -173,7 +173,8 @@ async def _moments() -> tuple[Moment, ...]:
         archive = workflow._archive_on(storage)
         head = await archive.head(RUN)
         assert head is not None
-        await send_responses(archive, head, {"sell?": DEFAULT_CODEC.pack(True, "$")}, {})
+        answers = {"sell?": DEFAULT_CODEC.pack(True, "$")}
+        await send_responses(archive, head, answers, requests=head.requests, pending={})
         found.append(await moment_of(store))
         await workflow.run(run_id=RUN)
         found.append(await moment_of(store))

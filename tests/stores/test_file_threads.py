@@ -49,7 +49,7 @@ asyncio.run(read(FileStore(sys.argv[1]), sys.argv[2:]))
 async def fill(path: Path, runs: list[str]) -> None:
     store = FileStore(path)
     for run in runs:
-        entry = Entry(run, 0, f"c-{run}", "w", "IDLE", 0, AT, is_snapshot=True, outputs=False)
+        entry = Entry(run, 0, f"c-{run}", "w", "IDLE_WITH_PENDING_REQUESTS", 0, AT, is_snapshot=True, outputs=False)
         asked = (RequestEntry(run, "q", "w", "e", "str", "str", "{}", AT, None),)
         await store.append(Record(entry, b"{}"), CommitEffects(asked=asked, wake=AT))
         await store.write_log(run, 1, "1.0", b"{}")

@@ -122,7 +122,7 @@ class MixesSignalsOfRuns(MemoryStore):
 
 
 class MixesRunsOfLikeNames(MemoryStore):
-    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+    async def write_log(self, run_id: str, place: int, key: str, body: bytes, **options: Any) -> bool:
         return await super().write_log(run_id.lower(), place, key, body)
 
     async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:

@@ -22,9 +22,10 @@ from stepwell.storage import stored_values as stored
 from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, TOP_RUNS, CheckpointFilter, RequestFilter, RunFilter
 from stepwell.storage.lease import Lease, Owner
 from stepwell.storage.rewrite_plan import plan_rewrite
-from stepwell.storage.stored_values import RequestEntry
+from stepwell.storage.stored_values import LogEffects, RequestEntry
 
 T = TypeVar("T")
+LOG = stored.NO_LOG_EFFECTS
 
 
 class Run(msgspec.Struct):
@@ -49,9 +50,9 @@ class Run(msgspec.Struct):
     @property
     def entry(self) -> stored.RunEntry:
         newest = self.records[self.latest].entry
-        where = (newest.status, newest.number, newest.checkpoint_id, newest.iteration, newest.at)
-        how = (self.wake, bool(self.pending()), self.lease)
-        return stored.RunEntry(self.run_id, self.workflow, *where, self.began, self.metadata, *how)
+        where = (newest.status, newest.number, newest.checkpoint_id, newest.iteration, newest.at, self.began)
+        how = (self.metadata, self.wake, bool(self.pending()), self.lease)
+        return stored.RunEntry(self.run_id, self.workflow, *where, *how)
 
     def read(self, number: int | None) -> list[stored.Record]:
         number = self.latest if number is None else number
@@ -78,23 +79,30 @@ class Run(msgspec.Struct):
         self.lease, self.fence = Lease(owner, owner.clock() + seconds), self.fence + 1
         return self.fence
 
-    def forget(self, lease: Lease | None) -> None:
-        """Forget everything but the lease, and the fence: fences must keep rising."""
+    def release(self, owner: Owner) -> None:
+        self.lease = None if self.lease is not None and self.lease.owner == owner else self.lease
+
+    def forget(self, lease: Lease | None) -> bool:
         self.records, self.log, self.signals, self.requests = {}, {}, {}, {}
         self.workflow, self.began, self.metadata, self.wake, self.lease = "", "", stored.RunMetadata(), None, lease
+        return True
 
     def apply(self, effects: stored.CommitEffects, *, is_newest: bool) -> None:
         """Apply the effects of a record; if it is not the newest, it changes neither requests nor wake-up time."""
         through, below = effects.drop_log_through, effects.drop_below
         self.log = {key: row for key, row in self.log.items() if through is None or row.place > through}
-        self.signals.update(dict.fromkeys(effects.consumed))
         self.metadata = effects.metadata or self.metadata
         self.records.update({r.entry.number: r for r in effects.reduced if r.entry.number in self.records})
         self.records = {n: r for n, r in self.records.items() if below is None or n >= below or r.entry.outputs}
         self.wake = effects.wake if is_newest else self.wake
-        for request in effects.asked if is_newest else ():
-            self.requests.pop(request.request_id, None)  # one that is asked again moves to the end
-            self.requests[request.request_id] = request
+        self.change(effects if is_newest else LogEffects(consumed=effects.consumed))
+
+    def change(self, effects: stored.CommitEffects | LogEffects) -> bool:
+        self.signals.update(dict.fromkeys(effects.consumed))
+        for request_id in (*effects.closed, *(request.request_id for request in effects.asked)):
+            self.requests.pop(request_id, None)  # one that is asked again moves to the end
+        self.requests |= {request.request_id: request for request in effects.asked}
+        return True
 
 
 class MinimalStore:
@@ -111,7 +119,6 @@ class MinimalStore:
             conflicts.check_follows(record.entry, run.latest)
             wake = stored.ready_from(run.wake, effects.wake, record.entry.at)
             run.store(record)
-            run.requests = {id: request for id, request in run.requests.items() if id not in effects.closed}
             run.apply(effects, is_newest=True)
             run.wake = wake
             if effects.release and effects.fence == run.fence:
@@ -136,11 +143,13 @@ class MinimalStore:
         within = [each for each in records if each.entry.number > after and (upto is None or each.entry.number <= upto)]
         return [record for record in within if record.entry.outputs or not outputs_only]
 
-    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+    async def write_log(
+        self, run_id: str, place: int, key: str, body: bytes, *, effects: LogEffects = LOG, fence: int | None = None
+    ) -> bool:
         def work(run: Run) -> bool:
             conflicts.check_fence(run_id, fence, run.fence)
             row = stored.LogRow(place, key, body)
-            return run.log.setdefault(f"{place}/{key}", row) is row
+            return run.log.setdefault(f"{place}/{key}", row) is row and run.change(effects)
 
         return await self._change(run_id, work)
 
@@ -168,10 +177,7 @@ class MinimalStore:
         return stored.LeaseReport(lost, [run_id for run_id, (_, is_signalled) in report.items() if is_signalled])
 
     async def release(self, run_id: str, owner: Owner) -> None:
-        def work(run: Run) -> None:
-            run.lease = None if run.lease is not None and run.lease.owner == owner else run.lease
-
-        await self._change(run_id, work)
+        await self._change(run_id, lambda run: run.release(owner))
 
     async def run(self, run_id: str) -> stored.RunEntry | None:
         return await self._change(run_id, lambda run: run.entry if run.records else None)
@@ -198,8 +204,9 @@ class MinimalStore:
     async def requests(
         self, request_filter: RequestFilter = ANY_REQUEST, *, past: RequestEntry | None = None, limit: int | None = None
     ) -> list[RequestEntry]:
-        every = [request for run in await self._all() for request in run.requests.values()]
-        return request_filter.page(every, past, limit)
+        runs, show = [run for run in await self._all() if run.records], filters.shows_requests
+        every = [r for r in runs if request_filter.stopped or show(r.entry.status, has_owner=r.lease is not None)]
+        return request_filter.page([request for run in every for request in run.requests.values()], past, limit)
 
     async def ready(self, ready_filter: filters.ReadyFilter, *, limit: int | None = None) -> list[stored.RunEntry]:
         return ready_filter.page([run.entry for run in await self._all() if run.records], limit)
@@ -230,13 +237,7 @@ class MinimalStore:
         return await self._change(run_id, work)
 
     async def drop(self, run_id: str) -> bool:
-        def work(run: Run) -> bool:
-            exists = bool(run.records)
-            if exists:
-                run.forget(None)
-            return exists
-
-        return await self._change(run_id, work)
+        return await self._change(run_id, lambda run: bool(run.records) and run.forget(None))
 
     async def survey(self) -> stored.Survey:
         def load() -> stored.Survey:
@@ -253,11 +254,9 @@ class MinimalStore:
     async def numbers(self, run_id: str) -> list[int]:
         return await self._change(run_id, lambda run: sorted(run.records))
 
+    async def close(self) -> None: ...
     async def compact(self) -> int:
         return 0  # a file contains nothing that was deleted
-
-    async def close(self) -> None:
-        """Do nothing: files are open only while they are read or written."""
 
     async def _change(self, run_id: str, work: Callable[[Run], T]) -> T:
         """Apply `work` to a run in one transaction: if it raises, nothing has changed."""

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from stepwell.admin.diffs.documents import plain_value
 from stepwell.admin.lookup import find_run, load_checkpoint, require_head
 from stepwell.admin.state_edits import check_plain
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.errors import RequestExpired, UnknownRequest
+from stepwell.errors import RequestExpired, RunError, UnknownRequest
 from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.request import Request
-from stepwell.model.signal import ReceivedJson, ReceivedResponse
+from stepwell.model.signal import ReceivedJson
+from stepwell.model.status_words import status_word
 from stepwell.model.valid_text import check_words
 from stepwell.storage import clock
+from stepwell.storage.answers import (
+    PendingAnswer,
+    answered_error,
+    find_answered_error,
+    find_pending_answer,
+    is_repeated,
+    send_answer,
+)
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.checked_reads import decode_stored
-from stepwell.storage.ids import new_run_id
-from stepwell.storage.pending_requests import PendingRequest
-from stepwell.storage.signals import find_signalled, is_of_epoch, plain_key
+from stepwell.storage.filters import RequestFilter
+from stepwell.storage.pending_requests import PendingRequest, pending_request
+from stepwell.storage.record import pending_of
+from stepwell.storage.request_bodies import read_request_body
+from stepwell.storage.signals import answer_key
 from stepwell.storage.store_archive import StoreArchive
-
-_read_schema = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +54,28 @@ class OpenRequest:
     response_schema: dict[str, Any] = field(repr=False)
     asked_at: str
     deadline: str | None
-    answered: bool  # an answer has been sent, and the next drive of the run will apply it
-    _epoch: int = field(repr=False, compare=False)  # of the run, which a response is sent with
+    # A response was sent, and the next drive of the run will apply it.
+    answered: PendingAnswer | None
+    _key: str = field(repr=False, compare=False)  # that a response is sent with
 
 
 async def open_requests(storage: BuiltInStorage, run: str) -> list[OpenRequest]:
     """Return the open requests of a run, in the order in which it asked.
 
-    Reads its newest checkpoint and its signals.
+    None of a run that is failed or cancelled, until somebody resumes it. The run is not read.
 
     Raises NotFound or Ambiguous for the run, and RunError for the run of a sub-workflow: its caller
     asks its questions.
     """
-    head = await load_head(storage, run)
-    archive = StoreArchive(storage._store, DEFAULT_CODEC)
-    # An answer of an earlier epoch was given before the run was moved back, and will not be
-    # applied.
-    answered = {
-        signal.request_id
-        for key, signal in (await archive.pending_signals(head.run_id) if head.requests else {}).items()
-        if isinstance(signal, ReceivedResponse | ReceivedJson) and is_of_epoch(key, head.header.epoch)
-    }
-    return [_make_question(head, request, answered=request.id in answered) for request in head.requests.values()]
+    info = await find_run(storage, run)
+    await _check_no_caller(storage, info.run_id)
+    return [_listed_question(request) for request in await storage.pending_requests(run_id=info.run_id)]
+
+
+async def _check_no_caller(storage: BuiltInStorage, run_id: str) -> None:
+    entry = await storage._store.run(run_id)
+    if entry is not None and entry.metadata.caller is not None:
+        await load_head(storage, run_id)
 
 
 async def load_head(storage: BuiltInStorage, run: str) -> Checkpoint:
@@ -87,20 +95,10 @@ async def load_requests(storage: BuiltInStorage, place: CheckpointInfo) -> list[
     None counts as answered, as a fork could answer them all.
     """
     checkpoint, _ = await load_checkpoint(storage._store, place)
-    return [_make_question(checkpoint, request, answered=False) for request in checkpoint.requests.values()]
-
-
-async def find_pending_answers(storage: BuiltInStorage, requests: Sequence[PendingRequest]) -> set[tuple[str, str]]:
-    """Return the requests with an answer that is not applied yet, as pairs of run and request id.
-
-    Reads only the runs that have pending signals.
-    """
-    runs = list(dict.fromkeys(question.run_id for question in requests))
-    # One query for all runs: most have no signals, and reading a checkpoint for each would cost far
-    # more.
-    signalled = await find_signalled(storage._store, runs)
-    questions = [question for run_id in signalled for question in await open_requests(storage, run_id)]
-    return {(question.run_id, question.request_id) for question in questions if question.answered}
+    return [
+        _listed_question(pending_request(entry))
+        for entry in pending_of(replace(checkpoint.header, caller=None), checkpoint.requests.values())
+    ]
 
 
 async def respond(
@@ -116,18 +114,44 @@ async def respond(
 
     The next drive of the run converts it to the requested type and applies it. If the conversion
     fails, the request stays open: that drive raises ResponseRejected, or emits a `warning` if it
-    has other work to do, and another answer can be sent. The first answer that converts wins;
-    `responses` passed to the workflow take precedence. `by` and `comment` are stored with it.
+    has other work to do, and another answer can be sent. `by` and `comment` are stored with it.
 
     Raises NotFound or Ambiguous for the run, UnknownRequest or RequestExpired for the request,
-    RunError for the run of a sub-workflow, EditRefused for a value that is not JSON, and ValueError
-    for a `by` or `comment` that is not text.
+    ResponseRejected, naming who was first, if it was answered already, RunError for a run that is
+    failed or cancelled and for that of a sub-workflow, EditRefused for a value that is not JSON, and
+    ValueError for a `by` or `comment` that is not text.
     """
     check_words("by", by)
     check_words("comment", comment)
-    head = await load_head(storage, run)
-    answers = encode_answers(head, {request_id: value}, by=by, comment=comment)
-    await send_answers(StoreArchive(storage._store, DEFAULT_CODEC), head.header, answers)
+    questions = {question.request_id: question for question in await open_requests(storage, run)}
+    if request_id not in questions:
+        raise await _explain_closed(storage, (await find_run(storage, run)).run_id, request_id, list(questions))
+    await send_response(storage, questions[request_id], value, by=by, comment=comment)
+
+
+async def _explain_closed(storage: BuiltInStorage, run_id: str, request_id: str, open_ids: list[str]) -> RunError:
+    """Return the error for a request that cannot be answered: its run has stopped, or it is not open."""
+    asked = await storage._store.requests(RequestFilter(run_id=run_id, request_id=request_id, stopped=True))
+    run = await storage._store.run(run_id)
+    if asked and run is not None:
+        return RunError(
+            f"run {run_id!r} is {status_word(run.status)}, so its requests cannot be answered; resume it first: "
+            f"run(run_id={run_id!r}), or `stepwell resume {run_id} MODULE:WORKFLOW`",
+            run_id=run_id,
+        )
+    archive = StoreArchive(storage._store, DEFAULT_CODEC)
+    if any(answer.request_id == request_id for commit in await archive.commits(run_id) for answer in commit.answers):
+        return await find_answered_error(archive, run_id, request_id)
+    return _unknown_error(run_id, request_id, open_ids)
+
+
+def _unknown_error(run_id: str, request_id: str, open_ids: Iterable[str], at: str = "") -> UnknownRequest:
+    names = ", ".join(map(repr, open_ids)) or "none"
+    return UnknownRequest(
+        f"run {run_id!r} has no open request {request_id!r}{at}; open requests: {names}",
+        run_id=run_id,
+        request_id=request_id,
+    )
 
 
 async def send_response(
@@ -135,13 +159,16 @@ async def send_response(
 ) -> None:
     """Send an answer to a request as it was read; the run is not read again.
 
-    If the request was closed since, the answer is never applied. Raises RequestExpired, and
-    EditRefused for a value that is not JSON.
+    Raises RequestExpired, ResponseRejected if somebody answered it first, and EditRefused for a
+    value that is not JSON.
     """
     check_deadline(question.run_id, question.request_id, question.deadline)
     answer = _encode_answer(question.request_id, value, by, comment)
-    key = plain_key(question._epoch, question.request_id, question.asked_at, new_run_id())
-    await StoreArchive(storage._store, DEFAULT_CODEC).send(question.run_id, key, answer)
+    archive = StoreArchive(storage._store, DEFAULT_CODEC)
+    earlier = find_pending_answer(question._key, await archive.pending_signals(question.run_id))
+    if earlier is not None and not is_repeated(earlier, answer):
+        raise answered_error(question.run_id, question.request_id, earlier.by, earlier.at)
+    await send_answer(archive, question.run_id, question._key, answer)
 
 
 def encode_answers(
@@ -155,13 +182,7 @@ def encode_answers(
     for id, value in responses.items():
         request = checkpoint.requests.get(id)
         if request is None:
-            open_ids = ", ".join(map(repr, checkpoint.requests)) or "none"
-            raise UnknownRequest(
-                f"run {checkpoint.run_id!r} has no open request {id!r} at commit {checkpoint.number}; "
-                f"open requests: {open_ids}",
-                run_id=checkpoint.run_id,
-                request_id=id,
-            )
+            raise _unknown_error(checkpoint.run_id, id, checkpoint.requests, f" at commit {checkpoint.number}")
         check_deadline(checkpoint.run_id, id, request.deadline)
         answers.append((request, _encode_answer(id, value, by, comment)))
     return answers
@@ -169,9 +190,7 @@ def encode_answers(
 
 async def send_answers(archive: StoreArchive, header: RunHeader, answers: list[tuple[Request, ReceivedJson]]) -> None:
     for request, answer in answers:
-        # Each answer has its own key. With one key per request, an answer of the wrong type would
-        # be the first signal and would keep every later answer out.
-        await archive.send(header.run_id, plain_key(header.epoch, request.id, request.at, new_run_id()), answer)
+        await send_answer(archive, header.run_id, answer_key(header.epoch, request), answer)
 
 
 def check_deadline(run_id: str, request_id: str, deadline: str | None) -> None:
@@ -186,18 +205,17 @@ def _encode_answer(request_id: str, value: Any, by: str | None, comment: str | N
     return ReceivedJson(request_id, msgspec.json.encode(value), by=by, comment=comment, at=clock.stamp())
 
 
-def _make_question(checkpoint: Checkpoint, request: Request, *, answered: bool) -> OpenRequest:
-    what = f"the schema of the question {request.id!r} of run {checkpoint.run_id!r}"
+def _listed_question(request: PendingRequest) -> OpenRequest:
     return OpenRequest(
-        checkpoint.run_id,
-        request.id,
-        executor=request.executor,
-        data=plain_value(request.payload),
+        request.run_id,
+        request.request_id,
+        executor=request.executor_id,
+        data=request.data,
         request_type=request.request_type,
         response_type=request.response_type,
-        response_schema=decode_stored(_read_schema, request.schema.encode(), what),
-        asked_at=request.at,
-        deadline=request.deadline,
-        answered=answered,
-        _epoch=checkpoint.header.epoch,
+        response_schema=request.response_schema,
+        asked_at=request._entry.at,
+        deadline=request._entry.deadline,
+        answered=request.answered,
+        _key=read_request_body(request._entry).key,
     )

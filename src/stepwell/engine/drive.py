@@ -25,13 +25,13 @@ from stepwell.engine.drive_options import DriveOptions, ExecutorSource
 from stepwell.engine.drive_scope import DriveScope, PrivateValues
 from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.open_run import StartingPoint, make_first_commit, open_run, plan_first
-from stepwell.engine.responses import check_no_caller, check_responses, send_responses
+from stepwell.engine.responses import check_no_caller, check_responses, explain_unknown, send_responses
 from stepwell.engine.set_aside import decide_set_aside
 from stepwell.engine.signals import Intake
 from stepwell.engine.superstep import Superstep
 from stepwell.engine.superstep_log import SuperstepLog, is_far
 from stepwell.engine.telemetry import Observer, create_observer
-from stepwell.errors import DurabilityError
+from stepwell.errors import DurabilityError, UnknownRequest
 from stepwell.graph.executor import Executor
 from stepwell.kernel import CommitDecision
 from stepwell.model.checkpoint import Checkpoint
@@ -40,6 +40,7 @@ from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Plan
 from stepwell.model.payload import Payload
+from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedCancel
 from stepwell.model.status_words import status_word
 from stepwell.storage.archive import EMPTY_LOG, Archive
@@ -244,19 +245,27 @@ class Drive:
             may_be_restored=self._archive.is_durable or options.caller is not None,
         )
         answers: Mapping[str, Payload] = {}
+        requests: Mapping[str, Request] = {}
         # Checked before a fork is created for them.
         if options.responses and run.at is not None:
-            responses = options.responses
+            responses, requests = options.responses, kernel.open_requests(run.at, run.log)
             # A caller that crashed gives its sub-workflow run a response twice: skip it.
             if options.caller is not None:
-                responses = {id: value for id, value in responses.items() if id in run.at.requests}
-            answers = check_responses(self._definition.graph, run.at, responses, self._archive.pack)
+                responses = {id: value for id, value in responses.items() if id in requests}
+            try:
+                answers = check_responses(
+                    self._definition.graph, run.at, responses, requests=requests, pack=self._archive.pack
+                )
+            except UnknownRequest as unknown:
+                raise await explain_unknown(self._archive, unknown) from None
         at, first = await make_first_commit(self._definition, run, self._archive, executors, by=options.position.by)
         self._by = options.position.by if first is None else None
         signals = run.signals if run.is_continued else {}
         if answers:
-            sent = await send_responses(self._archive, at, answers, signals, by=options.position.by)
-            signals = {**signals, **sent}
+            sent = await send_responses(
+                self._archive, at, answers, requests=requests, pending=signals, by=options.position.by
+            )
+            signals = {**signals, **{key: signal for key, signal in sent.items() if key not in signals}}
         self.at, self._intake.signals = at, signals
         return run, self._create_scope(at, executors), at, first
 

@@ -17,6 +17,7 @@ from stepwell.model.event import CheckpointInfo
 from stepwell.model.log_keys import LogEntry
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack
+from stepwell.model.request import Request
 from stepwell.model.signal import Signal
 from stepwell.storage.archive import Archive, StoredRun
 from stepwell.storage.cancellation_shield import finish
@@ -79,10 +80,13 @@ class DeferredArchive:
         self._waiting.append(store)
         self._storing = asyncio.create_task(self._store())
 
-    async def log_outcome(self, run_id: str, place: int, outcome: Outcome) -> None:
-        """Store an outcome, unless its superstep exists in memory only (`exit`) and no resume could find it."""
+    async def log_outcome(self, at: Checkpoint, outcome: Outcome, asked: Sequence[Request] = ()) -> None:
+        """Store an outcome, unless its superstep exists in memory only (`exit`) and no resume could find it.
+
+        Its requests are not listed before the superstep commits: the commit that led here may not be stored yet.
+        """
         if self._most is not None:
-            await self._archive.log_outcome(run_id, place, outcome)
+            await self._archive.log_outcome(at, outcome)
 
     async def flush(self) -> None:
         """Store everything that is queued."""
@@ -140,6 +144,9 @@ class DeferredArchive:
     async def head(self, run_id: str) -> Checkpoint | None:
         return await self._archive.head(run_id)
 
+    async def look(self, run_id: str) -> StoredRun:
+        return await self._archive.look(run_id)
+
     async def find(self, checkpoint_id: str) -> Checkpoint | None:
         return await self._archive.find(checkpoint_id)
 
@@ -164,8 +171,19 @@ class DeferredArchive:
     async def copy_children_for_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
         return await self._archive.copy_children_for_fork(source, run_id)
 
-    async def log_entry(self, run_id: str, place: int, key: str, entry: LogEntry) -> None:
-        await self._archive.log_entry(run_id, place, key, entry)
+    async def log_entry(
+        self,
+        at: Checkpoint,
+        key: str,
+        entry: LogEntry,
+        *,
+        closed: Sequence[str] = (),
+        consumed: Sequence[str] = (),
+    ) -> None:
+        # A request must not be listed before the commit that led to it is stored.
+        if entry.request is not None:
+            await self.flush()
+        await self._archive.log_entry(at, key, entry, closed=closed, consumed=consumed)
 
     def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:
         return self._archive.transaction(run_id, place, key)

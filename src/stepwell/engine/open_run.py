@@ -196,7 +196,13 @@ def _move_back(
     at, header = compatible.at, stored.head.header
     moved = replace(header, epoch=header.epoch + 1, signature=at.header.signature, version=at.header.version)
     return StartingPoint(
-        moved, at, CommitKind.RESTORED, head=stored.head, signals=stored.signals, changes=compatible.changes
+        moved,
+        at,
+        CommitKind.RESTORED,
+        # With the requests of its superstep log, which the restore closes.
+        head=replace(stored.head, requests=kernel.open_requests(stored.head, stored.log)),
+        signals=stored.signals,
+        changes=compatible.changes,
     )
 
 

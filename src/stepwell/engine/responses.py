@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Never
 
-from stepwell.errors import DefinitionError, RequestExpired, ResponseRejected, RunError, UnknownRequest
+from stepwell.errors import DefinitionError, RequestError, RequestExpired, ResponseRejected, RunError, UnknownRequest
 from stepwell.graph.context import NO_DEFAULT
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import Graph
@@ -17,9 +17,10 @@ from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedResponse, Signal
 from stepwell.model.valid_text import is_text
 from stepwell.storage import clock
+from stepwell.storage.answers import answered_error, find_answered_error, find_pending_answer, is_repeated, send_answer
 from stepwell.storage.archive import Archive
 from stepwell.storage.response_types import NotOfType, answer_as, named_in, schema_of, type_words
-from stepwell.storage.signals import answer_key
+from stepwell.storage.signals import answer_key, next_answer_key
 
 
 def check_request_id(id: object, open_ids: Collection[str]) -> None:
@@ -101,12 +102,14 @@ def has_passed(moment: str | None) -> bool:
     return moment is not None and clock.until(moment) <= timedelta(0)
 
 
-def check_responses(graph: Graph, at: Checkpoint, responses: Mapping[str, Any], pack: Pack) -> dict[str, Payload]:
+def check_responses(
+    graph: Graph, at: Checkpoint, responses: Mapping[str, Any], *, requests: Mapping[str, Request], pack: Pack
+) -> dict[str, Payload]:
     """Return responses to open requests, converted to the requested types.
 
     Raises UnknownRequest, ResponseRejected or RequestExpired, naming the request, before anything has changed.
     """
-    return {id: _check_response(graph, at, id, value, pack) for id, value in responses.items()}
+    return {id: _check_response(graph, at, requests, id, value=value, pack=pack) for id, value in responses.items()}
 
 
 def check_no_caller(at: Checkpoint) -> None:
@@ -123,34 +126,35 @@ async def send_responses(
     archive: Archive,
     at: Checkpoint,
     answers: Mapping[str, Payload],
-    pending: Mapping[str, Signal],
     *,
+    requests: Mapping[str, Request],
+    pending: Mapping[str, Signal],
     by: str | None = None,
     comment: str | None = None,
 ) -> dict[str, Signal]:
-    """Send responses to a run; return them by key. `pending` are the signals that wait already.
+    """Send responses to open requests of a run; return them by key. `pending` are the signals that wait already.
 
-    Raises ResponseRejected if a request was answered already: the first response wins.
+    Raises ResponseRejected, naming who was first, if a request was answered already.
     """
-    epoch, now = at.header.epoch, clock.stamp()
+    now = clock.stamp()
     signals = {
-        answer_key(epoch, at.requests[id]): ReceivedResponse(id, payload, by=by, comment=comment, at=now)
+        answer_key(at.header.epoch, requests[id]): ReceivedResponse(id, payload, by=by, comment=comment, at=now)
         for id, payload in answers.items()
     }
     # All are checked before the first is sent: all or none.
     for key, signal in signals.items():
-        if key in pending and not _is_repeated(pending[key], signal):
-            raise _already_answered_error(at, signal.request_id)
-    for key, signal in signals.items():
-        # An identical response may be there from a call that crashed: sending it again is not a conflict.
-        if key not in pending and not await archive.send(at.run_id, key, signal):
-            raise _already_answered_error(at, signal.request_id)
-    return {**signals, **{key: pending[key] for key in signals if key in pending}}
+        earlier = find_pending_answer(key, pending)
+        if earlier is not None and not is_repeated(earlier, signal):
+            raise answered_error(at.run_id, signal.request_id, earlier.by, earlier.at)
+    return {await send_answer(archive, at.run_id, key, signal): signal for key, signal in signals.items()}
 
 
-def _is_repeated(earlier: Signal, response: ReceivedResponse) -> bool:
-    """Return whether a response was sent before, by the same sender."""
-    return isinstance(earlier, ReceivedResponse) and (earlier.value, earlier.by) == (response.value, response.by)
+async def explain_unknown(archive: Archive, unknown: UnknownRequest) -> RequestError:
+    """Return the error for a request that is not open: if it was answered, it says by whom and when."""
+    for commit in await archive.commits(unknown.run_id):
+        if any(answer.request_id == unknown.request_id for answer in commit.answers):
+            return await find_answered_error(archive, unknown.run_id, unknown.request_id)
+    return unknown
 
 
 def find_overdue(at: Checkpoint) -> list[Request]:
@@ -168,7 +172,10 @@ async def send_defaults(archive: Archive, at: Checkpoint, late: list[Request]) -
     defaults = [(request, request.default) for request in late if request.default is not None]
     for request, default in defaults:
         answer = ReceivedResponse(request.id, default, at=clock.stamp())
-        await archive.send(at.run_id, answer_key(at.header.epoch, request), answer)
+        key = answer_key(at.header.epoch, request)
+        # What has an earlier key was rejected, or will be; a valid response that was sent just now comes before this.
+        while not await archive.send(at.run_id, key, answer):
+            key = next_answer_key(key)
     return bool(defaults)
 
 
@@ -186,10 +193,12 @@ def expiry_error(at: Checkpoint, late: list[Request]) -> RequestExpired | None:
     )
 
 
-def _check_response(graph: Graph, at: Checkpoint, id: str, value: Any, pack: Pack) -> Payload:
-    request = at.requests.get(id)
+def _check_response(
+    graph: Graph, at: Checkpoint, requests: Mapping[str, Request], id: str, *, value: Any, pack: Pack
+) -> Payload:
+    request = requests.get(id)
     if request is None:
-        open_ids = ", ".join(repr(request_id) for request_id in at.requests) or "none"
+        open_ids = ", ".join(map(repr, requests)) or "none"
         raise UnknownRequest(
             f"run {at.run_id!r} has no open request {id!r} (it may have been answered already); open: {open_ids}",
             run_id=at.run_id,
@@ -218,11 +227,3 @@ def _convert(graph: Graph, at: Checkpoint, request: Request, value: Any) -> Any:
             run_id=at.run_id,
             request_id=request.id,
         ) from error
-
-
-def _already_answered_error(at: Checkpoint, id: str) -> ResponseRejected:
-    return ResponseRejected(
-        f"request {id!r} of run {at.run_id!r} was answered already; the first response stands",
-        run_id=at.run_id,
-        request_id=id,
-    )

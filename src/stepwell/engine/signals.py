@@ -21,7 +21,7 @@ from stepwell.model.payload import Pack
 from stepwell.model.signal import ReceivedCancel, ReceivedInput, ReceivedJson, ReceivedResponse, Signal
 from stepwell.storage.archive import Archive
 from stepwell.storage.ids import new_stamp
-from stepwell.storage.signals import is_of_epoch
+from stepwell.storage.signals import answer_key, first_answer_key, is_of_epoch
 
 _OVER = (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)
 
@@ -42,27 +42,25 @@ class JudgedSignals(msgspec.Struct, frozen=True):
 
 def judge_signals(graph: Graph, at: Checkpoint, signals: Mapping[str, Signal], pack: Pack) -> JudgedSignals:
     """Decide which signals are applied. Those of an earlier epoch are ignored, and consumed with the others."""
-    current = select_epoch(at, signals).values()
-    arrived = [signal for signal in current if isinstance(signal, ReceivedResponse | ReceivedInput)]
-    # A typed response beats a JSON one: its sender was promised that it is the first.
-    typed = {signal.request_id for signal in arrived if isinstance(signal, ReceivedResponse)}
-    converted: dict[str, ReceivedResponse] = {}
-    refused: dict[str, ResponseRejected] = {}
-    for signal in current:
-        if not isinstance(signal, ReceivedJson) or signal.request_id in typed or signal.request_id in converted:
-            continue
-        if (request := at.requests.get(signal.request_id)) is not None:
+    # By their keys: a request id may have been used before, and that of a sub-workflow's request may change.
+    requests = {answer_key(at.header.epoch, request): request for request in at.requests.values()}
+    arrived: list[ReceivedResponse | ReceivedInput] = []
+    refused: list[ResponseRejected] = []
+    for key, signal in select_epoch(at, signals).items():
+        if isinstance(signal, ReceivedInput):
+            arrived.append(signal)
+        request = requests.get(first_answer_key(key) or "")
+        if isinstance(signal, ReceivedResponse) and request is not None:
+            arrived.append(replace(signal, request_id=request.id))
+        elif isinstance(signal, ReceivedJson) and request is not None:
             try:
                 value = convert_response(graph, at, request, msgspec.json.decode(signal.value), pack)
-                by, comment = signal.by, signal.comment
-                converted[request.id] = ReceivedResponse(request.id, value, by=by, comment=comment, at=signal.at)
             except ResponseRejected as error:
-                refused[request.id] = error
-    return JudgedSignals(
-        (*arrived, *converted.values()),
-        tuple(signals),
-        tuple(error for id, error in refused.items() if id not in converted),
-    )
+                refused.append(error)
+            else:
+                by, comment = signal.by, signal.comment
+                arrived.append(ReceivedResponse(request.id, value, by=by, comment=comment, at=signal.at))
+    return JudgedSignals(tuple(arrived), tuple(signals), tuple(refused))
 
 
 def select_epoch(at: Checkpoint, signals: Mapping[str, Signal]) -> dict[str, Signal]:

@@ -188,15 +188,25 @@ class Superstep(msgspec.Struct, eq=False):
             if outcome.writes and len(lane) > 1:
                 add_writes(earlier, outcome.writes)
 
+    def _is_last(self, outcome: Outcome) -> bool:
+        """Return whether an outcome that is about to be kept completes the superstep."""
+        missing = len(self._plan.deliveries) - len(self.outcomes) - len(self.failures) - len(self.parked)
+        return missing <= 1
+
     @property
     def _is_complete(self) -> bool:
         return len(self.outcomes) + len(self.failures) + len(self.parked) >= len(self._plan.deliveries)
 
     def _keep(self, outcome: Outcome) -> None:
+        is_last = self._is_last(outcome)
+        if outcome.requests and not is_last:
+            # They can be answered from now on, under names that do not change any more.
+            asked = [request.id for earlier in self.outcomes.values() for request in earlier.requests]
+            outcome = kernel.name_requests(outcome, {*self._at.requests, *asked})
         self.outcomes[outcome.delivery] = outcome
         if outcome.saved is not None:
             self._saved[outcome.executor] = outcome.saved
-        if not self._is_complete:
+        if not is_last:
             self._store_outcome(outcome)
         # The last outcome is left to the commit, unless that is held up by an async condition or a slow
         # reader: see COMMIT_GRACE.
@@ -222,7 +232,7 @@ class Superstep(msgspec.Struct, eq=False):
     def _store_outcome(self, outcome: Outcome) -> None:
         is_stored = outcome.delivery in self._recalled or outcome.delivery in self.writes
         if self._scope.archive.has_superstep_log and not is_stored:
-            write = self._scope.archive.log_outcome(self._scope.run_id, self._at.place, outcome)
+            write = self._scope.archive.log_outcome(self._at, outcome, outcome.requests)
             task = self.writes[outcome.delivery] = asyncio.create_task(write)
             task.add_done_callback(partial(self._announce, outcome))
 

@@ -84,7 +84,7 @@ class SuperstepLog(msgspec.Struct, eq=False):
             return
         self.entries[key] = entry
         if self._archive.has_superstep_log:
-            writing = asyncio.ensure_future(self._archive.log_entry(self._at.run_id, self._at.place, key, entry))
+            writing = asyncio.ensure_future(self._archive.log_entry(self._at, key, entry))
             self._writing[key] = writing
             writing.add_done_callback(partial(self._finish_write, key))
             # Shielded: a handler that is left in one of two concurrent sleeps has logged both.

@@ -70,7 +70,17 @@ from stepwell.kernel.compatibility import find_incompatibilities, find_rejected_
 from stepwell.kernel.lifecycle import begin, cancel, fail, fork, intake, park, restore
 from stepwell.kernel.migrate import Migrator, migrate
 from stepwell.kernel.suggestions import suggest_steps
-from stepwell.kernel.superstep import CommitDecision, inner_id, merge, plan, route, status_of, waiting_joins
+from stepwell.kernel.superstep import (
+    CommitDecision,
+    inner_id,
+    merge,
+    name_requests,
+    open_requests,
+    plan,
+    route,
+    status_of,
+    waiting_joins,
+)
 
 __all__ = [
     "CommitDecision",
@@ -88,6 +98,8 @@ __all__ = [
     "is_at_rest",
     "merge",
     "migrate",
+    "name_requests",
+    "open_requests",
     "output_events",
     "park",
     "plan",

@@ -7,7 +7,7 @@ plans the superstep after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit, CommitKind, Done, Stamp
 from stepwell.model.event import WorkflowRunState
+from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Delivery, Held, Outcome, Plan, Reply, Routed, RoutedMessage
 from stepwell.model.payload import Pack, Payload, PayloadList
 from stepwell.model.request import Request
@@ -168,8 +169,9 @@ def merge(
         saved[outcome.executor] = outcome.saved  # the last outcome of an executor counts
         if outcome.children:
             moved.append(outcome.children)
+    renamed: Sequence[str] = ()
     if asked:
-        ordered, asked = _check_requests(before, ordered)
+        ordered, asked, renamed = _check_requests(before, ordered)
     children = _collect_children(moved) if moved else {}
     messages, done, unreceived = _build_messages(ordered, routes)
     warnings = _explain_unreceived(graph, before, unreceived) if unreceived else []
@@ -197,6 +199,7 @@ def merge(
         state=fold_writes(before.header.run_id, before.state, ordered, graph.reducers, pack),
         executors={id: new for id, new in saved.items() if new is not None and new != before.executors.get(id)},
         asked=tuple(asked),
+        closed=tuple(renamed),
         children=children,
         done=done,
         warnings=tuple(warnings),
@@ -249,22 +252,28 @@ def _explain_unreceived(graph: Graph, before: Checkpoint, unreceived: Sequence[R
     return [f"dropped: {reason}" for reason in missing] + declined
 
 
-def _check_requests(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[list[Outcome], list[Request]]:
+def _check_requests(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[list[Outcome], list[Request], list[str]]:
     """Make the ids of requests unique where a sub-workflow's run uses one that this run already has.
 
     Such a request is known here as `id@child`; `inner_id` gives the id that the child knows. Returns the
-    outcomes, and all of their requests. Raises RunError if this run itself uses an id twice.
+    outcomes, all of their requests, and the other ids under which these may be listed since their outcomes were
+    logged. Raises RunError if this run itself uses an id twice.
     """
     # The ids of this run's own requests are never changed: users chose them, or hold them already
     used = {*before.requests, *(r.id for outcome in ordered for r in outcome.requests if r.child is None)}
     open_requests = dict(before.requests)
     distinct: list[Outcome] = []
     asked: list[Request] = []
+    listed: set[str] = set()
     for outcome in ordered:
         requests = []
         for request in outcome.requests:
-            if request.child is not None and request.id in used:
-                request = replace(request, id=f"{request.id}@{request.child}")
+            if request.child is not None:
+                # In the order of the plan, whatever the order in which they returned
+                request = replace(request, id=inner_id(request.id, request.child))
+                listed |= {request.id, _rename(request).id}
+                if request.id in used:
+                    request = _rename(request)
             if request.id in open_requests:
                 raise RunError(
                     f"{request.executor!r} made a request with the id {request.id!r}, which an open request of "
@@ -276,7 +285,33 @@ def _check_requests(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[lis
             requests.append(request)
         distinct.append(replace(outcome, requests=tuple(requests)))
         asked += distinct[-1].requests
-    return distinct, asked
+    return distinct, asked, sorted(listed - open_requests.keys())
+
+
+def name_requests(outcome: Outcome, taken: Collection[str]) -> Outcome:
+    """Return an outcome under whose names its requests can be answered before the superstep commits.
+
+    `taken` are the ids that are in use. Only the requests of a sub-workflow get another id.
+    """
+    return replace(
+        outcome,
+        requests=tuple(
+            request if request.child is None or request.id not in taken else _rename(request)
+            for request in outcome.requests
+        ),
+    )
+
+
+def _rename(request: Request) -> Request:
+    return replace(request, id=f"{request.id}@{request.child}")
+
+
+def open_requests(at: Checkpoint, log: RecalledLog) -> dict[str, Request]:
+    """Return the requests that can be answered: those of a checkpoint, and those in the superstep log after it."""
+    requests = dict(at.requests)
+    for outcome in log.outcomes.values():
+        requests |= {request.id: request for request in outcome.requests}
+    return requests
 
 
 def inner_id(request_id: str, child: str) -> str:

@@ -9,6 +9,7 @@ import msgspec
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Payload
+from stepwell.model.request import AnswerRecord, Request
 from stepwell.model.timing import CallTime
 
 
@@ -22,6 +23,9 @@ class LogEntry(msgspec.Struct, frozen=True):
     value: Payload | None = None
     # what the step called: the name of the function and digests of its arguments
     call: str | None = None
+    # a question of `ctx.ask`; or the response to it, as it is used from then on
+    request: Request | None = None
+    answer: AnswerRecord | None = None
     # of the step that succeeded
     time: CallTime | None = None
     attempts: int = 1

@@ -15,6 +15,7 @@ from stepwell.model.event import CheckpointInfo
 from stepwell.model.log_keys import LogEntry, RecalledLog
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack
+from stepwell.model.request import Request
 from stepwell.model.signal import Signal
 from stepwell.storage.lease import Owner
 from stepwell.storage.run_list import RunInfo
@@ -93,6 +94,9 @@ class Archive(Protocol):
     async def head(self, run_id: str) -> Checkpoint | None:
         """Return the newest checkpoint of a run."""
 
+    async def look(self, run_id: str) -> StoredRun:
+        """Return a run as it is stored now, without acquiring it."""
+
     async def find(self, checkpoint_id: str) -> Checkpoint | None:
         """Return a checkpoint by its id."""
 
@@ -143,13 +147,25 @@ class Archive(Protocol):
         the original continues with its own caller, and drops what the fork would need.
         """
 
-    async def log_outcome(self, run_id: str, place: int, outcome: Outcome) -> None:
-        """Log an outcome before its superstep commits. Durable on return."""
+    async def log_outcome(self, at: Checkpoint, outcome: Outcome, asked: Sequence[Request] = ()) -> None:
+        """Log an outcome of the superstep that follows `at` before it commits. Durable on return.
 
-    async def log_entry(self, run_id: str, place: int, key: str, entry: LogEntry) -> None:
-        """Log a step, timer or attempt before the superstep commits. Durable on return.
+        `asked` are its requests, under the names by which they can be answered from now on.
+        """
 
-        The first entry under a key stands.
+    async def log_entry(
+        self,
+        at: Checkpoint,
+        key: str,
+        entry: LogEntry,
+        *,
+        closed: Sequence[str] = (),
+        consumed: Sequence[str] = (),
+    ) -> None:
+        """Log a step, timer, attempt, question or answer before the superstep commits. Durable on return.
+
+        The first entry under a key stands. The request of a question can be answered from then on.
+        An answer closes its request and consumes its signal.
         """
 
     def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:

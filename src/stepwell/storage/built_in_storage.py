@@ -12,7 +12,7 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Self
 
-from stepwell.errors import CheckpointMissing, DefinitionError
+from stepwell.errors import CheckpointMissing, DefinitionError, RequestError, UnknownRequest
 from stepwell.model.checkpoint import Retention
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.status_words import RESTING, STANDINGS, Standing
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from stepwell.model.event import WorkflowEvent
     from stepwell.storage.checkpoint import WorkflowCheckpoint, WorkflowMessage
     from stepwell.storage.pending_requests import PendingRequest
+    from stepwell.storage.stored_values import RequestEntry
+
+_SHOWN = 5  # runs in an error
 
 
 class BuiltInStorage:
@@ -260,9 +263,12 @@ class BuiltInStorage:
 
         `asked_until`: asked at that time or before. `due_until`: with a deadline at that time or before,
         ordered by deadline. At most `limit`, continuing after `after`, the last one of the previous
-        page. No payload is read, and a page costs what is on it.
+        page. No run is read, and a page costs what is on it.
+
+        Requests of runs that are completed, failed or cancelled are left out until somebody resumes
+        the run. `answered` of a request says that a response is on its way, by whom and since when.
         """
-        from stepwell.storage.pending_requests import pending_request  # lazy: 40 ms
+        from stepwell.storage.pending_requests import with_answers  # lazy: 40 ms
 
         if not _are_storable(workflow_name, run_id):
             return []
@@ -273,8 +279,34 @@ class BuiltInStorage:
             due_until=None if due_until is None else clock.stored_moment(due_until),
         )
         past = None if after is None else after._entry
-        pending = await self._store.requests(request_filter, past=past, limit=limit)
-        return [pending_request(request) for request in pending]
+        return await with_answers(self._store, await self._store.requests(request_filter, past=past, limit=limit))
+
+    async def get_request(self, request_id: str, *, run_id: str | None = None) -> PendingRequest:
+        """Return an open request by its id; no run is read.
+
+        Raises UnknownRequest if there is none, and RequestError if several runs have one with that
+        id: then `run_id` says which.
+        """
+        from stepwell.storage.pending_requests import with_answers  # lazy: 40 ms
+
+        found: list[RequestEntry] = []
+        if _are_storable(request_id, run_id):
+            found = await self._store.requests(RequestFilter(run_id=run_id, request_id=request_id), limit=_SHOWN)
+        if not found:
+            raise UnknownRequest(
+                f"no run has an open request {request_id!r}; pending_requests() lists them (those of failed and "
+                f"cancelled runs come back when the run is resumed)",
+                run_id=run_id or "",
+                request_id=request_id,
+            )
+        if len(found) > 1:
+            runs = ", ".join(repr(entry.run_id) for entry in found)
+            raise RequestError(
+                f"several runs have an open request {request_id!r}: {runs}; pass run_id",
+                run_id="",
+                request_id=request_id,
+            )
+        return (await with_answers(self._store, found))[0]
 
     # ---------------------------------------------------------------- workers
 

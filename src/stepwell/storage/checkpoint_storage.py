@@ -17,6 +17,7 @@ from stepwell.model.event import CheckpointInfo
 from stepwell.model.log_keys import LogEntry
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack
+from stepwell.model.request import Request
 from stepwell.model.signal import Signal
 from stepwell.storage.archive import StoredRun, commit_error
 from stepwell.storage.checkpoint import WorkflowCheckpoint, unview, view
@@ -148,6 +149,9 @@ class ContractArchive:
         checkpoints = await self._of_run(run_id)
         return unview(checkpoints[-1], self._codec)[0] if checkpoints else None
 
+    async def look(self, run_id: str) -> StoredRun:
+        return StoredRun(await self.head(run_id), signals=await self.pending_signals(run_id))
+
     async def find(self, checkpoint_id: str) -> Checkpoint | None:
         try:
             checkpoint: WorkflowCheckpoint | None = await _call(self._storage.load(checkpoint_id), "load")
@@ -220,10 +224,18 @@ class ContractArchive:
             unview(checkpoint, self._codec)[1] for checkpoint in await self._of_run(run_id) if checkpoint.number > after
         ]
 
-    async def log_outcome(self, run_id: str, place: int, outcome: Outcome) -> None:
+    async def log_outcome(self, at: Checkpoint, outcome: Outcome, asked: Sequence[Request] = ()) -> None:
         """Do nothing: there is no superstep log here, as `shortcomings` states."""
 
-    async def log_entry(self, run_id: str, place: int, key: str, entry: LogEntry) -> None:
+    async def log_entry(
+        self,
+        at: Checkpoint,
+        key: str,
+        entry: LogEntry,
+        *,
+        closed: Sequence[str] = (),
+        consumed: Sequence[str] = (),
+    ) -> None:
         """Do nothing: there is no superstep log here, as `shortcomings` states."""
 
     def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:

@@ -118,13 +118,17 @@ class RequestFilter(msgspec.Struct, frozen=True):
 
     workflow: str | None = None
     run_id: str | None = None
+    request_id: str | None = None
     asked_until: str | None = None  # asked at this time or before
     due_until: str | None = None  # with a deadline at this time or before; listed by deadline
+    # Include those of runs that are completed, failed or cancelled and that nobody drives.
+    stopped: bool = False
 
     def matches(self, request: RequestEntry) -> bool:
         return (
             self.workflow in (None, request.workflow)
             and self.run_id in (None, request.run_id)
+            and self.request_id in (None, request.request_id)
             and (self.asked_until is None or request.at <= self.asked_until)
             and (self.due_until is None or (request.deadline is not None and request.deadline <= self.due_until))
         )
@@ -153,6 +157,14 @@ class RequestFilter(msgspec.Struct, frozen=True):
 
 
 ANY_REQUEST = RequestFilter()
+
+# What the newest record of a run says if there is nothing to do, unless somebody resumes it.
+STOPPED = ("IDLE", "FAILED", "CANCELLED")
+
+
+def shows_requests(status: str, *, has_owner: bool) -> bool:
+    """Return whether the open requests of a run are listed: nobody answers a run that has stopped."""
+    return has_owner or status not in STOPPED
 
 
 def _searchable_texts(run: RunEntry) -> Iterator[str]:

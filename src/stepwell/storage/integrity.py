@@ -30,9 +30,11 @@ from stepwell.storage.lease import Owner
 from stepwell.storage.port import Store
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
+    NO_LOG_EFFECTS,
     CommitEffects,
     Entry,
     LeaseReport,
+    LogEffects,
     LogRow,
     OpenedRun,
     Record,
@@ -65,7 +67,7 @@ _decode_marker = msgspec.json.Decoder(_SealedMarker).decode
 class VerifiedStore:
     """A store whose bodies are protected on the way in and verified on the way out.
 
-    Entries, lists, leases and open requests carry no protected text; those calls are passed on.
+    Entries, lists and leases carry no protected text; those calls are passed on.
     Each one is written out: a method of the port that is missing here would be a body that is
     stored unprotected.
     """
@@ -92,7 +94,7 @@ class VerifiedStore:
     # ---------------------------------------------------------------- records
 
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
-        if effects.reduced:
+        if effects.reduced or effects.asked:
             effects = self._protect_effects(effects)
         if len(record.body) < LARGE_WORK:
             await self.inner.append(self._protect_record(record), effects)
@@ -123,9 +125,20 @@ class VerifiedStore:
 
     # ---------------------------------------------------------------- superstep log
 
-    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
+    async def write_log(
+        self,
+        run_id: str,
+        place: int,
+        key: str,
+        body: bytes,
+        *,
+        effects: LogEffects = NO_LOG_EFFECTS,
+        fence: int | None = None,
+    ) -> bool:
         protected = self._protect(body, _address("log", run_id, f"{place}\0{key}"))
-        return await self.inner.write_log(run_id, place, key, protected, fence=fence)
+        if effects.asked:
+            effects = msgspec.structs.replace(effects, asked=self._protect_requests(effects.asked))
+        return await self.inner.write_log(run_id, place, key, protected, effects=effects, fence=fence)
 
     def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> Transaction[bytes] | None:
         inner = self.inner.transaction(run_id, place, key, fence=fence)
@@ -185,7 +198,8 @@ class VerifiedStore:
         past: RequestEntry | None = None,
         limit: int | None = None,
     ) -> list[RequestEntry]:
-        return await self.inner.requests(request_filter, past=past, limit=limit)
+        requests = await self.inner.requests(request_filter, past=past, limit=limit)
+        return [self._verify_request(request) for request in requests]
 
     async def ready(self, ready_filter: ReadyFilter, *, limit: int | None = None) -> list[RunEntry]:
         return await self.inner.ready(ready_filter, limit=limit)
@@ -227,7 +241,25 @@ class VerifiedStore:
     # ---------------------------------------------------------------- protecting and verifying
 
     def _protect_effects(self, effects: CommitEffects) -> CommitEffects:
-        return msgspec.structs.replace(effects, reduced=tuple(map(self._protect_record, effects.reduced)))
+        return msgspec.structs.replace(
+            effects,
+            reduced=tuple(map(self._protect_record, effects.reduced)),
+            asked=self._protect_requests(effects.asked),
+        )
+
+    def _protect_requests(self, requests: Sequence[RequestEntry]) -> tuple[RequestEntry, ...]:
+        return tuple(
+            msgspec.structs.replace(each, body=self._protect(each.body.encode(), _request_address(each)).decode())
+            for each in requests
+        )
+
+    def _verify_request(self, request: RequestEntry) -> RequestEntry:
+        what = f"request {request.request_id!r} of run {request.run_id!r}"
+        # A list can be read without the key, only not what is asked: `read_request_body` says so.
+        if self._cipher is None and is_sealed(request.body.encode(), what):
+            return request
+        body = self._verify(request.body.encode(), _request_address(request), what)
+        return msgspec.structs.replace(request, body=body.decode())
 
     def _protect_record(self, record: Record) -> Record:
         entry = record.entry
@@ -269,7 +301,7 @@ class VerifiedStore:
         raise _no_checksum_error(text, what)
 
 
-# The kinds "commit", "log" and "signal" go into every checksum: they are part of the stored format.
+# The kinds "commit", "log", "signal" and "request" go into every checksum: they are part of the stored format.
 
 
 def _address(kind: str, run_id: str, name: str) -> bytes:
@@ -284,9 +316,18 @@ def _commit_address(entry: Entry) -> bytes:
     return _address("commit", entry.run_id, f"{entry.number}\0{entry.checkpoint_id}")
 
 
+def _request_address(request: RequestEntry) -> bytes:
+    return _address("request", request.run_id, f"{request.at}\0{request.request_id}")
+
+
+def is_sealed(text: bytes, what: str) -> bool:
+    """Return whether a body is encrypted. Raises CheckpointCorrupt, naming `what`, if it is damaged."""
+    return not text.startswith(_BEGIN) and decode_stored(_decode_marker, text, what).sealed is not None
+
+
 def _no_checksum_error(text: bytes, what: str) -> CheckpointCorrupt:
     """The error for a body without a checksum: it is sealed, or damaged."""
-    if decode_stored(_decode_marker, text, what).sealed is not None:
+    if is_sealed(text, what):
         return CannotUnseal(f"{what} is sealed: open the storage with its key, seal=Seal(...)")
     return CheckpointCorrupt(f"{what} is damaged: its checksum is missing; restore it from a backup")
 

@@ -32,9 +32,11 @@ from stepwell.storage.filters import (
 from stepwell.storage.lease import Owner
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
+    NO_LOG_EFFECTS,
     CommitEffects,
     Entry,
     LeaseReport,
+    LogEffects,
     OpenedRun,
     Record,
     RequestEntry,
@@ -81,11 +83,20 @@ class RunLog(Protocol):
 class SuperstepLogs(Protocol):
     """What has been completed inside supersteps that are not committed yet."""
 
-    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        """Store what was completed inside a superstep; False, storing nothing, if the key exists.
+    async def write_log(
+        self,
+        run_id: str,
+        place: int,
+        key: str,
+        body: bytes,
+        *,
+        effects: LogEffects = NO_LOG_EFFECTS,
+        fence: int | None = None,
+    ) -> bool:
+        """Store what was completed inside a superstep, with its effects, all or nothing.
 
-        Durable on return. Raises CommitConflict if another process has acquired the run since
-        `fence`.
+        False, changing nothing, if the key exists. Durable on return. Raises CommitConflict if
+        another process has acquired the run since `fence`.
         """
 
     def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> Transaction[bytes] | None:
@@ -168,9 +179,12 @@ class Index(Protocol):
     ) -> list[RequestEntry]:
         """Return the open requests that match, oldest first (by deadline, with `due_until`).
 
+        Those of a run that is completed, failed or cancelled are left out, unless it has an owner
+        (somebody drives it again, even if the lease is over), or `request_filter.stopped`.
+
         At most `limit`, continuing after `past`, which may have been closed meanwhile; then other
         requests that its run asked at the same moment may be repeated. The cost grows with the
-        page.
+        page, and with the requests of stopped runs that it passes over.
         """
 
     async def ready(self, ready_filter: ReadyFilter, *, limit: int | None = None) -> list[RunEntry]:

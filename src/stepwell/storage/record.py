@@ -25,6 +25,7 @@ from stepwell.model.status_words import IN_PROGRESS
 from stepwell.storage.json_text import size_of
 from stepwell.storage.kept_outputs import outputs_alone
 from stepwell.storage.large_work import LARGE_WORK
+from stepwell.storage.request_bodies import write_request_body
 from stepwell.storage.stored_values import Entry, Record, RequestEntry, RunMetadata
 from stepwell.storage.wire.format import header_of, read_changes, read_commit, read_shape, write_commit
 from stepwell.storage.wire.shapes import WireCommit
@@ -63,6 +64,7 @@ def pending_of(header: RunHeader, requests: Collection[Request]) -> tuple[Reques
             schema=request.schema,
             at=request.at,
             deadline=request.deadline,
+            body=write_request_body(header.epoch, request),
         )
         for request in requests
     )

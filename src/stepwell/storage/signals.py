@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
 from stepwell.codec.codec import DEFAULT_CODEC, Codec, Encoded
 from stepwell.errors import NewerFormat
+from stepwell.kernel.superstep import inner_id
 from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedCancel, ReceivedInput, ReceivedJson, ReceivedResponse, Signal
 from stepwell.storage.checked_reads import damage_error, decode_stored, read_moment
@@ -60,17 +63,26 @@ _decode = msgspec.json.Decoder(_Shape).decode
 
 
 def answer_key(epoch: int, request: Request) -> str:
-    """Return the key that every response to this request shares: only the first is stored.
+    """Return the key that the first response to this request has, so that only one is stored.
 
     The time is part of it because a request id may be used again for a later request, and the epoch
-    because a restored run asks anew.
+    because a restored run asks anew. A request of a sub-workflow has the id that the sub-workflow
+    knows: its caller may have to change it.
     """
-    return f"answer/{epoch}/{request.at}/{request.id}"
+    id = request.id if request.child is None else inner_id(request.id, request.child)
+    return f"answer/{epoch}/0/{request.at}/{id}"
 
 
-def plain_key(epoch: int, request_id: str, asked_at: str, unique: str) -> str:
-    """Return a key of its own for each plain response: if one is rejected, another may follow."""
-    return f"plain/{epoch}/{unique}/{asked_at}/{request_id}"
+def next_answer_key(key: str) -> str:
+    """Return the key of the response that may follow if the run has rejected the one with this key."""
+    kind, epoch, count, rest = key.split("/", 3)
+    return f"{kind}/{epoch}/{int(count) + 1}/{rest}"
+
+
+def first_answer_key(key: str) -> str | None:
+    """Return the key that the first response to the same request has; None for another signal."""
+    kind, epoch, _, *rest = [*key.split("/", 3), ""]
+    return f"{kind}/{epoch}/0/{rest[0]}" if kind == "answer" else None
 
 
 def input_key(epoch: int, unique: str) -> str:
@@ -89,10 +101,14 @@ def is_of_epoch(key: str, epoch: int) -> bool:
 
 async def find_signalled(store: Store, run_ids: Iterable[str]) -> set[str]:
     """Return those of the runs that have pending signals."""
-    from asyncio import to_thread  # lazy: 15 ms, and most programs that read signals do not need it
-
     fences = dict.fromkeys(run_ids, 0)  # nothing is renewed, so the fences do not matter
-    return set((await to_thread(store.renew, fences, seconds=None)).signalled) if fences else set()
+    if not fences:
+        return set()
+    renew = partial(store.renew, fences, seconds=None)
+    asyncio = sys.modules.get("asyncio")  # 15 ms; a command that needs no event loop does not load it
+    if asyncio is None or asyncio._get_running_loop() is None:
+        return set(renew().signalled)
+    return set((await asyncio.to_thread(renew)).signalled)
 
 
 def write_signal(signal: Signal) -> bytes:

@@ -18,6 +18,7 @@ from stepwell.model.event import CheckpointInfo
 from stepwell.model.log_keys import LogEntry, RecalledLog
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack
+from stepwell.model.request import Request
 from stepwell.model.signal import Signal
 from stepwell.storage import news
 from stepwell.storage.archive import StoredRun, commit_error
@@ -30,7 +31,15 @@ from stepwell.storage.port import Store
 from stepwell.storage.record import Chain, build_record, fold, is_large_work, metadata_of, pending_of, wake_of
 from stepwell.storage.run_list import RunInfo, run_info
 from stepwell.storage.signals import read_signals, write_signal
-from stepwell.storage.stored_values import CommitEffects, Entry, LeaseReport, LogRow, Record
+from stepwell.storage.stored_values import (
+    NO_LOG_EFFECTS,
+    CommitEffects,
+    Entry,
+    LeaseReport,
+    LogEffects,
+    LogRow,
+    Record,
+)
 from stepwell.storage.transactions import Transaction, Translated
 from stepwell.storage.wire.format import read_commit
 from stepwell.storage.wire.log_format import read_log_entry, read_outcome, write_log_entry, write_outcome
@@ -85,7 +94,6 @@ class StoreArchive:
         return StoredRun(head, self._read_log(head, opened.log), signals, fence, opened.takeovers)
 
     async def look(self, run_id: str) -> StoredRun:
-        """Return a run as it is stored now, without acquiring it."""
         opened = await self.store.open(run_id)
         if not opened.records:
             return StoredRun()
@@ -93,13 +101,7 @@ class StoreArchive:
         return StoredRun(head, self._read_log(head, opened.log), read_signals(run_id, opened.signals, self._codec))
 
     def _read_log(self, head: Checkpoint, rows: Sequence[LogRow]) -> RecalledLog:
-        run_id, bodies = head.run_id, {row.key: row.body for row in rows if row.place == head.place}
-        # Outcomes are stored under the name of their delivery, everything else under
-        # delivery/kind/….
-        return RecalledLog(
-            {key: read_outcome(run_id, key, body, self._codec) for key, body in bodies.items() if "/" not in key},
-            {key: read_log_entry(run_id, key, body, self._codec) for key, body in bodies.items() if "/" in key},
-        )
+        return read_log(head.run_id, {row.key: row.body for row in rows if row.place == head.place}, self._codec)
 
     async def head(self, run_id: str) -> Checkpoint | None:
         records = await self.store.read(run_id)
@@ -235,12 +237,26 @@ class StoreArchive:
         news.publish(self.store)
         return is_new
 
-    async def log_outcome(self, run_id: str, place: int, outcome: Outcome) -> None:
-        fence = self._fences.get(run_id)
-        await self.store.write_log(run_id, place, outcome.delivery, write_outcome(outcome), fence=fence)
+    async def log_outcome(self, at: Checkpoint, outcome: Outcome, asked: Sequence[Request] = ()) -> None:
+        effects = LogEffects(asked=pending_of(at.header, asked)) if asked else NO_LOG_EFFECTS
+        await self._log(at, outcome.delivery, write_outcome(outcome), effects)
 
-    async def log_entry(self, run_id: str, place: int, key: str, entry: LogEntry) -> None:
-        await self.store.write_log(run_id, place, key, write_log_entry(entry), fence=self._fences.get(run_id))
+    async def log_entry(
+        self,
+        at: Checkpoint,
+        key: str,
+        entry: LogEntry,
+        *,
+        closed: Sequence[str] = (),
+        consumed: Sequence[str] = (),
+    ) -> None:
+        asked = () if entry.request is None else pending_of(at.header, (entry.request,))
+        effects = LogEffects(asked, tuple(closed), tuple(consumed)) if asked or closed or consumed else NO_LOG_EFFECTS
+        await self._log(at, key, write_log_entry(entry), effects)
+
+    async def _log(self, at: Checkpoint, key: str, body: bytes, effects: LogEffects) -> None:
+        fence = self._fences.get(at.run_id)
+        await self.store.write_log(at.run_id, at.place, key, body, effects=effects, fence=fence)
 
     def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:
         inner = self.store.transaction(run_id, place, key, fence=self._fences.get(run_id))
@@ -291,6 +307,15 @@ class StoreArchive:
             )
         if stored is not None:
             await self.store.drop(copy)
+
+
+def read_log(run_id: str, bodies: Mapping[str, bytes], codec: Codec) -> RecalledLog:
+    """Decode the superstep log of one place, given by key. Raises CheckpointCorrupt if an entry is damaged."""
+    # Outcomes are stored under the name of their delivery, everything else under delivery/kind/….
+    return RecalledLog(
+        {key: read_outcome(run_id, key, body, codec) for key, body in bodies.items() if "/" not in key},
+        {key: read_log_entry(run_id, key, body, codec) for key, body in bodies.items() if "/" in key},
+    )
 
 
 def superseded_error(entry: Entry) -> CheckpointMissing:

@@ -40,7 +40,7 @@ class Record(_Value, frozen=True):
 
 
 class RequestEntry(_Value, frozen=True):
-    """What is known of an open request without reading its payload."""
+    """An open request as it is listed. Only its body is protected as those of records are."""
 
     run_id: str
     request_id: str
@@ -51,6 +51,7 @@ class RequestEntry(_Value, frozen=True):
     schema: str  # JSON schema of an acceptable response, as JSON text
     at: str  # when it was asked; UTC, ISO 8601
     deadline: str | None = None
+    body: str = "{}"  # what is asked: a JSON object, see `storage.pending_requests`
 
 
 class RunMetadata(_Value, frozen=True):
@@ -136,6 +137,17 @@ class CommitEffects(_Value, frozen=True):
 
 
 NO_EFFECTS = CommitEffects()
+
+
+class LogEffects(_Value, frozen=True):
+    """What happens in the same transaction as an entry of the superstep log: all of it, or none."""
+
+    asked: tuple[RequestEntry, ...] = ()  # requests that are open from now on
+    closed: tuple[str, ...] = ()  # ids of requests that no longer are; closed before others are asked
+    consumed: tuple[str, ...] = ()  # keys of signals, which become tombstones
+
+
+NO_LOG_EFFECTS = LogEffects()
 
 
 def ready_from(stored: str | None, wake: str | None, at: str) -> str | None:

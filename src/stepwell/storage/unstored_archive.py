@@ -6,7 +6,7 @@ checkpoint as it is, and the commits that a caller or a result still needs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from stepwell.model.checkpoint import Checkpoint, Retention
 from stepwell.model.child import Child
@@ -15,6 +15,7 @@ from stepwell.model.event import CheckpointInfo
 from stepwell.model.log_keys import LogEntry
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack, pack_copy
+from stepwell.model.request import Request
 from stepwell.model.signal import Signal
 from stepwell.storage.archive import StoredRun
 from stepwell.storage.lease import LEASE, Owner
@@ -49,6 +50,9 @@ class UnstoredArchive:
 
     async def head(self, run_id: str) -> Checkpoint | None:
         return self._head
+
+    async def look(self, run_id: str) -> StoredRun:
+        return StoredRun(await self.head(run_id), signals=await self.pending_signals(run_id))
 
     async def find(self, checkpoint_id: str) -> Checkpoint | None:
         return None
@@ -97,10 +101,18 @@ class UnstoredArchive:
     async def copy_children_for_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
         return source.children
 
-    async def log_outcome(self, run_id: str, place: int, outcome: Outcome) -> None:
+    async def log_outcome(self, at: Checkpoint, outcome: Outcome, asked: Sequence[Request] = ()) -> None:
         """Do nothing: a run that is not stored cannot be resumed in the middle of a superstep."""
 
-    async def log_entry(self, run_id: str, place: int, key: str, entry: LogEntry) -> None:
+    async def log_entry(
+        self,
+        at: Checkpoint,
+        key: str,
+        entry: LogEntry,
+        *,
+        closed: Sequence[str] = (),
+        consumed: Sequence[str] = (),
+    ) -> None:
         """Do nothing, for the same reason."""
 
     def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:

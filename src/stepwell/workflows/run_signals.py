@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stepwell import kernel
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.open_run import STOPPED
-from stepwell.engine.responses import check_no_caller, check_responses, send_responses
-from stepwell.errors import CheckpointMissing, RoutingFailed, RunError
+from stepwell.engine.responses import check_no_caller, check_responses, explain_unknown, send_responses
+from stepwell.errors import CheckpointMissing, RoutingFailed, RunError, UnknownRequest
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.signal import ReceivedInput
 from stepwell.model.status_words import status_word
@@ -64,9 +65,13 @@ async def send_answers(
     head = await read_head(archive, run_id)
     check_no_caller(head)
     _check_active(head, "answer it")
-    answers = check_responses(definition.graph, head, responses, definition.codec.pack)
-    pending = await archive.pending_signals(run_id)
-    await send_responses(archive, head, answers, pending, by=by, comment=comment)
+    stored = await archive.look(run_id)
+    requests = kernel.open_requests(head, stored.log)
+    try:
+        answers = check_responses(definition.graph, head, responses, requests=requests, pack=definition.codec.pack)
+    except UnknownRequest as unknown:
+        raise await explain_unknown(archive, unknown) from None
+    await send_responses(archive, head, answers, requests=requests, pending=stored.signals, by=by, comment=comment)
     await _check_not_moved_back(archive, head)
 
 

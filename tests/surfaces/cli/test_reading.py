@@ -266,7 +266,7 @@ def test_requests_are_the_inbox_of_all_runs_oldest_first(place: Place, say: Say,
     assert [one["age_seconds"] // 60 for one in found] == [15, 10, 5]
     assert found[0]["response_schema"] == {"type": "boolean"}
     first = rows(say("--store", place.address, "requests"))[0]
-    assert first == ["refund-1", "refund-1", "refunds", "desk", "Order", "bool", "15", "min", "-"]
+    assert first == ["refund-1", "refund-1", "refunds", "desk", '{"id":1,"lines":["tea"]}', "bool", "15", "min", "-"]
     assert document(say("--store", place.address, "requests", "--workflow", "nobody", "--json"))["requests"] == []
     assert say("--store", place.address, "requests", "--workflow", "nobody").stderr == "no request matches\n"
 

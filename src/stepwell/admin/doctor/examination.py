@@ -20,7 +20,9 @@ from stepwell.admin.lookup import pages_of_runs
 from stepwell.admin.retention.inventory import entries_of, gather_in_batches
 from stepwell.admin.transfer.redaction import LOCK
 from stepwell.admin.transfer.run_copy import PAGE, PARTLY_HERE, RunCopy, check_log_entry, check_record, read_run_copy
+from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointCorrupt, CodecError, DurabilityError, NewerFormat, StoreUnavailable
+from stepwell.kernel.superstep import open_requests
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.status_words import status_word
@@ -31,7 +33,7 @@ from stepwell.storage.port import Store
 from stepwell.storage.record import pending_of, wake_of
 from stepwell.storage.run_list import run_info
 from stepwell.storage.signals import read_signal
-from stepwell.storage.store_archive import parent_of
+from stepwell.storage.store_archive import parent_of, read_log
 from stepwell.storage.stored_values import DamagedRun, Record, RunEntry, ready_from
 from stepwell.workflows.workflow import Workflow
 
@@ -234,7 +236,7 @@ class _Examination:
         neither side has changed when both are read again.
         """
         for _ in range(_TRIES):
-            findings = await self._compare_listing(entry, run_copy.at)
+            findings = await self._compare_listing(entry, run_copy)
             if not findings:
                 return []
             again = await read_run_copy(self._store, run_copy.run_id, "run")
@@ -247,8 +249,8 @@ class _Examination:
         # A run that is always busy proves nothing.
         return []
 
-    async def _compare_listing(self, entry: RunEntry, head: Checkpoint) -> list[Finding]:
-        run_id = head.run_id
+    async def _compare_listing(self, entry: RunEntry, run_copy: RunCopy) -> list[Finding]:
+        head, run_id = run_copy.at, run_copy.run_id
         findings = []
         listed_as = (entry.number, entry.status, entry.checkpoint_id, entry.iteration, entry.at, entry.workflow)
         stored_as = (
@@ -271,8 +273,10 @@ class _Examination:
             findings.append(
                 Finding("error", "the head of the run cannot be found by its checkpoint id", run_id, head.number)
             )
-        listed = {request.request_id: request for request in await self._store.requests(RequestFilter(run_id=run_id))}
-        asked = {request.request_id: request for request in pending_of(head.header, head.requests.values())}
+        every = RequestFilter(run_id=run_id, stopped=True)
+        listed = {request.request_id: request for request in await self._store.requests(every)}
+        requests = open_requests(head, read_log(run_id, run_copy.superstep_log, DEFAULT_CODEC))
+        asked = {request.request_id: request for request in pending_of(head.header, requests.values())}
         if listed != asked:
             names = ", ".join(sorted(id for id in {**listed, **asked} if listed.get(id) != asked.get(id)))
             findings.append(

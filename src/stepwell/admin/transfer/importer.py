@@ -19,13 +19,16 @@ from stepwell.admin.transfer.container import ImportRefused as ImportRefused
 from stepwell.admin.transfer.container import Line, LogLine, Reader, RecordLine, RunLine, SignalLine, compact
 from stepwell.admin.transfer.import_check import Opener, RunContents, check_file
 from stepwell.admin.transfer.run_copy import PARTLY_HERE, check_record
+from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import DefinitionError, StoreUnavailable
+from stepwell.kernel.superstep import open_requests
 from stepwell.model.checkpoint import Checkpoint, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import checkpoint_id
 from stepwell.storage.lease import this_process
 from stepwell.storage.port import Store
 from stepwell.storage.record import metadata_of, pending_of, wake_of
+from stepwell.storage.store_archive import read_log
 from stepwell.storage.stored_values import CommitEffects, Record
 from stepwell.storage.wire.shapes import WireCommit
 
@@ -280,6 +283,7 @@ class _Import:
                 # A log belongs to a place, which must exist.
                 await self._store_records()
                 await self._store.write_log(run.name, run.line.place, key, line.text, fence=run.fence)
+                run.log[key] = line.text
             case SignalLine(key=key):
                 await self._store.send(run.name, key, line.text)
             case RecordLine():
@@ -309,7 +313,8 @@ class _Import:
             return
         await self._store_records()
         head = run.at
-        asked = pending_of(head.header, head.requests.values())
+        requests = open_requests(head, read_log(run.name, run.log, DEFAULT_CODEC))
+        asked = pending_of(head.header, requests.values())
         effects = CommitEffects(
             consumed=(PARTLY_HERE,), asked=asked, wake=wake_of(head), metadata=metadata_of(head.header), fence=run.fence
         )
@@ -344,6 +349,7 @@ class _RunWriting:
     at: Checkpoint | None = None
     last: Record | None = None
     epoch: int = 0
+    log: dict[str, bytes] = field(default_factory=dict)
     new_ids: dict[str, str] = field(default_factory=dict)  # of checkpoints that are renamed, by the old ones
 
     def rename_record(self, record: Record) -> Record:

@@ -15,8 +15,10 @@ from stepwell.cli.time_parser import parse_span_option
 from stepwell.cli.type_names import BuiltInStorage, PendingRequest
 from stepwell.cli.views.output import print_document, print_note, print_table
 from stepwell.cli.views.text import format_deadline, format_span
+from stepwell.errors import CannotUnseal
 from stepwell.storage import clock
-from stepwell.storage.signals import find_signalled
+
+_SHOWN = 40  # characters of a question in the table
 
 
 @click.command("requests")
@@ -65,13 +67,12 @@ def command(
             limit=limit + 1,
         )
         page, more = requests[:limit], len(requests) > limit
-        answered = await _find_answered(storage, page)
         following = f"{page[-1].run_id}/{page[-1].request_id}" if more else None
         if json:
-            print_document(requests=[_to_dict(request, now, answered) for request in page], next=following)
+            print_document(requests=[_to_dict(request, now) for request in page], next=following)
         elif page:
-            columns = ["request", "run", "workflow", "executor", "request type", "response type", "age", "deadline"]
-            print_table(columns, [_make_row(request, now, answered) for request in page])
+            columns = ["request", "run", "workflow", "executor", "question", "response type", "age", "deadline"]
+            print_table(columns, [_make_row(request, now) for request in page])
         else:
             filtered = workflow or run or older_than or overdue or due_within or after
             print_note("no request matches" if filtered else "there are no open requests")
@@ -79,18 +80,6 @@ def command(
             print_note(f"more requests: --after {quote(following)}")
 
     run_on_store(work)
-
-
-async def _find_answered(storage: BuiltInStorage, page: list[PendingRequest]) -> set[tuple[str, str]]:
-    """Return the requests whose response has arrived and is not applied yet."""
-    # Whether a run has any pending signal is one cheap query; which request they answer needs the
-    # codec.
-    runs = list({request.run_id for request in page})
-    if not runs or not await find_signalled(storage._store, runs):
-        return set()
-    from stepwell.admin.requests import find_pending_answers  # lazy: 80 ms, and few runs have pending signals
-
-    return await find_pending_answers(storage, page)
 
 
 async def _find_last(storage: BuiltInStorage, name: str) -> PendingRequest:
@@ -106,7 +95,20 @@ async def _find_last(storage: BuiltInStorage, name: str) -> PendingRequest:
     )
 
 
-def _to_dict(request: PendingRequest, now: datetime, answered: set[tuple[str, str]]) -> dict[str, Any]:
+def _find_question(request: PendingRequest) -> str | None:
+    """Return the text of the question; None if it is sealed and there is no key."""
+    try:
+        return request.question
+    except CannotUnseal:
+        return None
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+def _to_dict(request: PendingRequest, now: datetime) -> dict[str, Any]:
+    answer = request.answered
     return {
         "request_id": request.request_id,
         "run_id": request.run_id,
@@ -117,19 +119,23 @@ def _to_dict(request: PendingRequest, now: datetime, answered: set[tuple[str, st
         "response_schema": request.response_schema,
         "asked_at": request.asked_at.isoformat(),
         "age_seconds": int((now - request.asked_at).total_seconds()),
-        "answered": (request.run_id, request.request_id) in answered,
+        "question": _find_question(request),
+        "answered": answer is not None,
+        "answered_by": None if answer is None else answer.by,
+        "answered_at": None if answer is None else answer.at,
         "deadline": None if request.deadline is None else request.deadline.isoformat(),
     }
 
 
-def _make_row(request: PendingRequest, now: datetime, answered: set[tuple[str, str]]) -> list[str]:
-    received = " (received)" if (request.run_id, request.request_id) in answered else ""
+def _make_row(request: PendingRequest, now: datetime) -> list[str]:
+    answer = request.answered
+    received = "" if answer is None else " (received)" if answer.by is None else f" (received from {answer.by})"
     return [
         request.request_id,
         request.run_id,
         request.workflow_name,
         request.executor_id,
-        request.request_type,
+        _shorten(_find_question(request) or request.request_type),
         f"{request.response_type}{received}",
         format_span(now - request.asked_at),
         format_deadline(request.deadline, now),

@@ -195,7 +195,10 @@ def has_prefix(id: str, prefix: str) -> bool:
 
 def check_unanswered(question: OpenRequest) -> None:
     """Raise CommandFailed if the request already has a response."""
-    if question.answered:
-        problem = f"{question.request_id!r} of run {question.run_id!r} already has a response, which is not applied yet"
+    if (answer := question.answered) is not None:
+        by = "" if answer.by is None else f" from {answer.by!r}"
+        problem = (
+            f"{question.request_id!r} of run {question.run_id!r} already has a response{by}, which is not applied yet"
+        )
         resume = command_line("resume", question.run_id, "MODULE:WORKFLOW")
         raise CommandFailed(problem, f"to apply it: {resume}", NOT_FOUND)

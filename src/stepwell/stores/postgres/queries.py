@@ -5,7 +5,15 @@
 
 from __future__ import annotations
 
-from stepwell.storage.filters import CheckpointFilter, ReadyFilter, RequestFilter, RunFilter, fold_case, prefix_end
+from stepwell.storage.filters import (
+    STOPPED,
+    CheckpointFilter,
+    ReadyFilter,
+    RequestFilter,
+    RunFilter,
+    fold_case,
+    prefix_end,
+)
 from stepwell.storage.ids import run_hashes_for
 from stepwell.storage.lease import this_process
 from stepwell.storage.stored_values import Entry, RequestEntry, RunEntry
@@ -20,7 +28,7 @@ r.run_id, r.workflow, r.status, r.number, r.checkpoint_id, r.iteration, r.at, r.
 EXISTS (SELECT FROM {schema}.signals AS s WHERE s.run = r.key AND NOT s.consumed), r.tags, r.caller, r.owner,
 extract(epoch FROM r.until - clock_timestamp())::float8
 """
-REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
+REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline, body"
 COMMITS = "{schema}.runs AS r JOIN {schema}.commits AS c ON c.run = r.key"
 
 # ---------------------------------------------------------------------- of one run
@@ -95,6 +103,11 @@ SELECT {REQUEST} FROM {{schema}}.requests AS r WHERE {{where}} ORDER BY r.{{orde
 # again.
 AFTER_REQUEST = """(r.{{order}}, r.run_id, r.seq) > ({0}, {1}, coalesce((
     SELECT q.seq FROM {{schema}}.requests AS q WHERE q.run_id = {1} AND q.request_id = {2}), 0))
+"""
+# Nobody answers a run that has stopped, unless it is driven again.
+OF_ACTIVE_RUNS = f"""
+EXISTS (SELECT FROM {{schema}}.runs AS a WHERE a.run_id = r.run_id
+    AND (a.owner IS NOT NULL OR coalesce(a.status, '') NOT IN ({", ".join(map(repr, STOPPED))})))
 """
 FREE = """
 (r.until IS NULL OR r.until < clock_timestamp() + make_interval(secs => {}::float8) OR r.owner->>'machine' = {})
@@ -171,6 +184,7 @@ CONDITIONS = {
     "until": "{by}.began < {}",
     "changed_since": "r.at >= {}",
     "changed_until": "r.at < {}",
+    "request_id": "r.request_id = {}",
     "asked_until": "r.at <= {}",
     "due_until": "r.deadline IS NOT NULL AND r.deadline <= {}",
 }
@@ -254,10 +268,13 @@ def requests_query(search: Search, criteria: RequestFilter, past: RequestEntry |
     if past is not None:
         at = past.at if criteria.due_until is None else past.deadline or ""
         conditions.append(AFTER_REQUEST.format(search.bind(at), search.bind(past.run_id), search.bind(past.request_id)))
+    if not criteria.stopped:
+        conditions.append(OF_ACTIVE_RUNS)
     where = search.all_of(
         *conditions,
         workflow=criteria.workflow,
         run_id=criteria.run_id,
+        request_id=criteria.request_id,
         asked_until=criteria.asked_until,
         due_until=criteria.due_until,
     )

@@ -32,10 +32,12 @@ from stepwell.storage.lease import Owner
 from stepwell.storage.limits import LARGEST
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
+    NO_LOG_EFFECTS,
     CommitEffects,
     DamagedRun,
     Entry,
     LeaseReport,
+    LogEffects,
     OpenedRun,
     Record,
     RequestEntry,
@@ -59,6 +61,7 @@ from stepwell.stores.postgres.values import (
     encode_append,
     escape,
     plain_effects,
+    plain_log_effects,
     plain_record,
     read_lease,
     read_opened,
@@ -110,8 +113,18 @@ class PostgresStore:
 
     # ---------------------------------------------------------------- superstep log and signals
 
-    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        values = (_FIRST_TIME, run_id, run_hash(run_id), place, key, body, fence)
+    async def write_log(
+        self,
+        run_id: str,
+        place: int,
+        key: str,
+        body: bytes,
+        *,
+        effects: LogEffects = NO_LOG_EFFECTS,
+        fence: int | None = None,
+    ) -> bool:
+        more = plain_log_effects(effects) or None
+        values = (_FIRST_TIME, run_id, run_hash(run_id), place, key, body, fence, more)
         ((is_stored,),) = await self._write("write_log", encode(*values), body=5)
         if is_stored is None:
             check_fence(run_id, fence, LARGEST)

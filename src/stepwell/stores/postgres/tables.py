@@ -90,8 +90,10 @@ CREATE TABLE {schema}.requests (
     schema        text NOT NULL,
     at            text COLLATE "C" NOT NULL,
     deadline      text COLLATE "C",
+    body          text NOT NULL,                                -- what is asked
     UNIQUE (run_id, request_id)
 );
+CREATE INDEX requests_by_id ON {schema}.requests (request_id);
 CREATE INDEX requests_by_age ON {schema}.requests (at, run_id, seq);
 CREATE INDEX requests_by_workflow ON {schema}.requests (workflow, at, run_id, seq);
 CREATE INDEX requests_by_deadline ON {schema}.requests (deadline, run_id, seq) WHERE deadline IS NOT NULL;

@@ -18,8 +18,10 @@ from stepwell.storage.conflicts import check_chain
 from stepwell.storage.ids import run_hash, says_its_location
 from stepwell.storage.lease import Lease, Owner
 from stepwell.storage.stored_values import (
+    NO_LOG_EFFECTS,
     CommitEffects,
     Entry,
+    LogEffects,
     LogRow,
     OpenedRun,
     Record,
@@ -103,6 +105,13 @@ def plain_effects(effects: CommitEffects) -> dict[str, Any]:
         "drop_below": effects.drop_below,
     }
     return {name: value for name, value in parts.items() if value not in (None, [])}
+
+
+def plain_log_effects(effects: LogEffects) -> dict[str, Any]:
+    """Return the effects of a log entry as the functions read them."""
+    if effects == NO_LOG_EFFECTS:
+        return {}
+    return plain_effects(CommitEffects(consumed=effects.consumed, asked=effects.asked, closed=effects.closed))
 
 
 def plain_record(record: Record) -> dict[str, Any]:

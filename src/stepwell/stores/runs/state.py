@@ -45,6 +45,9 @@ class LogWrite(Line, kw_only=True, tag="log"):
 
     place: int
     key: str
+    asked: tuple[RequestEntry, ...] = ()
+    closed: tuple[str, ...] = ()
+    consumed: tuple[str, ...] = ()
 
 
 class Signal(Line, kw_only=True, tag="signal"):
@@ -94,6 +97,7 @@ class State(Line, Generic[Body], kw_only=True, tag="state"):
                 self.apply_effects(line)
             case LogWrite():
                 self.log.setdefault(line.place, {})[line.key] = body
+                self._change_requests(line)
             case Signal():
                 self.used_keys.add(line.key)
                 self.signals[line.key] = body
@@ -117,20 +121,24 @@ class State(Line, Generic[Body], kw_only=True, tag="state"):
         for place in list(self.log):
             if (through is not None and place <= through) or (above is not None and place > above):
                 self.dead += self.log.pop(place).values()
-        if line.consumed:
-            self.used_keys.update(line.consumed)
-            self.dead += [self.signals.pop(key) for key in line.consumed if key in self.signals]
         if line.metadata is not None:
             self.metadata = line.metadata
         if line.clears_requests:
             self.requests.clear()
+        self._change_requests(line)
+        self.wake = line.wake if line.clears_requests else ready_from(self.wake, line.wake, line.entry.at)
+        if line.release:
+            self.owner = self.until = None
+
+    def _change_requests(self, line: CommitLine | LogWrite) -> None:
+        """Consume signals, close requests and open others."""
+        if line.consumed:
+            self.used_keys.update(line.consumed)
+            self.dead += [self.signals.pop(key) for key in line.consumed if key in self.signals]
         if line.closed or line.asked:
             for request_id in (*line.closed, *(request.request_id for request in line.asked)):
                 self.requests.pop(request_id, None)  # one that is asked again moves to the end
             self.requests |= {request.request_id: request for request in line.asked}
-        self.wake = line.wake if line.clears_requests else ready_from(self.wake, line.wake, line.entry.at)
-        if line.release:
-            self.owner = self.until = None
 
     @property
     def latest(self) -> int:

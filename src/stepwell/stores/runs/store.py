@@ -16,14 +16,17 @@ from stepwell.storage.filters import (
     ReadyFilter,
     RequestFilter,
     RunFilter,
+    shows_requests,
 )
 from stepwell.storage.ids import location_of, run_hash, run_hashes_for
 from stepwell.storage.lease import Owner
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
+    NO_LOG_EFFECTS,
     CommitEffects,
     Entry,
     LeaseReport,
+    LogEffects,
     OpenedRun,
     Record,
     RequestEntry,
@@ -32,6 +35,7 @@ from stepwell.storage.stored_values import (
 )
 from stepwell.stores.runs import transactions
 from stepwell.stores.runs.run import Run
+from stepwell.stores.runs.state import LogWrite
 
 T = TypeVar("T")
 
@@ -98,8 +102,18 @@ class RunStore(ABC):
 
     # ---------------------------------------------------------------- superstep log and signals
 
-    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        return await self._write(run_id, lambda run: transactions.write_log(run, place, key, body, fence), creates=True)
+    async def write_log(
+        self,
+        run_id: str,
+        place: int,
+        key: str,
+        body: bytes,
+        *,
+        effects: LogEffects = NO_LOG_EFFECTS,
+        fence: int | None = None,
+    ) -> bool:
+        line = LogWrite(place=place, key=key, asked=effects.asked, closed=effects.closed, consumed=effects.consumed)
+        return await self._write(run_id, lambda run: transactions.write_log(run, line, body, fence), creates=True)
 
     def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> None:
         return None
@@ -194,7 +208,10 @@ class RunStore(ABC):
         limit: int | None = None,
     ) -> list[RequestEntry]:
         def read(run: Run[Any]) -> list[RequestEntry]:
-            return list(run.state.requests.values())
+            state = run.state
+            status = "" if state.newest is None else state.newest.status
+            is_listed = request_filter.stopped or shows_requests(status, has_owner=state.owner is not None)
+            return list(state.requests.values()) if is_listed else []
 
         run_id = request_filter.run_id
         by_run = await self._read_all(read) if run_id is None else [await self._read(run_id, read)]

@@ -106,11 +106,11 @@ def append(run: AnyRun, record: Record, effects: CommitEffects) -> None:
     _store(run, line, [record], effects)
 
 
-def write_log(run: AnyRun, place: int, key: str, body: bytes, fence: int | None) -> bool:
+def write_log(run: AnyRun, line: LogWrite, body: bytes, fence: int | None) -> bool:
     check_fence(run.run_id, fence, run.state.fence)
-    is_new = key not in run.state.log.get(place, {})
+    is_new = line.key not in run.state.log.get(line.place, {})
     if is_new:
-        run.put(LogWrite(place=place, key=key), body)
+        run.put(line, body)
     return is_new
 
 

@@ -13,8 +13,16 @@ import msgspec
 
 from stepwell.storage.conflicts import check_fence
 from stepwell.storage.lease import Owner, lease_end
-from stepwell.storage.stored_values import LeaseReport, LogRow, OpenedRun, SignalRow
-from stepwell.stores.sqlite.records import BODY, FORGET_RUN, find_or_create_run, read, read_lease
+from stepwell.storage.stored_values import LeaseReport, LogEffects, LogRow, OpenedRun, SignalRow
+from stepwell.stores.sqlite.records import (
+    BODY,
+    FORGET_RUN,
+    change_requests,
+    consume,
+    find_or_create_run,
+    read,
+    read_lease,
+)
 
 # A released lease is not brought back, and that of another owner is left alone.
 RENEW = "UPDATE runs SET until = ? WHERE run_id = ? AND fence = ? AND owner IS NOT NULL"
@@ -77,10 +85,23 @@ def renew(db: sqlite3.Connection, fences: Mapping[str, int], seconds: float | No
     )
 
 
-def write_log(db: sqlite3.Connection, run_id: str, place: int, key: str, body: bytes, fence: int | None) -> bool:
+def write_log(
+    db: sqlite3.Connection,
+    run_id: str,
+    place: int,
+    key: str,
+    body: bytes,
+    *,
+    effects: LogEffects,
+    fence: int | None,
+) -> bool:
     run = find_or_create_run(db, run_id)
     check_fence(run_id, fence, run.fence)
-    return db.execute(INSERT_LOG_ROW, (run.run, place, key, body)).rowcount == 1
+    is_new = db.execute(INSERT_LOG_ROW, (run.run, place, key, body)).rowcount == 1
+    if is_new:
+        consume(db, run, effects.consumed)
+        change_requests(db, run_id, effects.closed, effects.asked)
+    return is_new
 
 
 def read_log(db: sqlite3.Connection, run_id: str) -> list[LogRow]:

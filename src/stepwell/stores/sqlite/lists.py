@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from stepwell.storage.checked_reads import decode_stored
-from stepwell.storage.filters import CheckpointFilter, ReadyFilter, RequestFilter, RunFilter, prefix_end
+from stepwell.storage.filters import STOPPED, CheckpointFilter, ReadyFilter, RequestFilter, RunFilter, prefix_end
 from stepwell.storage.ids import location_of, run_hashes_for
 from stepwell.storage.stored_values import Entry, RequestEntry, RunEntry, RunMetadata
 from stepwell.stores.sqlite.records import ENTRY, LAST, REQUEST, entry_in, read_lease
@@ -194,11 +194,16 @@ def _prefix(prefix: str | None) -> dict[str, str | bytes]:
 # If the last request of the page was closed meanwhile, what its run asked at the same moment comes
 # again.
 SELECT_REQUESTS = f"""
-SELECT {REQUEST} FROM requests
+SELECT {REQUEST} FROM requests {{index}}
 WHERE ({{order}}, run_id, position) > (:past, :past_run, coalesce(
         (SELECT position FROM requests WHERE run_id = :past_run AND request_id = :past_request), 0))
     AND {{order}} <= :until {{where}}
 ORDER BY {{order}}, run_id, position LIMIT :limit
+"""
+# Nobody answers a run that has stopped, unless it is driven again.
+OF_ACTIVE_RUNS = f"""
+AND EXISTS (SELECT 1 FROM runs WHERE runs.run_id = requests.run_id
+    AND (runs.owner IS NOT NULL OR coalesce(runs.status, '') NOT IN ({", ".join(map(repr, STOPPED))})))
 """
 
 
@@ -210,6 +215,7 @@ def list_requests(
     values = {
         "workflow": f.workflow,
         "run_id": f.run_id,
+        "request_id": f.request_id,
         "asked_until": f.asked_until,
         "until": AFTER_ALL if until is None else until,
         "past": BEFORE_ALL if past is None else getattr(past, order) or BEFORE_ALL,
@@ -217,6 +223,14 @@ def list_requests(
         "past_request": BEFORE_ALL if past is None else past.request_id,
         "limit": NO_LIMIT if limit is None else limit,
     }
-    wanted = {"workflow = :workflow": f.workflow, "run_id = :run_id": f.run_id, "at <= :asked_until": f.asked_until}
+    wanted = {
+        "workflow = :workflow": f.workflow,
+        "run_id = :run_id": f.run_id,
+        "request_id = :request_id": f.request_id,
+        "at <= :asked_until": f.asked_until,
+    }
     where = "".join(f" AND {condition}" for condition, value in wanted.items() if value is not None)
-    return [RequestEntry(*row) for row in db.execute(SELECT_REQUESTS.format(order=order, where=where), values)]
+    where += "" if f.stopped else OF_ACTIVE_RUNS
+    index = "INDEXED BY requests_by_id" if f.request_id is not None and f.run_id is None else ""
+    query = SELECT_REQUESTS.format(order=order, where=where, index=index)
+    return [RequestEntry(*row) for row in db.execute(query, values)]

@@ -106,9 +106,9 @@ DELETE FROM runs WHERE run_id = ? AND began IS NULL AND owner IS NULL
 CONSUME_SIGNAL = """
 INSERT INTO signals (run, key) VALUES (?, ?) ON CONFLICT DO UPDATE SET position = NULL, body = NULL
 """
-REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline"
+REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline, body"
 # One that is asked again moves to the end.
-INSERT_REQUEST = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_REQUEST = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_TAG = """
 INSERT INTO tags (run, name, value, called, began, run_id)
 SELECT run, ?, ?, called, began, run_id FROM runs WHERE run = ?
@@ -174,10 +174,7 @@ def append(db: sqlite3.Connection, record: Record, effects: CommitEffects) -> No
     if run.at is not None and entry.at < run.at:
         db.execute("UPDATE runs SET unordered = 1 WHERE run = ?", (run.run,))
     _apply(db, run, effects)
-    # Closed before opened: one record may close a request and ask it again under the same id.
-    for request_id in effects.closed:
-        db.execute("DELETE FROM requests WHERE run_id = ? AND request_id = ?", (entry.run_id, request_id))
-    _open_requests(db, effects.asked)
+    change_requests(db, entry.run_id, effects.closed, effects.asked)
     if effects.release and run.fence == effects.fence:
         db.execute(END_LEASE, (run.run,))
 
@@ -221,7 +218,7 @@ def rewrite(
         _apply(db, run, effects)
         if plan.is_new_head:
             db.execute("DELETE FROM requests WHERE run_id = ?", (run_id,))
-            _open_requests(db, effects.asked)
+            change_requests(db, run_id, (), effects.asked)
             db.execute("UPDATE runs SET wake = ? WHERE run = ?", (effects.wake, run.run))
     return len(plan.remove)
 
@@ -282,8 +279,7 @@ def _apply(db: sqlite3.Connection, run: RunRow, effects: CommitEffects) -> None:
     """Apply the effects of a record, except those that only the newest record has."""
     if effects.drop_log_through is not None and run.has_log:
         db.execute("DELETE FROM superstep_log WHERE run = ? AND place <= ?", (run.run, effects.drop_log_through))
-    for key in effects.consumed:
-        db.execute(CONSUME_SIGNAL, (run.run, key))
+    consume(db, run, effects.consumed)
     # The row of a new run has been made with these very defaults.
     if effects.metadata is not None and not (run.workflow is None and effects.metadata == _NO_METADATA):
         _set_metadata(db, run, effects.metadata)
@@ -302,8 +298,17 @@ def _set_metadata(db: sqlite3.Connection, run: RunRow, metadata: RunMetadata) ->
     db.executemany(INSERT_TAG, [(name, value, run.run) for name, value in metadata.tags.items()])
 
 
-def _open_requests(db: sqlite3.Connection, requests: Iterable[RequestEntry]) -> None:
-    for request in requests:
+def consume(db: sqlite3.Connection, run: RunRow, keys: Iterable[str]) -> None:
+    """Turn signals into tombstones."""
+    for key in keys:
+        db.execute(CONSUME_SIGNAL, (run.run, key))
+
+
+def change_requests(db: sqlite3.Connection, run_id: str, closed: Iterable[str], asked: Iterable[RequestEntry]) -> None:
+    """Close requests, and then open others: one record may close a request and ask it again under the same id."""
+    for request_id in closed:
+        db.execute("DELETE FROM requests WHERE run_id = ? AND request_id = ?", (run_id, request_id))
+    for request in asked:
         db.execute(INSERT_REQUEST, msgspec.structs.astuple(request))
 
 

@@ -84,8 +84,10 @@ CREATE TABLE requests (
     schema        TEXT NOT NULL,
     at            TEXT NOT NULL,
     deadline      TEXT,
+    body          TEXT NOT NULL,                      -- what is asked
     UNIQUE (run_id, request_id)
 ) STRICT;
+CREATE INDEX requests_by_id ON requests (request_id);
 CREATE INDEX requests_by_age ON requests (at, run_id, position);
 CREATE INDEX requests_by_workflow ON requests (workflow, at, run_id, position);
 CREATE INDEX requests_by_deadline ON requests (deadline, run_id, position) WHERE deadline IS NOT NULL;

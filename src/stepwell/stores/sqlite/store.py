@@ -24,9 +24,11 @@ from stepwell.storage.lease import LEASE, Owner
 from stepwell.storage.permissions import OWNER_ONLY, validate_mode
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
+    NO_LOG_EFFECTS,
     CommitEffects,
     Entry,
     LeaseReport,
+    LogEffects,
     OpenedRun,
     Record,
     RequestEntry,
@@ -77,8 +79,19 @@ class SQLiteStore:
 
     # ---------------------------------------------------------------- superstep log and signals
 
-    async def write_log(self, run_id: str, place: int, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        return await self._db.write(lambda db: leases.write_log(db, run_id, place, key, body, fence))
+    async def write_log(
+        self,
+        run_id: str,
+        place: int,
+        key: str,
+        body: bytes,
+        *,
+        effects: LogEffects = NO_LOG_EFFECTS,
+        fence: int | None = None,
+    ) -> bool:
+        return await self._db.write(
+            lambda db: leases.write_log(db, run_id, place, key, body, effects=effects, fence=fence)
+        )
 
     def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> None:
         return None

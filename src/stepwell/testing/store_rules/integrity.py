@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from stepwell.errors import CheckpointCorrupt
 from stepwell.storage.integrity import VerifiedStore
-from stepwell.storage.stored_values import CommitEffects, Record
+from stepwell.storage.stored_values import CommitEffects, LogEffects, Record
 from stepwell.testing.store_rules.rule import rule_of_guards
 from stepwell.testing.store_rules.samples import (
     append_all,
@@ -19,6 +19,7 @@ from stepwell.testing.store_rules.samples import (
     id_of,
     log_of,
     meanings,
+    question,
     record,
     signals_of,
     text,
@@ -39,9 +40,16 @@ async def a_sealed_store_reveals_no_text(store: VerifiedStore) -> None:
     )
     await store.write_log("r", 3, "k", text(SECRET))
     await store.send("r", "k", text(SECRET))
+    asked = tuple(replace(question("r", f"q{n}"), body=text(SECRET).decode()) for n in range(3))
+    await store.append(record("r", 4, body=SECRET), CommitEffects(asked=asked[:1]))
+    await store.write_log("r", 4, "k", text(SECRET), effects=LogEffects(asked=asked[1:2]))
+    await store.rewrite("t", insert=record("t", 0), effects=CommitEffects(asked=(replace(asked[2], run_id="t"),)))
+    assert [each.body for each in await store.requests()] == [asked[0].body] * 3
+    requests = [each.body.encode() for each in await store.inner.requests()]
     bodies = [each.body for run_id in ("r", "s") for each in await store.inner.history(run_id)]
     bodies += [*(await log_of(store.inner, "r")).values(), *dict(await signals_of(store.inner, "r")).values()]
-    assert (len(bodies), [body for body in bodies if b"secret" in body]) == (7, [])
+    bodies += requests
+    assert (len(bodies), [body for body in bodies if b"secret" in body]) == (12, [])
     assert all(isinstance(json.loads(body), dict) for body in bodies)  # sealed or not, a body is a JSON object
 
 

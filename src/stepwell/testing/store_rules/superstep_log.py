@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from stepwell.errors import CommitConflict
 from stepwell.storage.port import Store
-from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects
+from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, LogEffects
 from stepwell.testing.store_rules.rule import rule
 from stepwell.testing.store_rules.samples import (
     acquire,
@@ -17,6 +19,7 @@ from stepwell.testing.store_rules.samples import (
     fill,
     log_of,
     logged,
+    question,
     record,
     take_over,
     text,
@@ -32,6 +35,38 @@ async def the_first_log_entry_of_a_key_wins(store: Store) -> None:
     assert await store.write_log("r", 2, "k", text(4))
     assert await log_of(store, "r") == {(1, "k"): b'{"first":1}', (1, "K/../k"): text(3), (2, "k"): text(4)}
     assert await log_of(store, "s") == {}
+
+
+@rule
+async def a_log_entry_takes_effect_with_what_it_asks_closes_and_consumes(store: Store) -> None:
+    await store.append(record("r", 0), CommitEffects(asked=(question("r", "old"),)))
+    await store.send("r", "answer", text(1))
+    asked = (question("r", "q1"), replace(question("r", "old"), executor="another"))
+    effects = LogEffects(asked=asked, closed=("old", "unknown"), consumed=("answer", "never sent"))
+    assert await store.write_log("r", 0, "k", text(1), effects=effects)
+    assert await store.requests() == list(asked)
+    assert await store.pending_signals("r") == []
+    assert not await store.send("r", "answer", text(2))
+    assert not await store.send("r", "never sent", text(2))
+    # The commit that follows asks again what is still open.
+    await store.append(record("r", 1), CommitEffects(asked=asked[:1], closed=("old",), drop_log_through=0))
+    assert await store.requests() == list(asked[:1])
+    await store.write_log("r", 1, "k", text(1), effects=LogEffects(closed=("q1",)))
+    assert await store.requests() == []
+
+
+@rule
+async def a_log_entry_that_is_refused_has_no_effect(store: Store) -> None:
+    await fill(store, "r", 1)
+    await store.write_log("r", 1, "k", text(1))
+    await store.send("r", "answer", text(1))
+    first = await acquire(store, "r")
+    effects = LogEffects(asked=(question("r", "q"),), consumed=("answer",))
+    assert not await store.write_log("r", 1, "k", text(2), effects=effects)
+    await take_over(store, "r")
+    await expect_error(CommitConflict, store.write_log("r", 1, "new", text(2), effects=effects, fence=first))
+    assert await store.requests() == []
+    assert [row.key for row in await store.pending_signals("r")] == ["answer"]
 
 
 @rule

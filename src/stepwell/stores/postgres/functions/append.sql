@@ -49,9 +49,7 @@ BEGIN
         DELETE FROM {schema}.superstep_log WHERE run = of_key AND place <= log_through;
     END IF;
     IF effects IS NOT NULL THEN
-        DELETE FROM {schema}.requests
-        WHERE run_id = of_run AND request_id IN (SELECT jsonb_array_elements_text(effects->'closed'));
-        PERFORM {schema}.open_requests(of_run, effects);
+        PERFORM {schema}.change_requests(of_run, effects);
         PERFORM {schema}.apply(of_key, effects);
     END IF;
     RETURN NULL;
@@ -67,14 +65,17 @@ BEGIN
         'number', coalesce(run.number, -1), 'workflow', run.workflow, 'fence', coalesce(run.fence, 0));
 END $stepwell$;
 
--- A request that is asked again becomes the last one asked.
-CREATE FUNCTION {schema}.open_requests(of_run text, effects jsonb) RETURNS void LANGUAGE plpgsql AS $stepwell$
+-- Closes requests, and then opens others. One that is asked again becomes the last one asked.
+CREATE FUNCTION {schema}.change_requests(of_run text, effects jsonb) RETURNS void LANGUAGE plpgsql AS $stepwell$
 BEGIN
     DELETE FROM {schema}.requests
-    WHERE run_id = of_run AND request_id IN (SELECT a->>'request_id' FROM jsonb_array_elements(effects->'asked') AS a);
+    WHERE run_id = of_run AND request_id IN (
+        SELECT jsonb_array_elements_text(effects->'closed')
+        UNION ALL SELECT a->>'request_id' FROM jsonb_array_elements(effects->'asked') AS a);
     INSERT INTO {schema}.requests
-        (run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline)
-    SELECT q.run_id, q.request_id, q.workflow, q.executor, q.request_type, q.response_type, q.schema, q.at, q.deadline
+        (run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline, body)
+    SELECT q.run_id, q.request_id, q.workflow, q.executor, q.request_type, q.response_type, q.schema, q.at, q.deadline,
+        q.body
     FROM jsonb_populate_recordset(NULL::{schema}.requests, effects->'asked') AS q;
 END $stepwell$;
 

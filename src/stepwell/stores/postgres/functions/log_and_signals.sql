@@ -14,7 +14,7 @@ END $stepwell$;
 -- Returns whether it was stored; NULL if another process has acquired the run.
 CREATE FUNCTION {schema}.write_log(
     format integer, again boolean, of_run text, of_hash bigint, of_place bigint, new_key text, new_body text,
-    lease bigint
+    lease bigint, effects jsonb
 ) RETURNS boolean {plans} AS $stepwell$
 DECLARE
     of_key bigint;
@@ -29,6 +29,10 @@ BEGIN
         INSERT INTO {schema}.superstep_log (run, place, key, body) VALUES (of_key, of_place, new_key, new_body)
         ON CONFLICT DO NOTHING;
         IF FOUND THEN
+            IF effects IS NOT NULL THEN
+                PERFORM {schema}.change_requests(of_run, effects);
+                PERFORM {schema}.apply(of_key, effects);
+            END IF;
             RETURN true;
         END IF;
     END IF;
@@ -47,7 +51,7 @@ BEGIN
     IF current_setting('stepwell.step', true) IS DISTINCT FROM step THEN
         RAISE EXCEPTION 'this is not the transaction that was started for the step' USING ERRCODE = 'HF003';
     END IF;
-    is_stored := {schema}.write_log(format, false, of_run, of_hash, of_place, new_key, new_body, lease);
+    is_stored := {schema}.write_log(format, false, of_run, of_hash, of_place, new_key, new_body, lease, NULL);
     IF is_stored IS NULL THEN
         RAISE EXCEPTION 'another process has acquired the run' USING ERRCODE = 'HF001';
     ELSIF NOT is_stored THEN

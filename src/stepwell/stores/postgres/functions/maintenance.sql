@@ -68,7 +68,7 @@ BEGIN
         PERFORM {schema}.apply(run.key, effects);
         IF run.number = ANY (going) OR inserted = newest.number THEN
             DELETE FROM {schema}.requests WHERE run_id = of_run;
-            PERFORM {schema}.open_requests(of_run, effects);
+            PERFORM {schema}.change_requests(of_run, effects - 'closed');
             UPDATE {schema}.runs SET wake = new_wake WHERE key = run.key;
         END IF;
     END IF;

@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from stepwell.errors import CommitConflict
-from stepwell.storage.filters import RequestFilter
+from stepwell.storage.filters import ANY_REQUEST, RequestFilter
+from stepwell.storage.lease import this_process
 from stepwell.storage.port import Store
 from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, RequestEntry
 from stepwell.testing.store_rules.rule import rule
@@ -49,6 +50,43 @@ async def a_request_is_pending_until_it_is_closed(store: Store) -> None:
     ):
         await store.append(record("r", number), effects)
         assert await store.requests() == expected, effects
+
+
+@rule
+async def a_request_is_found_by_its_id(store: Store) -> None:
+    for run_id in ("r", "s"):
+        both = (question(run_id, "q"), question(run_id, f"of {run_id}"))
+        await store.append(record(run_id, 0), CommitEffects(asked=both))
+    assert await store.requests(RequestFilter(request_id="of s")) == [question("s", "of s")]
+    assert names(await store.requests(RequestFilter(request_id="q"))) == [("r", "q"), ("s", "q")]
+    assert names(await store.requests(RequestFilter(request_id="q", run_id="s"))) == [("s", "q")]
+    assert await store.requests(RequestFilter(request_id="none")) == []
+
+
+@rule
+async def the_body_of_a_request_is_listed_with_it(store: Store) -> None:
+    asked = replace(question("r", "q"), body='{"payload":"é\\u0000\\u0010 \\"?\\"","more":[1]}')
+    await store.append(record("r", 0), CommitEffects(asked=(asked,)))
+    assert await store.requests() == [asked]
+
+
+@rule
+async def requests_of_a_stopped_run_are_left_out_until_it_is_driven_again(store: Store) -> None:
+    asked = [question(run_id, "q") for run_id in ("r", "s", "t")]
+    for number, each in enumerate(asked):
+        effects = CommitEffects(asked=(each,))
+        await store.append(record(each.run_id, 0, status=("FAILED", "CANCELLED", "IDLE")[number]), effects)
+    assert await store.requests() == []
+    assert await store.requests(RequestFilter(run_id="r")) == []
+    assert await store.requests(RequestFilter(request_id="q")) == []
+    assert await store.requests(RequestFilter(stopped=True)) == asked
+    owner = this_process("again")
+    await store.acquire("s", owner, seconds=60)
+    assert await store.requests() == asked[1:2]
+    await store.release("s", owner)
+    assert await store.requests() == []
+    await store.append(record("t", 1, status="IDLE_WITH_PENDING_REQUESTS"))
+    assert await store.requests() == asked[2:]
 
 
 @rule
@@ -124,8 +162,12 @@ async def requests_are_listed_in_pages(store: Store) -> None:
     for run_id, day in asked:
         both = tuple(replace(question(run_id, f"q{n}", at=on(day)), deadline=on(9 - day)) for n in (2, 1))
         await store.append(record(run_id, 0), CommitEffects(asked=both))
-    for criteria in ({}, {"due_until": on(9)}, {"workflow": "w"}, {"workflow": "w", "due_until": on(9)}):
-        search = RequestFilter(**criteria)
+    for search in (
+        ANY_REQUEST,
+        RequestFilter(due_until=on(9)),
+        RequestFilter(workflow="w"),
+        RequestFilter(workflow="w", due_until=on(9)),
+    ):
         every = await store.requests(search)
         assert len(every) == 8
         for size in (1, 3, 8):
