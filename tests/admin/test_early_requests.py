@@ -141,7 +141,8 @@ async def test_a_restore_takes_early_requests_away(everywhere: Any) -> None:
         first = (await workflow.attach("r").checkpoints())[0]
         handle = workflow.attach("r")
         await handle.restore(first)
-        await until_listed(storage)
+        assert await listed(storage) == []
+        await workflow.run(run_id="r")
         assert await listed(storage) == ["about tea"]
         assert [found async for found in examine(storage) if getattr(found, "severity", "") == "error"] == []
     await storage.close()
