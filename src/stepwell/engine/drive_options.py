@@ -30,6 +30,8 @@ class DriveOptions(msgspec.Struct, frozen=True):
     archive_for: Callable[[str, Codec, int | None], Archive]
     # The id of the run that this one is a sub-workflow run of.
     caller: str | None = None
+    # The id of the outermost run that this one works for; None: it is that run.
+    root: str | None = None
     durability: Durability = "sync"
     # Asked when another drive holds the lease: a caller that still holds its own lease may take over its child.
     may_take_over: Callable[[], Awaitable[bool]] | None = None

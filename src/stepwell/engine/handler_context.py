@@ -39,6 +39,7 @@ from stepwell.model.request import Request
 from stepwell.model.state import StateView
 from stepwell.model.timing import CallTime, StepRecord
 from stepwell.storage import clock, ids
+from stepwell.storage.limits import check_tag
 
 
 class _Ready:
@@ -79,6 +80,7 @@ class HandlerContext(InternalContext):
         "_started",
         "_state",
         "_steps",
+        "_tags",
         "_thread_waits",
         "attempt",
         "branch",
@@ -109,6 +111,7 @@ class HandlerContext(InternalContext):
         self._sent: list[Sent] = []
         self._outputs: list[Output] = []
         self._requests: list[Request] = []
+        self._tags: Mapping[str, str | None] = {}
         self._open, self._returned = True, False
         # What threads of the handler block on.
         self._thread_waits: set[concurrent.futures.Future[Any]] = set()
@@ -136,6 +139,10 @@ class HandlerContext(InternalContext):
     @property
     def run_id(self) -> str:
         return self.scope.run_id
+
+    @property
+    def root_run_id(self) -> str:
+        return self.scope.options.root or self.scope.run_id
 
     @property
     def executor_id(self) -> str:
@@ -351,6 +358,11 @@ class HandlerContext(InternalContext):
         self.keep_alive()
         return self._state.get(key, default)
 
+    def set_tag(self, name: str, value: str | None) -> None:
+        self._check_open("set_tag")
+        check_tag(name, "" if value is None else value)
+        self._tags = {**self._tags, name: value}
+
     def set_state(self, key: str, value: Any) -> None:
         self._check_open("set_state")
         self._state.set(key, value)
@@ -393,6 +405,7 @@ class HandlerContext(InternalContext):
             saved=saved,
             requests=tuple(self._requests),
             children=self._children,
+            tags=self._tags,
             attempts=self.attempt,
             version=self._at.header.version,
             time=CallTime(self._began, round((perf_counter() - self._started) * 1_000_000)),

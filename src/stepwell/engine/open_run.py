@@ -194,7 +194,8 @@ def _move_back(
         raise CheckpointMissing(f"run {run_id!r} has no checkpoint {id!r} to be moved back to")
     compatible = make_compatible(definition, source, EMPTY_LOG, afresh=True)
     at, header = compatible.at, stored.head.header
-    moved = replace(header, epoch=header.epoch + 1, signature=at.header.signature, version=at.header.version)
+    as_then = {"signature": at.header.signature, "version": at.header.version, "tags": at.header.tags}
+    moved = replace(header, epoch=header.epoch + 1, **as_then)
     return StartingPoint(
         moved,
         at,

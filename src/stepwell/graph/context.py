@@ -69,6 +69,11 @@ class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
 
     @property
     @abstractmethod
+    def root_run_id(self) -> str:
+        """The id of the outermost run: inside a sub-workflow, that of the run which people started."""
+
+    @property
+    @abstractmethod
     def executor_id(self) -> str:
         """The id of the executor whose handler is being called."""
 
@@ -197,6 +202,14 @@ class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
     @abstractmethod
     def get_state(self, key: str, default: Any = None) -> Any:
         """Return a copy of the value as of the last commit, or as this executor wrote it since."""
+
+    @abstractmethod
+    def set_tag(self, name: str, value: str | None) -> None:
+        """Set a tag of this run, by which it is listed and searched; None removes it.
+
+        It changes with the commit of the superstep. If two handlers set one tag in one superstep, the one
+        whose delivery was planned later wins.
+        """
 
     @abstractmethod
     def set_state(self, key: str, value: Any) -> None:

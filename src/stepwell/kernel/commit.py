@@ -11,6 +11,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit, CommitKind
@@ -35,6 +37,9 @@ def apply(
         )
     else:
         previous_id = before.stamp.checkpoint_id
+    if commit.tags:
+        tags = {**header.tags, **commit.tags}
+        header = replace(header, tags={name: value for name, value in tags.items() if value is not None})
     return Checkpoint(
         header=header,
         number=commit.number,

@@ -164,11 +164,14 @@ def merge(
     asked: list[Request] = []
     moved: list[Mapping[str, Child | None]] = []
     saved: dict[str, Payload | None] = {}
+    tags: dict[str, str | None] = {}
     for outcome in ordered:
         asked += outcome.requests
         saved[outcome.executor] = outcome.saved  # the last outcome of an executor counts
         if outcome.children:
             moved.append(outcome.children)
+        if outcome.tags:
+            tags.update(outcome.tags)
     renamed: Sequence[str] = ()
     if asked:
         ordered, asked, renamed = _check_requests(before, ordered)
@@ -197,6 +200,7 @@ def merge(
         messages=messages,
         held=current.held if current.held is not before.held else None,  # by identity: see `plan`
         state=fold_writes(before.header.run_id, before.state, ordered, graph.reducers, pack),
+        tags=tags,
         executors={id: new for id, new in saved.items() if new is not None and new != before.executors.get(id)},
         asked=tuple(asked),
         closed=tuple(renamed),

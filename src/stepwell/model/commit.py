@@ -81,6 +81,8 @@ class Commit(msgspec.Struct, frozen=True):
     answers: tuple[AnswerRecord, ...] = ()
     # those that changed; None: it no longer waits
     children: Mapping[str, Child | None] = {}
+    # the tags of the run that changed; None: removed
+    tags: Mapping[str, str | None] = {}
     # the time before which there is nothing to do
     wake: str | None = None
     # the number of the commit that the run was moved back to

@@ -91,6 +91,7 @@ class Outcome(msgspec.Struct, frozen=True):
     saved: Payload | None = None
     requests: tuple[Request, ...] = ()
     children: Mapping[str, Child | None] = {}  # None: it no longer waits
+    tags: Mapping[str, str | None] = {}  # of the run; None: removed
     attempts: int = 1  # how often the handler was called
     time: CallTime | None = None  # of the attempt that succeeded
     steps: tuple[StepRecord, ...] = ()

@@ -24,6 +24,16 @@ def flaw_in_name(name: object) -> str | None:
     return None if is_text(name) else "contains half a character (a lone surrogate) and cannot be stored"
 
 
+def check_tag(name: object, value: object) -> None:
+    """Raise ValueError for a tag that a run cannot have."""
+    if not isinstance(name, str) or not isinstance(value, str) or not name:
+        raise ValueError(f"a tag is a name and a string, not {name!r}: {value!r}")
+    if len(name) > LONGEST or len(value) > LONGEST:
+        raise ValueError(f"a tag has at most {LONGEST:,} characters: keep longer values in the state of the run")
+    if not is_text(name) or not is_text(value):
+        raise ValueError(f"the tag {name!r}: {value!r} is not valid Unicode and cannot be stored")
+
+
 def flaw_in_count(number: object) -> str | None:
     """Return why this is not a count that a store can hold; None if it is one."""
     if type(number) is not int:  # not isinstance: True is an int

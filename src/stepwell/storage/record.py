@@ -80,6 +80,7 @@ def build_record(commit: Commit, after: Checkpoint, *, snapshot: bool, before: C
             full,
             kind=commit.kind,
             children={**_closed_children(commit, header), **full.children},
+            tags=commit.tags,
             done=commit.done,
             failures=commit.failures,
             warnings=commit.warnings,

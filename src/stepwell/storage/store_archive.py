@@ -189,7 +189,7 @@ class StoreArchive:
             asked=pending_of(header, commit.asked) if commit.asked else (),
             closed=commit.closed,
             wake=wake_of(after),
-            metadata=metadata_of(header) if new_header else None,
+            metadata=metadata_of(header) if new_header or commit.tags else None,
             drop_below=below,
             fence=self._fences.get(header.run_id),
             release=release,

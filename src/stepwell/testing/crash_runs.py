@@ -51,8 +51,8 @@ async def crash_everywhere(
     """Prove that a workflow gives the same result wherever its process crashes.
 
     Runs the workflow once without faults and counts its durable writes. Then runs it again for each
-    write, once crashing before it and once after it, and resumes it. Outputs, state, status and effects
-    must be the same, and no handler may be called again whose outcome was durable.
+    write, once crashing before it and once after it, and resumes it. Outputs, state, status, tags and
+    effects must be the same, and no handler may be called again whose outcome was durable.
 
     `answer` responds to requests, for example a `ScriptedHuman`; the clock is advanced for a run that
     sleeps. `ledger` is compared too, and cleared before each run. `store` makes an empty store for each

@@ -38,6 +38,7 @@ class TrialResult:
     outputs: list[Any]
     state: dict[str, Any]
     status: str
+    tags: dict[str, str]
     effects: list[Any]
 
     def differences(self, other: TrialResult) -> list[str]:
@@ -188,9 +189,12 @@ class Trial:
         else:
             witness.endless = True
         head = await storage.get_latest(run_id=_RUN)
+        run = await storage.get_run(_RUN)
         assert head is not None
+        assert run is not None
         effects = [] if self.ledger is None else self.ledger.effects
-        return TrialResult(result.get_outputs(), dict(head.state), head.status.value, effects)
+        state, tags = dict(head.state), dict(run.tags)
+        return TrialResult(result.get_outputs(), state, head.status.value, tags, effects)
 
     async def _drive(self, witness: Witness, message: Any, storage: BuiltInStorage, **more: Any) -> WorkflowRunResult:
         arguments = () if more or await storage.get_latest(run_id=_RUN) is not None else (message,)

@@ -10,7 +10,7 @@ from stepwell.engine.durability import LEVELS
 from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun
 from stepwell.model.valid_text import is_text
 from stepwell.storage.ids import new_run_id
-from stepwell.storage.limits import LONGEST
+from stepwell.storage.limits import LONGEST, check_tag
 
 
 class _Omitted:
@@ -62,10 +62,5 @@ def _check_tags(tags: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(tags, Mapping):
         raise ValueError(f"tags must be a mapping from names to strings, not a {type(tags).__name__}")
     for name, value in tags.items():
-        if not isinstance(name, str) or not isinstance(value, str) or not name:
-            raise ValueError(f"a tag is a name and a string, not {name!r}: {value!r}")
-        if len(name) > LONGEST or len(value) > LONGEST:
-            raise ValueError(f"a tag has at most {LONGEST:,} characters: keep longer values in the state of the run")
-        if not is_text(name) or not is_text(value):
-            raise ValueError(f"the tag {name!r}: {value!r} is not valid Unicode and cannot be stored")
+        check_tag(name, value)
     return dict(tags)

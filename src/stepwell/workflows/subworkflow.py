@@ -227,6 +227,7 @@ class WorkflowExecutor(Nesting):
             private=dict(ctx.scope.private),
             responses=responses,
             caller=ctx.run_id,
+            root=ctx.root_run_id,
             may_take_over=ctx.scope.holds_lease,
         )
         pool = self.workflow._executor_pool

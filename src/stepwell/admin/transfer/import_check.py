@@ -6,7 +6,7 @@ and checking it stays within a memory limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -186,11 +186,16 @@ def _names(commit: Commit, header: RunHeader | None) -> Iterator[tuple[str, str]
     yield from (
         ("the id of a sub-workflow run", child.run_id) for child in commit.children.values() if child is not None
     )
+    yield from _tags(commit.tags)
     if header is None:
         return
     above = {"its caller": header.caller, "its parent": header.parent_run, "its parent checkpoint": header.parent_id}
     yield from ((what, name) for what, name in above.items() if name is not None)
-    for name, value in header.tags.items():
+    yield from _tags(header.tags)
+
+
+def _tags(tags: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
+    for name, value in tags.items():
         yield "a tag", name
         # The value of a tag may be empty, unlike a name.
         yield f"the tag {name[:40]!r}", value or "-"

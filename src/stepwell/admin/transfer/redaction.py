@@ -32,7 +32,7 @@ _COMMIT = {
     "state": ("state.set", "state.append"),
     "executors": ("executors",),
     "metadata": ("metadata",),
-    "tags": ("run.tags",),
+    "tags": ("run.tags", "tags"),
     "messages": ("messages.*.payload", "held.*.*.*"),
     # A message that answers a request carries a copy of the question.
     "requests": ("asked.*.payload", "asked.*.default", "messages.*.reply.question"),
@@ -45,6 +45,7 @@ _OUTCOME = {
     "messages": ("sent.*.payload",),
     "requests": ("requests.*.payload", "requests.*.default"),
     "outputs": ("outputs.*.payload",),
+    "tags": ("tags",),
 }
 _NOTE = {"steps": ("value",), "failures": ("failure",)}
 _SIGNAL = {"messages": ("value",)}
@@ -73,9 +74,6 @@ class Redaction:
         """Redact the JSON of a record, in place, and return it."""
         self._redact(tree, _COMMIT)
         self._drop_summaries(tree, "done.*.steps.*.summary")
-        for tags, name in _find_slots(tree, "run.tags.*"):
-            if tags[name] == REMOVED:
-                tags[name] = REMOVED_TEXT  # the value of a tag must be a string
         return tree
 
     def redact_outcome(self, tree: Tree) -> Tree:
@@ -118,6 +116,9 @@ class Redaction:
         for appends, name in _find_slots(tree, "state.append.*"):
             if appends[name] == REMOVED:
                 appends[name] = [REMOVED]  # an append is a list of items, and must stay one
+        for tags, name in (slot for place in ("run.tags.*", "tags.*") for slot in _find_slots(tree, place)):
+            if tags[name] == REMOVED:
+                tags[name] = REMOVED_TEXT  # the value of a tag must be a string
         return tree
 
 

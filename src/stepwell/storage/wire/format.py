@@ -80,6 +80,7 @@ def write_commit(
         closed=commit.closed,
         answers=[_answer(a) for a in commit.answers],
         children=convert_children(commit.children, WireChild) if commit.children else {},
+        tags=dict(commit.tags),
         wake=commit.wake,
         restored=commit.restored,
         migrated=commit.migrated,
@@ -142,6 +143,7 @@ def read_changes(shape: WireCommit, entry: Entry, codec: Codec) -> Commit:
         asked=tuple([read_request(r, codec) for r in shape.asked]),
         closed=shape.closed,
         children=convert_children(shape.children, Child) if shape.children else {},
+        tags=shape.tags,
         wake=shape.wake,
     )
 
