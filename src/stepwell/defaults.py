@@ -43,11 +43,16 @@ def _memory(**options: Any) -> CheckpointStorage:
     return InMemoryCheckpointStorage(**options)
 
 
-def _files(folder: Path, **options: Any) -> CheckpointStorage:
+@cache
+def _folder(path: str) -> CheckpointStorage:
+    return _files(path)
+
+
+def _files(folder: str | Path, **options: Any) -> CheckpointStorage:
     from stepwell.stores.files.store import FileCheckpointStorage  # lazy: a program loads only the store it uses
 
     return FileCheckpointStorage(folder, **options)
 
 
 # `workflows` may not import a concrete store, so the factories are registered with it when this module is imported.
-STORAGE_FACTORIES.update(default=default_storage, memory=_memory, files=_files)
+STORAGE_FACTORIES.update(default=default_storage, memory=_memory, files=_files, folder=_folder)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from stepwell import DefinitionError
 from stepwell.declarative.conditions.operators import OPERATORS
-from stepwell.declarative.definition import Definition
+from stepwell.declarative.definition import Approval, Definition, Edge, Node, Retries
+from stepwell.declarative.files.fields import FIELDS, get_defaults
 from stepwell.declarative.files.reader import GROUPS, from_data
 from stepwell.declarative.files.schema import schema
 from stepwell.declarative.files.writer import to_data
@@ -160,3 +162,25 @@ def test_every_kind_of_condition_is_in_the_schema() -> None:
 @given(definitions())
 def test_whatever_is_written_is_valid(definition: Definition) -> None:
     assert [error.message for error in VALIDATOR.iter_errors(to_data(definition))] == []
+
+
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "agents-by-name-files.md"
+
+
+@pytest.mark.parametrize(("of", "title"), [
+    (Definition, "The definition:"),
+    (Node, "A node:"),
+    (Edge, "An edge:"),
+    (Retries, "`retry` of a node:"),
+    (Approval, "`approval` of a node:"),
+])  # fmt: skip
+def test_every_key_is_documented_with_its_choices(of: type, title: str) -> None:
+    (table,) = re.findall(rf"^{re.escape(title)}\n\n\| Key \| Value \| Meaning \|\n\|---\|---\|---\|\n((?:\|.*\n)+)",
+                          DOCUMENTED.read_text(encoding="utf-8"), re.MULTILINE)  # fmt: skip
+    rows = [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table.splitlines()]
+    assert [row[0].strip("` |") for row in rows] == [spec.name for spec in FIELDS[of]]
+    for row, spec in zip(rows, FIELDS[of], strict=True):
+        if choices := spec.shape.schema.get("enum"):
+            assert row[1] == ", ".join(f"`{choice}`" for choice in choices)
+        is_required = spec.attribute not in get_defaults(of)
+        assert ("required" in row[2]) == is_required

@@ -44,6 +44,7 @@ SHOWING = ("text", "mermaid")  # what stands in such a block is what the one bef
 
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ARROW = re.compile(r"#\s*->\s?(.*)$")
+IMAGE = re.compile(r"!\[([^\]\n]*)\]\(([^)\s]+)\)")
 LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")
 
 
@@ -262,3 +263,10 @@ def test_the_map_leads_to_every_page() -> None:
     linked = set(LINK.findall((DOCS / "index.md").read_text()))
     assert {named(page) for page in PAGES} - {"index.md", *map(named, OF_COMMANDS)} <= linked
     assert {named(page) for page in OF_COMMANDS} <= set(LINK.findall(COMMAND_LINE.read_text()))
+
+
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+def test_every_picture_is_there_is_described_and_is_small(page: Path) -> None:
+    for words, place in IMAGE.findall(page.read_text(encoding="utf-8")):
+        assert words
+        assert (page.parent / place).stat().st_size < 150_000

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 import stepwell
+from stepwell.cli.definition_file import EXTENSIONS, builder_of_file
 from stepwell.cli.failures import INCOMPATIBLE, USAGE, CommandFailed
 from stepwell.cli.type_names import Runnable, Workflow
 
@@ -27,6 +28,7 @@ class Code:
 
     name: str
     target: Any
+    options: tuple[str, ...] = ()  # of the command line, without which the name does not suffice
 
     async def build_workflow(self) -> Workflow:
         """Build the workflow that the engine runs. Raises CommandFailed."""
@@ -66,11 +68,20 @@ def get_workflow(runnable: Runnable) -> Workflow:
     return runnable if isinstance(runnable, stepwell.Workflow) else runnable.workflow
 
 
-def load_code(name: str) -> Code:
+def load_code(name: str, agents: str | None = None) -> Code:
     """Import what `MODULE:WORKFLOW` names, which runs its code. Raises CommandFailed.
 
-    Do not call this inside an event loop: the module may run one of its own when it is imported.
+    `name` may also be a definition file; then `agents` names its agents, as `MODULE:AGENTS`. Do not
+    call this inside an event loop: the module may run one of its own when it is imported.
     """
+    if name.endswith(EXTENSIONS):
+        if agents is None:
+            hint = "--agents MODULE:AGENTS, for example: --agents shop.agents:agents"
+            raise CommandFailed(f"{name} names its agents, but does not contain them", hint, USAGE)
+        return Code(name, builder_of_file(name, load_code(agents).target), ("--agents", agents))
+    if agents is not None:
+        problem = f"--agents is for a definition file ({', '.join(EXTENSIONS)}), and {name!r} is not one"
+        raise CommandFailed(problem, code=USAGE)
     module, divider, path = name.partition(":")
     if not divider or not module or not path:
         raise CommandFailed(f"{name!r} is not of the form MODULE:WORKFLOW", "for example: shop.orders:workflow", USAGE)

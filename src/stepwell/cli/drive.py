@@ -12,7 +12,8 @@ from typing import Any
 
 from stepwell.admin.values import main_part, to_data, to_line
 from stepwell.cli.code_loader import Code, get_workflow, load_code
-from stepwell.cli.failures import FAILED, INTERRUPTED, WAITING, CommandFailed, command_line, exit_with
+from stepwell.cli.failures import FAILED, INTERRUPTED, WAITING, CommandFailed, command_line, exit_with, format_command
+from stepwell.cli.settings import Settings
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage, Checkpoint, OpenRun, Stream, WorkflowErrorDetails, WorkflowEvent
 from stepwell.cli.views.events import Follower, TimedEvent, data_of
@@ -26,9 +27,9 @@ from stepwell.model.status_words import SLEEPING, status_word
 from stepwell.storage import clock
 
 
-def drive(name: str, open_run: OpenRun, *, follow: bool, json: bool, make: bool = False) -> None:
+def drive(name: str, open_run: OpenRun, *, agents: str | None, follow: bool, json: bool, make: bool = False) -> None:
     """Drive the run that `open_run` opens until it stops; report its result, and exit."""
-    session = _DriveSession(load_code(name), open_run, follow, json)
+    session = _DriveSession(load_code(name, agents), open_run, follow, json)
     try:
         with reserve_stdout():
             at = run_on_store(session.run, make=make, patient=True)
@@ -115,7 +116,9 @@ class _DriveSession:
         return f"run {self.run_id!r} failed{where}: {self.failure.error_type}: {self.failure.message}"
 
     def resume_command(self) -> str:
-        return command_line("resume", self.run_id or "", self.code.name)
+        return format_command(
+            Settings.current(), "resume", self.run_id or "", self.code.name, options=self.code.options
+        )
 
     def report(self, at: Checkpoint) -> None:
         """Print the result for programs and people.

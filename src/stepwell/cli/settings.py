@@ -98,6 +98,12 @@ durability_option = click.option(
 )
 
 
+def agents_option(function: F) -> F:
+    """Add `--agents MODULE:AGENTS`; the command gets `agents`."""
+    help = "The agents of a definition file: a mapping of their names, or a function that returns one."
+    return click.option("--agents", metavar="MODULE:AGENTS", help=help)(function)
+
+
 def tag_option(help: str) -> Callable[[F], F]:
     """Add `--tag NAME=VALUE`, repeatable; the command gets `tags`."""
 

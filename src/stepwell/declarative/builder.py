@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from stepwell.declarative.instance import AgentWorkflowInstance, Stores, read_ru
 from stepwell.declarative.transcripts import JsonTranscriptStore, TranscriptStore
 from stepwell.errors import DefinitionError
 from stepwell.model.checkpoint import FullHistory, Retention
-from stepwell.workflows.storage_options import StorageLike, storage_of
+from stepwell.workflows.storage_options import StorageLike, is_folder, storage_of
 
 When = Condition | Callable[[Mapping[str, Any]], bool]
 
@@ -100,19 +101,20 @@ class AgentWorkflow:
         return workflow.with_json_workflow_store(root, workflow._definition.retention)
 
     @classmethod
-    async def of_run(cls, store: StorageLike | Path, run_id: str) -> Self:
+    async def of_run(cls, store: StorageLike, run_id: str) -> Self:
         """Load the workflow of a stored run, as it was when the run started.
 
         Bind its agents, build it, and resume the run. `store` is the storage of the run, or the
-        directory of a JSON workflow store as a `Path`. Raises CheckpointMissing if there is no such
-        run, and DefinitionError if its definition was not stored with it.
+        directory of a JSON workflow store. Raises CheckpointMissing if there is no such run, and
+        DefinitionError if its definition was not stored with it.
         """
-        if isinstance(store, Path):
-            workflow = cls.from_definition(await read_run_definition(run_storage(store), run_id))
-            return workflow.with_json_workflow_store(store, workflow._definition.retention)
+        if isinstance(store, str | os.PathLike) and is_folder(store):
+            root = Path(store)
+            workflow = cls.from_definition(await read_run_definition(run_storage(root), run_id))
+            return workflow.with_json_workflow_store(root, workflow._definition.retention)
         storage = storage_of(store)
         if storage is None:
-            raise DefinitionError(f"pass the storage of run {run_id!r}, or the directory of its store as a Path")
+            raise DefinitionError(f"pass the storage of run {run_id!r}, or the directory of its store")
         return cls.from_definition(await read_run_definition(storage, run_id)).with_workflow_store(storage)
 
     def with_agents(self, agents: Mapping[str, Any]) -> Self:

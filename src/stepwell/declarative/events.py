@@ -164,6 +164,11 @@ class EventTranslator:
         self._progress = 0.0
         self.outcome: AgentWorkflowOutcome | None = None
 
+    @property
+    def statuses(self) -> Mapping[str, str]:
+        """The status of each node that something is known of."""
+        return self._statuses
+
     def restore(self, statuses: Mapping[str, str]) -> None:
         """Set the node statuses of a stored run that is resumed."""
         self._statuses |= statuses

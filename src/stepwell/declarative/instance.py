@@ -5,7 +5,7 @@ A run stores its definition, so `read_run_definition` can rebuild the workflow i
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,15 +13,16 @@ from typing import Any, Self
 
 from stepwell.codec.codec import Codec
 from stepwell.declarative.binding import Bindings, bind
-from stepwell.declarative.conductor import check_routes
+from stepwell.declarative.conductor import VALUES, check_routes
 from stepwell.declarative.definition import Definition
 from stepwell.declarative.definition_store import save_definition
 from stepwell.declarative.diagram import diagram_of_nodes, to_mermaid
 from stepwell.declarative.events import ApprovalRequestedEvent, EventTranslator, NamedEvent
 from stepwell.declarative.files.reader import from_json
 from stepwell.declarative.files.writer import to_json, to_yaml
-from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow
+from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow, NodeApprovalRequest
 from stepwell.declarative.node_graph import NodeGraph
+from stepwell.declarative.schedule import SETTLED
 from stepwell.engine.run_stream import RunStream
 from stepwell.errors import CheckpointMissing, DefinitionError
 from stepwell.model.checkpoint import Checkpoint, FullHistory, Retention
@@ -32,7 +33,8 @@ from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.storage.ids import new_run_id
 from stepwell.viz.diagram import Diagram
-from stepwell.viz.notebook import NotebookDrawing
+from stepwell.viz.notebook import NotebookDrawing, result_html
+from stepwell.viz.progress import Progress
 from stepwell.workflows.result import WorkflowRunResult
 from stepwell.workflows.storage_options import STORAGE_FACTORIES
 from stepwell.workflows.workflow import Workflow
@@ -50,6 +52,21 @@ class Stores:
 
 
 @dataclass(frozen=True)
+class AgentRunDrawing:
+    """What a notebook draws of a result: the nodes, and the status of each."""
+
+    diagram: Diagram
+    statuses: Mapping[str, str]
+
+    def parts(self, requests: Mapping[str, Any]) -> tuple[Diagram, Progress]:
+        """Return the diagram and the progress of a run with these open requests."""
+        by_status = {status: frozenset(n for n, s in self.statuses.items() if s == status) for status in SETTLED}
+        waiting = frozenset(request.node for request in requests.values() if isinstance(request, NodeApprovalRequest))
+        ran = dict.fromkeys(by_status["succeeded"], 1)
+        return self.diagram, Progress(ran, by_status["failed"], waiting, skipped=by_status["skipped"])
+
+
+@dataclass(frozen=True)
 class AgentWorkflowResult:
     """The result of a run, or what it waits for."""
 
@@ -57,6 +74,8 @@ class AgentWorkflowResult:
     status: WorkflowRunState
     outcome: AgentWorkflowOutcome | None  # None: the run has not completed
     requests: Mapping[str, Any] = field(default_factory=dict)  # pending requests by id
+    values: Mapping[str, Any] = field(default_factory=dict)  # all values of the run by key, as of its last commit
+    _drawing: AgentRunDrawing | None = field(default=None, repr=False, compare=False)
 
     @property
     def output(self) -> Any:
@@ -66,10 +85,10 @@ class AgentWorkflowResult:
         """
         return None if self.outcome is None else self.outcome.output
 
-    @property
-    def values(self) -> Mapping[str, Any]:
-        """All values of the run by key; empty until the run completes."""
-        return {} if self.outcome is None else self.outcome.values
+    def _repr_html_(self) -> str:
+        outputs = [] if self.outcome is None else [self.outcome.output]
+        graph, progress = (None, None) if self._drawing is None else self._drawing.parts(self.requests)
+        return result_html(graph, progress, run_id=self.run_id, state=self.status, outputs=outputs)
 
 
 class AgentWorkflowStream:
@@ -79,9 +98,17 @@ class AgentWorkflowStream:
     the run stops at its last commit.
     """
 
-    def __init__(self, events: AsyncGenerator[WorkflowEvent, None], translator: EventTranslator, run_id: str) -> None:
+    def __init__(
+        self,
+        events: AsyncGenerator[WorkflowEvent, None],
+        translator: EventTranslator,
+        run_id: str,
+        *,
+        read_values: Callable[[], Awaitable[Mapping[str, Any]]],
+        diagram: Diagram,
+    ) -> None:
         self._events, self._translator = self._translate(events), translator
-        self._run_id = run_id
+        self._run_id, self._read_values, self._diagram = run_id, read_values, diagram
         self._status = WorkflowRunState.IN_PROGRESS
         self._requests: dict[str, Any] = {}
 
@@ -115,7 +142,15 @@ class AgentWorkflowStream:
     async def _collect(self) -> AgentWorkflowResult:
         async for _ in self._events:
             pass
-        return AgentWorkflowResult(self._run_id, self._status, self._translator.outcome, self._requests)
+        outcome = self._translator.outcome
+        return AgentWorkflowResult(
+            self._run_id,
+            self._status,
+            outcome,
+            self._requests,
+            values=await self._read_values() if outcome is None else outcome.values,
+            _drawing=AgentRunDrawing(self._diagram, dict(self._translator.statuses)),
+        )
 
 
 class AgentWorkflowInstance(NotebookDrawing):
@@ -191,7 +226,17 @@ class AgentWorkflowInstance(NotebookDrawing):
                 async for event in stream:
                     yield event
 
-        return AgentWorkflowStream(events(), translator, run_id)
+        async def read_values() -> Mapping[str, Any]:
+            waiting = self.workflow._waiting.get(run_id)
+            kept = None if waiting is None else waiting.archive  # of a run without a storage
+            archive = kept if self.storage is None else self._archive_on(self.storage)
+            head = await archive.head(run_id) if archive is not None else None
+            state = {} if head is None else head.state
+            return {key.removeprefix(VALUES): value.open() for key, value in state.items() if key.startswith(VALUES)}
+
+        return AgentWorkflowStream(
+            events(), translator, run_id, read_values=read_values, diagram=diagram_of_nodes(self._graph)
+        )
 
     async def find_start_message(self, input: Any, run_id: str, storage: CheckpointStorage) -> BeginWorkflow:
         """Return the first message of a run of `workflow` on the caller's own storage.

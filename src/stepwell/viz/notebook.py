@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, cast
 
-from stepwell.model.event import WorkflowEvent, WorkflowRunState
+from stepwell.model.event import WorkflowRunState
 from stepwell.model.status_words import status_word
 from stepwell.viz.markup import escape, shorten
+from stepwell.viz.progress import Progress
 from stepwell.viz.workflow_diagram import Graph
 
 _LONGEST = 2_000  # characters of one output
@@ -23,10 +23,9 @@ class NotebookDrawing:
 
 
 def result_html(
-    graph: Graph | None, events: Sequence[WorkflowEvent], *, run_id: str, state: WorkflowRunState, outputs: list[Any]
+    graph: Graph | None, progress: Progress | None, *, run_id: str, state: WorkflowRunState, outputs: list[Any]
 ) -> str:
     """Return a result as HTML: its status, its outputs, and the graph with the progress of the run."""
-    from stepwell.viz.progress import progress_in  # lazy: most programs draw nothing
     from stepwell.viz.svg import draw  # lazy: most programs draw nothing
 
     word = status_word(state)
@@ -34,5 +33,4 @@ def result_html(
     html += "".join(f"<pre>{escape(shorten(repr(output), _LONGEST))}</pre>" for output in outputs)
     if graph is None:
         return html
-    progress = progress_in(events, waits=word == "waiting")
     return f"{html}<div>{draw(graph, progress=progress, title=f'Run {run_id}: {word}')}</div>"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.viz.notebook import result_html
+from stepwell.viz.progress import progress_in
 from stepwell.viz.workflow_diagram import Graph
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ class WorkflowRunResult(list[WorkflowEvent], Generic[OutputT]):
 
     def _repr_html_(self) -> str:
         state, outputs = self.get_final_state(), self.get_outputs()
-        return result_html(self._graph, self, run_id=self.run_id, state=state, outputs=outputs)
+        progress = progress_in(self, waits=state is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS)
+        return result_html(self._graph, progress, run_id=self.run_id, state=state, outputs=outputs)
 
     def status_timeline(self) -> list[WorkflowEvent]:
         """Return the status events in order."""

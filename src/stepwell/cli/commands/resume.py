@@ -8,7 +8,14 @@ import stepwell
 from stepwell import admin
 from stepwell.cli.code_loader import get_workflow
 from stepwell.cli.failures import INCOMPATIBLE, USAGE, CommandFailed, command_line
-from stepwell.cli.settings import by_option, common_options, durability_option, follow_option, json_option
+from stepwell.cli.settings import (
+    agents_option,
+    by_option,
+    common_options,
+    durability_option,
+    follow_option,
+    json_option,
+)
 from stepwell.cli.type_names import BuiltInStorage, Checkpoint, Durability, Runnable, Stream, Workflow
 from stepwell.errors import GraphChanged
 from stepwell.model.status_words import status_word
@@ -16,13 +23,14 @@ from stepwell.model.status_words import status_word
 
 @click.command("resume")
 @click.argument("run", metavar="RUN[@N]")
-@click.argument("workflow", metavar="MODULE:WORKFLOW")
+@click.argument("workflow", metavar="MODULE:WORKFLOW|FILE")
 @click.option(
     "--recall-changed-steps",
     is_flag=True,
     help="Use the stored result of a step even if its arguments have changed.",
 )
 @by_option
+@agents_option
 @durability_option
 @follow_option
 @json_option
@@ -32,6 +40,7 @@ def command(
     workflow: str,
     recall_changed_steps: bool,
     by: str | None,
+    agents: str | None,
     durability: Durability,
     follow: bool,
     json: bool,
@@ -58,7 +67,7 @@ def command(
             run_id=head.run_id, checkpoint_storage=storage, durability=durability, on_changed_step=changed, by=by
         )
 
-    drive(workflow, open_run, follow=follow, json=json)
+    drive(workflow, open_run, agents=agents, follow=follow, json=json)
 
 
 async def _find_head(storage: BuiltInStorage, workflow: Workflow, name: str) -> Checkpoint:

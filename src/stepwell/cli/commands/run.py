@@ -9,16 +9,24 @@ import click
 from stepwell.cli.code_loader import get_workflow
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.input_text import read_input
-from stepwell.cli.settings import common_options, durability_option, follow_option, json_option, tag_option
+from stepwell.cli.settings import (
+    agents_option,
+    common_options,
+    durability_option,
+    follow_option,
+    json_option,
+    tag_option,
+)
 from stepwell.cli.type_names import BuiltInStorage, Durability, Runnable, Stream
 from stepwell.storage.ids import new_run_id
 
 
 @click.command("run")
-@click.argument("workflow", metavar="MODULE:WORKFLOW")
+@click.argument("workflow", metavar="MODULE:WORKFLOW|FILE")
 @click.option("--input", "argument", metavar="TEXT|@FILE|@-", help="The input: a string, a file, or stdin.")
 @click.option("--run-id", metavar="ID", help="The id of the run. A run with this id and the same input is resumed.")
 @tag_option("Tag the run; `list` finds runs by tag. Repeatable.")
+@agents_option
 @durability_option
 @follow_option
 @json_option
@@ -28,6 +36,7 @@ def command(
     argument: str | None,
     run_id: str | None,
     tags: dict[str, str],
+    agents: str | None,
     durability: Durability,
     follow: bool,
     json: bool,
@@ -36,7 +45,8 @@ def command(
 
     A run stops when it is completed, fails, sleeps or waits for a response. WORKFLOW is a workflow,
     a builder, or a function without arguments, async or not, that returns one. MODULE is also
-    searched in the working directory. The input is JSON, or plain text if its start
+    searched in the working directory. FILE is a JSON or YAML definition of named agents; --agents
+    says where its agents are. The input is JSON, or plain text if its start
     executor accepts str. Outputs go to stdout. A missing store is created.
 
     Exits with 0 if the run is completed, 1 if it failed, 4 if it waits or sleeps.
@@ -56,4 +66,4 @@ def command(
         except ValueError as error:  # an id or a tag that cannot be stored
             raise CommandFailed(str(error), code=USAGE) from None
 
-    drive(workflow, open_run, follow=follow, json=json, make=True)
+    drive(workflow, open_run, agents=agents, follow=follow, json=json, make=True)

@@ -174,3 +174,47 @@ def get_defaults(record: type) -> Mapping[str, Any]:
     # The class has a default version, but a file must state its format.
     values.pop("version", None)
     return values
+
+
+# Keys that people write, and the keys that they mean: those of the builder, of `RetryPolicy`, and plain words.
+_MEANT: Mapping[type, Mapping[str, str]] = {
+    Definition: {"agents": "nodes", "steps": "nodes", "routes": "edges", "version": "format", "id": "name"},
+    Node: {
+        "name": "id",
+        "input": "input_key",
+        "template": "input_template",
+        "prompt": "instructions",
+        "context": "context_keys",
+        "type": "output_types",
+        "model": "config",
+        "default": "default_target",
+        "retries": "retry",
+        "attempts": "retry",
+    },
+    Edge: {
+        **dict.fromkeys(("source", "sources"), "from"),
+        **dict.fromkeys(("target", "targets"), "to"),
+        **dict.fromkeys(("if", "condition"), "when"),
+        "otherwise": "default",
+    },
+    Retries: {
+        **dict.fromkeys(("max_attempts", "retries"), "attempts"),
+        **dict.fromkeys(("delay", "initial_interval"), "initial_delay"),
+        "max_interval": "max_delay",
+        "retry_on": "errors",
+    },
+    Approval: {"if": "when", "condition": "when", "question": "message", "deadline": "timeout"},
+}
+
+
+def explain_unknown_key(of: type, key: str, value: Any) -> str | None:
+    """Return what somebody means who writes this key in a record; None if nobody knows."""
+    if of is Node and key == "output":
+        if value in get_args(OutputMode):
+            return f"write `output_mode: {value}`"
+        if types := [value] if _is_name(value) else value if _are_names(value) and value else None:
+            mode = "structured" if len(types) == 1 else "union"
+            return f"write `output_types: [{', '.join(types)}]` and `output_mode: {mode}`"
+        return "did you mean `output_types` or `output_mode`?"
+    meant = _MEANT.get(of, {}).get(key)
+    return None if meant is None else f"did you mean `{meant}`?"

@@ -11,7 +11,7 @@ from stepwell.declarative.conditions.condition import Condition, ConditionGroup,
 from stepwell.declarative.conditions.operators import OPERATORS, shorten
 from stepwell.declarative.definition import FORMAT, Definition
 from stepwell.declarative.files import json_text, yaml_text
-from stepwell.declarative.files.fields import CONDITION, COUNT, FIELDS, FieldShape, get_defaults
+from stepwell.declarative.files.fields import CONDITION, COUNT, FIELDS, FieldShape, explain_unknown_key, get_defaults
 from stepwell.declarative.files.source_lines import (
     LineTree,
     Problems,
@@ -120,14 +120,15 @@ class _DefinitionReader:
                 if value is not None:
                     values[specs[key].attribute] = value
             elif (key, where) != (SCHEMA_KEY, ()):
-                self._report_unknown_key(key, specs, where)
+                hint = None if is_unreadable(inner) else explain_unknown_key(of, key, inner)
+                self._report_unknown_key(key, specs, where, hint)
         for spec in specs.values():
             if spec.attribute not in defaults and spec.name not in data:
                 self._report((*where, spec.name), f"{_format_path(where)} has no `{spec.name}`: {spec.description}")
         return of(**values)
 
-    def _report_unknown_key(self, key: str, known_keys: Iterable[str], where: Where) -> None:
-        self._report((*where, key), f"{_format_path(where)} has an unknown key {key!r}: {_suggest(key, known_keys)}")
+    def _report_unknown_key(self, key: str, known: Iterable[str], where: Where, hint: str | None = None) -> None:
+        self._report((*where, key), f"{_format_path(where)} has an unknown key {key!r}: {hint or _suggest(key, known)}")
 
     def _read_value(self, shape: FieldShape, value: Any, where: Where) -> Any:
         """Read a value of that shape; None if it has another, after adding a problem."""
