@@ -3,7 +3,7 @@
 `declarative` and `admin` add subclasses of their own.
 
 StepwellError
-├── DefinitionError          the graph is wrong; nothing has run         → fix the code
+├── DefinitionError          the graph is wrong; also a ValueError       → fix the code
 ├── RunError                 this run cannot continue; has a run_id      → look at the run
 │   ├── HandlerFailed
 │   ├── HandlerTimeout
@@ -41,7 +41,7 @@ class StepwellError(Exception):
     """Base class of every error that Stepwell raises on purpose."""
 
 
-class DefinitionError(StepwellError):
+class DefinitionError(StepwellError, ValueError):
     """A definition is invalid. `problems` lists every problem found, one sentence each."""
 
     def __init__(self, problems: str | Sequence[str]) -> None:

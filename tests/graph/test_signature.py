@@ -127,7 +127,7 @@ def test_a_partial_condition_goes_by_the_name_of_its_function() -> None:
 
 def test_the_name_the_limit_and_the_outputs_are_not_in_the_signature() -> None:
     one = line("a", "b")
-    other = line("a", "b", name="other", description="text", max_iterations=3, output_from=["b"], on_unroutable="drop")
+    other = line("a", "b", name="other", description="text", max_iterations=3, output_from="all", on_unroutable="drop")
     assert one.graph_signature == other.graph_signature
 
 

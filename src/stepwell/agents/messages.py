@@ -8,19 +8,59 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from stepwell.graph.context import WorkflowContext
+from stepwell.model.subscripts import Subscriptable, ValueT
 
 Role = Literal["system", "user", "assistant", "tool"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Message:
-    """One message of a conversation: `Message("user", "Hello")`."""
+    """One message of a conversation: `Message("user", "Hello")`, or `Message("user", ["Hello", "there"])`.
+
+    Raises TypeError for contents that are not texts: other content of a message is its `data`.
+    """
 
     role: Role
     text: str = ""
     author_name: str | None = None
     data: Any = None  # content besides the text, such as a parsed answer
     id: str | None = field(default=None, compare=False)  # assigned when it joins a conversation
+
+    def __init__(
+        self,
+        role: Role,
+        text: str | Sequence[object] = "",
+        author_name: str | None = None,
+        data: Any = None,
+        id: str | None = None,
+        *,
+        contents: Sequence[object] | None = None,
+    ) -> None:
+        if not isinstance(role, str):
+            raise TypeError(f"the role of a message is a string such as 'user', not {role!r:.80}")
+        given = text if contents is None else contents
+        object.__setattr__(self, "role", role)
+        object.__setattr__(self, "text", given if isinstance(given, str) else _text_of(given))
+        object.__setattr__(self, "author_name", author_name)
+        object.__setattr__(self, "data", data)
+        object.__setattr__(self, "id", id)
+
+    @property
+    def contents(self) -> list[str]:
+        """The text as a list, as other libraries have it; empty if there is none."""
+        return [self.text] if self.text else []
+
+
+def _text_of(contents: object) -> str:
+    """Join the texts of a list: strings, and contents of agent libraries, which have a `text`."""
+    parts = (
+        list(contents) if isinstance(contents, Iterable) and not isinstance(contents, bytes | Mapping) else [contents]
+    )
+    texts = [part if isinstance(part, str) else getattr(part, "text", None) for part in parts]
+    for part, text in zip(parts, texts, strict=True):
+        if not isinstance(text, str):
+            raise TypeError(f"a message is made of text, not of a {type(part).__name__}: {part!r:.80}")
+    return " ".join(str(text) for text in texts)
 
 
 MessagesLike = str | Message | Sequence[str | Message]
@@ -147,12 +187,12 @@ class UserInputRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentResponse:
-    """An agent's answer and its usage."""
+class AgentResponse(Subscriptable[ValueT]):
+    """An agent's answer and its usage. `AgentResponse[Report]` says what its `value` is."""
 
     messages: Sequence[Message] = ()
     usage: Usage = NO_USAGE
-    value: Any = None  # the parsed answer, if there is more than text
+    value: ValueT | None = None  # the parsed answer, if there is more than text
     handoff: str | None = None  # the handoff tool the agent called
     user_input_requests: Sequence[UserInputRequest] = ()  # only of a workflow used as an agent
 
@@ -166,7 +206,7 @@ class AgentResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentResponseUpdate:
+class AgentResponseUpdate(Subscriptable[ValueT]):
     """Live progress of an agent: the data of an `update` event.
 
     It is final once the superstep is committed; a `withdrawn` event retracts it.

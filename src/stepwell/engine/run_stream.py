@@ -42,6 +42,10 @@ class RunStream(Generic[R]):
     def __await__(self) -> Generator[Any, None, R]:
         return self._result().__await__()
 
+    async def get_final_response(self) -> R:
+        """Read the stream to its end and return the result, as `await` does."""
+        return await self._result()
+
     async def _result(self) -> R:
         watched = self._watch()
         await watched.finish()

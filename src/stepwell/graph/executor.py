@@ -15,7 +15,7 @@ from stepwell.errors import DefinitionError
 from stepwell.graph.edges import name_of
 from stepwell.graph.handler import Declared, HandlerSpec, is_marked, local_names, read_function, read_method
 from stepwell.graph.retry import NO_LIMITS, Limits, RetryPolicy, limits
-from stepwell.graph.type_matching import describe, is_instance_of, most_specific
+from stepwell.graph.type_matching import describe, is_instance_of, is_type_compatible, most_specific
 from stepwell.model.payload import Payload, plain_copy
 
 T = TypeVar("T")
@@ -72,9 +72,13 @@ class HandlerTable:
         ]
         return tuple(dict.fromkeys(response_type for spec in specs for response_type in spec.response or ()))
 
+    def every_spec(self) -> tuple[HandlerSpec, ...]:
+        """Return all handlers, those of responses included."""
+        return (*self.specs, *self.response_specs)
+
     def every_type(self) -> Iterable[object]:
         """Yield all types that the handlers name, so that a codec can know them before it reads anything."""
-        for spec in (*self.specs, *self.response_specs):
+        for spec in self.every_spec():
             yield from (*spec.input, *spec.output, *spec.workflow_output, *(spec.response or ()))
 
     def _find(self, value: object) -> HandlerSpec | None:
@@ -201,6 +205,23 @@ class Executor:
 
     def can_handle(self, message: object) -> bool:
         return self._handler_table.choose(message) is not None
+
+    def is_request_supported(self, request_type: object, response_type: object) -> bool:
+        """Return whether a response handler takes such responses to such requests."""
+        return any(
+            is_type_compatible(request_type, request) and is_type_compatible(response_type, response)
+            for spec in self._handler_table.response_specs
+            for request, response in product(spec.input, spec.response or ())
+        )
+
+    @property
+    def type(self) -> str:
+        """The name of its class."""
+        return self.__class__.__name__
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its id and its type."""
+        return {"id": self.id, "type": self.type}
 
     def _limits_for(self, spec: HandlerSpec) -> Limits:
         """Return the limits of a handler: its own, and for those it does not set, the executor's."""

@@ -38,6 +38,8 @@ class HandlerSpec:
     response: tuple[object, ...] | None = None
     # those of its decorator; `Executor._limits_for` adds those of the executor
     limits: Limits = NO_LIMITS
+    # False if its annotations say that it yields no output
+    may_yield: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +202,9 @@ def _read_spec(
     reader = AnnotationReader(func, name, declared.names)
     taken = reader.explicit(declared.input) if declared.input is not None else reader.annotation(params[0].name)
     if taken is None:
+        option = "request" if declared.is_response_handler else "input"
         raise DefinitionError(
-            f"handler {name!r} does not declare what it takes: annotate {params[0].name!r}, or pass input=... "
+            f"handler {name!r} does not declare what it takes: annotate {params[0].name!r}, or pass {option}=... "
             f"to its decorator"
         )
     response = None
@@ -227,6 +230,7 @@ def _read_spec(
         is_async=inspect.iscoroutinefunction(_code_of(func)),
         response=response,
         limits=declared.limits,
+        may_yield=declared.workflow_output is not None or reader.may_yield(context),
     )
 
 
@@ -276,6 +280,13 @@ class AnnotationReader:
 
     def workflow_output_types(self, context: str | None) -> tuple[object, ...]:
         return self._context_types(context)[1]
+
+    def may_yield(self, context: str | None) -> bool:
+        """Return whether the handler can yield outputs: its context says so, or says nothing."""
+        if context is None:
+            return False
+        annotation = self._resolve(self._annotations[context]) if context in self._annotations else Any
+        return annotation in (WorkflowContext, Any) or bool(self.workflow_output_types(context))
 
     def _context_types(self, parameter: str | None) -> tuple[tuple[object, ...], tuple[object, ...]]:
         """`WorkflowContext[A | B, C]` → ((A, B), (C,))."""

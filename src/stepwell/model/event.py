@@ -17,6 +17,7 @@ import msgspec
 
 from stepwell.model.payload import Payload
 from stepwell.model.request import AnswerRecord, Request
+from stepwell.model.subscripts import Subscriptable, ValueT
 from stepwell.model.timing import CallTime, StepRecord
 
 
@@ -96,7 +97,7 @@ class CheckpointInfo(msgspec.Struct, frozen=True, gc=False):
     number: int
 
 
-class WorkflowEvent:
+class WorkflowEvent(Subscriptable[ValueT]):
     """One event of a run. `type` says which kind; attributes that do not apply to it are None."""
 
     __slots__ = (

@@ -135,7 +135,7 @@ class ConcurrentBuilder(ReviewingTeamBuilder):
         if not isinstance(aggregator, Executor):
             aggregator = CallbackAggregator(aggregator)
         dispatcher = Dispatcher("dispatcher", team)
-        builder = self._start_builder(dispatcher, [aggregator.id])
+        builder = self._start_builder(dispatcher, [aggregator.id], result=aggregator.id)
         builder.add_fan_out_edges(dispatcher, list(team.values()))
         return builder.add_fan_in_edges(list(team.values()), aggregator)
 

@@ -16,7 +16,7 @@ def objects_in(response: AgentResponse) -> list[dict[str, Any]]:
 
     In a string they may stand alone, in a code fence, between words, or one after the other.
     """
-    value = response.value
+    value: Any = response.value
     if hasattr(value, "model_dump"):
         value = value.model_dump(mode="json")
     return [dict(value)] if isinstance(value, Mapping) else list(find_objects(response.text))

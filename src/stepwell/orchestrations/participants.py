@@ -156,7 +156,8 @@ class TeamBuilder(ABC):
 
     `output_from` and `intermediate_output_from` select the participants whose answers are outputs or
     intermediate outputs of the run: a list of participants or their ids, "all", and for the latter
-    also "all_other". By default the pattern of the team decides.
+    also "all_other". By default the pattern of the team decides. Where something else than a participant
+    yields the result of the team (an aggregator, an orchestrator), `output_from` adds to it.
     """
 
     kind: ClassVar[str]  # the default name of the team
@@ -203,10 +204,16 @@ class TeamBuilder(ABC):
         """Check what is special about this team; its participants and outputs are checked for every team."""
         return ()
 
-    def _start_builder(self, start: Executor, outputs: Sequence[str]) -> WorkflowBuilder:
-        """Return a workflow builder with this start; `outputs` names the executors that yield outputs by default."""
+    def _start_builder(self, start: Executor, outputs: Sequence[str], *, result: str | None = None) -> WorkflowBuilder:
+        """Return a workflow builder with this start.
+
+        `outputs` names the executors that yield outputs by default, `result` the one that yields the result of the
+        team and is not a participant: `output_from` adds to it.
+        """
         intermediate_from = self._ids_of(self._intermediate_from)
         output_from = self._ids_of(self._output_from)
+        if result is not None and isinstance(output_from, list) and result not in (intermediate_from or ()):
+            output_from = [*output_from, result]
         # An executor cannot yield both kinds, and naming it as intermediate overrides the default.
         if output_from is None and intermediate_from != "all":
             output_from = [id for id in outputs if id not in (intermediate_from or ())] or None

@@ -11,6 +11,7 @@ from stepwell.agents.messages import AgentExecutorResponse, AgentResponse, Messa
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.executor import Executor
 from stepwell.graph.handler import handler
+from stepwell.graph.subworkflow import Nesting
 from stepwell.graph.type_matching import describe
 from stepwell.orchestrations.participants import Check, TeamEntry, TeamOptions, takes
 from stepwell.orchestrations.review import ReviewingTeamBuilder
@@ -74,8 +75,8 @@ class SequentialBuilder(ReviewingTeamBuilder):
         sends_on = bool(last.output_types) and not last.workflow_output_types
         yield (
             sends_on and not isinstance(last, AgentExecutor),
-            f"the last participant, {last.id!r}, sends {_types(last.output_types)}, but no participant follows "
-            f"it: let it yield the result",
+            f"the last participant, {last.id!r}, sends {_types(last.output_types)}, but no participant follows it: "
+            f"{'pass allow_direct_output=True to it' if isinstance(last, Nesting) else 'let it yield the result'}",
         )
 
     def _wire(self, members: dict[str, Executor]) -> WorkflowBuilder:

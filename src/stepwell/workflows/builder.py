@@ -260,6 +260,9 @@ class WorkflowBuilder(Generic[OutputT]):
         for id, executor in zip(ids, executors, strict=True):
             if id not in self._specs:
                 problems.append(f"unknown output in {what}: {executor!r} is not an executor of this workflow")
+            elif not any(spec.may_yield for spec in self._specs[id].pattern._handler_table.every_spec()):
+                problems.append(f"{id!r} stands in {what}, but its handlers declare that they yield no output")
+        problems += [f"{id!r} stands twice in {what}" for id in dict.fromkeys(ids) if ids.count(id) > 1]
         return [id for id in ids if id in self._specs]
 
     def _find_id(self, executor: ExecutorLike | Callable[..., Any]) -> str:

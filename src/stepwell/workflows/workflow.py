@@ -16,7 +16,6 @@ from stepwell.engine.drive_options import DriveOptions, ExecutorSource, OnChange
 from stepwell.engine.durability import Durability
 from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun
 from stepwell.engine.run_stream import RunStream
-from stepwell.graph.edges import Edge
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import Graph, default_name, signature, signature_hash
 from stepwell.graph.migration import Migration
@@ -31,6 +30,7 @@ from stepwell.viz.notebook import NotebookDrawing
 from stepwell.workflows.executor_pool import ExecutorPool
 from stepwell.workflows.executor_specs import ExecutorSpec
 from stepwell.workflows.handle import RunHandle
+from stepwell.workflows.introspection import DescribedGraph
 from stepwell.workflows.result import OutputT, WorkflowRunResult
 from stepwell.workflows.run_verbs import RunVerbs
 from stepwell.workflows.start_position import OMITTED, check_run_options, position_of
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from stepwell.workflows.workflow_agent import WorkflowAgent
 
 
-class Workflow(NotebookDrawing, RunVerbs[OutputT]):
+class Workflow(DescribedGraph, NotebookDrawing, RunVerbs[OutputT]):
     """An immutable workflow definition. One object serves any number of concurrent runs, each with its `run_id`.
 
     `Workflow[Report]` tells type checkers that the outputs of its runs are reports; see `WorkflowBuilder`.
@@ -96,34 +96,13 @@ class Workflow(NotebookDrawing, RunVerbs[OutputT]):
         return self._definition.max_iterations
 
     @property
-    def start_executor_id(self) -> str:
-        return self._graph.start
-
-    @property
-    def executors(self) -> Mapping[str, Executor]:
-        """The executors as they were at `build()`. They are never called: each run has its own instances."""
-        return MappingProxyType(dict(self._graph.executors))
-
-    @property
-    def edges(self) -> tuple[Edge, ...]:
-        return self._graph.edges
-
-    @property
-    def graph_signature(self) -> dict[str, Any]:
-        """What identifies the graph: start, executors and edges, by their declared names."""
-        return signature(self._graph)
-
-    @property
     def graph_signature_hash(self) -> str:
         return signature_hash(self._signature)
 
-    @property
-    def input_types(self) -> list[object]:
-        return self._graph.executors[self._graph.start].input_types
-
-    @property
-    def output_types(self) -> list[object]:
-        return list(dict.fromkeys(t for e in self._graph.executors.values() for t in e.workflow_output_types))
+    def to_dict(self) -> dict[str, Any]:
+        """Return the workflow as plain data: its name and settings, and its graph, sub-workflows included."""
+        about = {"name": self.name, "description": self.description, "version": self.version}
+        return {**about, "max_iterations": self.max_iterations, **super().to_dict()}
 
     @overload
     def run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol, overload
 
 from stepwell.agents import (
@@ -62,9 +62,11 @@ class Conversable(Protocol):
 class AgentSession:
     """A conversation: its run, and how much of it was returned already. `to_dict` survives a restart."""
 
-    session_id: str
+    session_id: str = field(default_factory=new_run_id)
     # The number of the last commit that was returned.
     after: int = -1
+    # What the program keeps with the conversation, as plain data.
+    state: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -74,7 +76,7 @@ class AgentSession:
         id, after = (data.get("session_id"), data.get("after", -1)) if isinstance(data, Mapping) else (None, None)
         if not isinstance(id, str) or not isinstance(after, int):
             raise TypeError(f"a session is read from the result of its to_dict(), not from {data!r:.80}")
-        return cls(id, after)
+        return cls(id, after, dict(data.get("state", {})))
 
 
 class AgentStream:
@@ -89,6 +91,10 @@ class AgentStream:
     def __await__(self) -> Generator[Any, None, AgentResponse]:
         return self._read_response().__await__()
 
+    async def get_final_response(self) -> AgentResponse:
+        """Read the stream to its end and return the whole response, as `await` does."""
+        return await self._read_response()
+
     async def _read_response(self) -> AgentResponse:
         async for _ in self._updates:
             pass
@@ -98,9 +104,9 @@ class AgentStream:
 class WorkflowAgent:
     """A workflow as an agent: `await agent.run("Hello", session=session)`.
 
-    A session is one run of the workflow: messages go to the start executor, outputs of the workflow are the answer,
-    and its requests are `user_input_requests`, answered by `run(responses={id: answer})`. A session can be continued
-    in any process that has the storage.
+    A session is one run of the workflow: messages go to the start executor; outputs of the workflow, intermediate
+    ones included, are the answer; its requests are `user_input_requests`, answered by `run(responses={id: answer})`.
+    A session can be continued in any process that has the storage.
     """
 
     def __init__(
@@ -292,11 +298,11 @@ class _ResponseCollector:
             elif event.type == "withdrawn":
                 self._streamed.discard(_speaker(event))
                 yield AgentResponseUpdate("", event.executor_id, event.data or 0, kind="withdrawn")
-            elif event.type == "output" and not event.path:
+            elif event.type in ("output", "intermediate") and not event.path:
                 response = as_response(event.data, event.executor_id)
                 self._messages += response.messages
                 self._usage.append(response.usage)
-                self._value = response.value
+                self._value = response.value if event.type == "output" else self._value
                 # Text that was streamed as updates is not repeated as a whole.
                 if event.executor_id not in self._streamed and response.text:
                     yield AgentResponseUpdate(response.text, event.executor_id)

@@ -115,7 +115,7 @@ class GroupChatBuilder(ReviewingTeamBuilder):
         agent = None if self._agent is None else executor_of(self._agent)
         lead = self._make_lead(agent)
         lead.lead(team, self._condition, self._max_rounds)
-        builder = self._start_builder(lead, [lead.id])
+        builder = self._start_builder(lead, [lead.id], result=lead.id)
         # A star: everything goes through the leader, which knows the whole conversation.
         for member in [*team.values(), *([agent] if agent is not None else [])]:
             builder.add_edge(lead, member).add_edge(member, lead)

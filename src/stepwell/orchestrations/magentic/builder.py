@@ -85,7 +85,8 @@ class MagenticBuilder(TeamBuilder):
         descriptions = {id: getattr(member, "description", None) or id for id, member in members.items()}
         orchestrator = MagenticOrchestrator(manager, descriptions, plan_review=self._plan_review)
         # The edge to itself: the orchestrator asks the manager's next question in the next superstep.
-        builder = self._start_builder(orchestrator, [ORCHESTRATOR]).add_edge(orchestrator, orchestrator)
+        builder = self._start_builder(orchestrator, [ORCHESTRATOR], result=ORCHESTRATOR)
+        builder.add_edge(orchestrator, orchestrator)
         for member in members.values():
             builder.add_edge(orchestrator, member).add_edge(member, orchestrator)
         return builder

@@ -154,7 +154,8 @@ class MagenticOrchestrator(AgentExecutor):
         return Answer(value=result)
 
     async def send_response(self, response: AgentExecutorResponse, ctx: _Context) -> None:
-        progress, result = self._progress(ctx), response.agent_response.value
+        progress = self._progress(ctx)
+        result: Any = response.agent_response.value
         if progress.phase == "progress":
             await self._evaluate_progress(progress, result, ctx)
         elif progress.phase == "final":
