@@ -155,7 +155,7 @@ ALL = (
     ),
     Case(
         name="respond",
-        words="`stepwell respond --json` on a conversation of {turns:,} KiB, from start to exit",
+        words="`stepwell respond --response` on a conversation of {turns:,} KiB, from start to exit",
         full={"turns": 300, "starts": 10},
         quick={"turns": 300, "starts": 5},
         tiny={"turns": 20, "starts": 1},

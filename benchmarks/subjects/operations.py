@@ -92,7 +92,7 @@ async def respond_by_command(job: Job, place: str) -> None:
     ]
     await kept.close()
     commands = [
-        ["respond", "one", request, "--json", "true", "--store", f"sqlite:///{job.folder / 'runs.db'}"]
+        ["respond", "one", request, "--response", "true", "--store", f"sqlite:///{job.folder / 'runs.db'}"]
         for request in requests
     ]
     taken = [(command_cpu_ms("-c", SCRIPT, *command), command_cpu_ms("-c", "pass")) for command in commands[1:]]
@@ -183,7 +183,7 @@ async def _answers(kept: Any, looks: int) -> Iterator[tuple[list[str], Call]]:
     """Return responses, each to another request."""
     asked = [(request.run_id, request.request_id) for request in await kept.pending_requests(limit=2 * looks)]
     return (
-        (["respond", *by_command, "--json", "true"], partial(respond, kept, *by_call, True))
+        (["respond", *by_command, "--response", "true"], partial(respond, kept, *by_call, True))
         for by_command, by_call in zip(asked[::2], asked[1::2], strict=True)
     )
 

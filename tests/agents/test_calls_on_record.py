@@ -112,7 +112,15 @@ def test_a_call_reads_as_one_line() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.0123, "12 ms"), (3.21, "3.2 s"), (59.97, "1 min"), (245, "4 min 5 s"), (7200, "2 h"), (7800, "2 h 10 min")],
+    [
+        (0.0123, "12 ms"),
+        (3.21, "3.2 s"),
+        (59.97, "1 min"),
+        (245, "4 min 5 s"),
+        (7200, "2 h"),
+        (7800, "2 h 10 min"),
+        (86400 * 3 + 3600, "3 d 1 h"),
+    ],
 )
 def test_how_long_something_took_is_said_in_two_units_at_most(seconds: float, words: str) -> None:
     assert format_seconds(seconds) == words

@@ -93,7 +93,7 @@ def check(done: Result, arguments: list[str]) -> None:
     assert "not foreseen" not in done.stderr
     if done.exit_code in REFUSED:
         assert "stepwell: " in done.stderr
-    if done.exit_code == 0 and "--json" in arguments and arguments[0] != "respond":
+    if done.exit_code == 0 and "--json" in arguments:
         documents(done.stdout)
 
 

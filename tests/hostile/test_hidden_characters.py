@@ -83,6 +83,8 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "events": [[EVIL], ["fails"]],
     "tail": [[EVIL]],
     "requests": [[]],
+    "workers": [[]],
+    "respond": [["waits", "--response", json.dumps(EVIL), "--by", EVIL]],
     "fork": [["waits", "--set", f"/{EVIL}={EVIL}"], ["waits", "--dry-run", "--add", f"/x={EVIL}"]],
     "diff": [["waits@0", "waits@1"]],
     "run": [[CODE, "--input", "go"], [CODE, "--input", "go", "--follow"]],

@@ -122,3 +122,41 @@ def poets() -> AgentWorkflow:
 def another_shape() -> Workflow:
     """Not the graph of `letters`."""
     return WorkflowBuilder(name="letters", start_executor=check).build()
+
+
+@executor(id="deal")
+async def deal(text: str, ctx: WorkflowContext[str]) -> None:
+    await ctx.send_message(text)
+
+
+@executor(id="quick")
+async def quick(text: str, ctx: WorkflowContext[None, str]) -> None:
+    await ctx.step("look", str.upper, text)
+    await ctx.yield_output(f"quick {text}")
+
+
+@executor(id="slow")
+async def slow(text: str, ctx: WorkflowContext[None, str]) -> None:
+    """Works as long as there is a gate."""
+    while Path(GATE).exists():
+        Path(REACHED).touch()
+        await asyncio.sleep(0.01)
+    await ctx.yield_output(f"slow {text}")
+
+
+dealing = WorkflowBuilder(name="dealing", start_executor=deal).add_fan_out_edges(deal, [quick, slow]).build()
+
+
+def clerks() -> Workflow:
+    """An agent whose tool works once it is ready, and that must ask before it refunds anything."""
+    from stepwell.agents import AgentExecutor, Budget
+    from stepwell.agents.scripted import Calls, ScriptedAgent
+
+    def look_up(order: int) -> str:
+        if not Path(READY).exists():
+            raise ConnectionError("the order system is down")
+        return "900 for a samovar"
+
+    clerk = ScriptedAgent("clerk", [Calls(("look_up", {"order": 7})), "it costs 900"], tools={"look_up": look_up})
+    budget = Budget(calls=1) if Path("poor").exists() else None
+    return WorkflowBuilder(name="clerks", start_executor=AgentExecutor(clerk, budget=budget)).build()

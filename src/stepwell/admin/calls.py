@@ -25,6 +25,7 @@ class HandlerCall:
     attempts: int
     recalled: bool  # its result was stored before, so it was not made in this handler call
     summary: CallSummary
+    has_result: bool = True  # False: it was requested, and has not returned
 
     def describe(self) -> str:
         """Return the call on one line: `tool refund {"amount": 5} → ok, 1.2 s`."""
@@ -40,6 +41,8 @@ class HandlerCall:
             text += f" → error: {self.summary.error}"
         elif self.summary.result:
             text += f" → {self.summary.result}"
+        elif not self.has_result:
+            text += " → no result yet"
         return ", ".join([text, *filter(None, facts)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -49,7 +52,7 @@ class HandlerCall:
             summary["cost"] = float(self.summary.cost)
         timing = {} if self.time is None else {"began": self.time.began, "seconds": self.time.seconds}
         head = {"kind": self.kind, "name": self.name, "attempts": self.attempts, "recalled": self.recalled}
-        return {**head, **timing, **summary}
+        return {**head, **timing, **summary, **({} if self.has_result else {"has_result": False})}
 
 
 def calls_of(steps: Iterable[StepRecord]) -> list[HandlerCall]:
@@ -89,7 +92,7 @@ def _describe_tokens(summary: CallSummary) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Format how long something took: `12 ms`, `3.2 s`, `4 min 5 s`, `2 h 10 min`."""
+    """Format how long something took: `12 ms`, `3.2 s`, `4 min 5 s`, `2 h 10 min`, `3 d`."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:
@@ -98,4 +101,6 @@ def format_seconds(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{hours // 24} d {hours % 24} h" if hours % 24 else f"{hours // 24} d"

@@ -11,13 +11,20 @@ _OURS = "stepwell:"
 
 
 def question_of(stored: Any, *, longest: int = TEXT) -> str:
-    """Return what a stored request asks: a sentence for requests of agents and teams, else its value on one line."""
+    """Return what a stored request asks: its sentence if it has one, else its value on one line."""
+    return sentence_for(stored, longest=longest) or to_line(stored, longest=longest)
+
+
+def sentence_for(stored: Any, *, longest: int = TEXT) -> str | None:
+    """Return the question of an agent or a team as a sentence; None for any other request."""
     opened = open_value(stored)
     # The class is compared with its tag: a user's class may have the same name.
     is_ours = isinstance(stored, Mapping) and stored.get("$") == f"{_OURS}{opened.class_name}"
     ask = _SENTENCES.get(opened.class_name) if is_ours and isinstance(opened.content, dict) else None
-    text = to_line(stored, longest=longest) if ask is None else ask(opened.content)
-    return text if len(text) <= longest or ask is None else f"{text[:longest]}..."
+    if ask is None:
+        return None
+    text = ask(opened.content)
+    return text if len(text) <= longest else f"{text[:longest]}..."
 
 
 def call_of(name: Any, arguments: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import io
 import os
 import sys
@@ -12,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from stepwell.cli.failures import OK, end_with, silence_stdout
-from stepwell.cli.settings import Settings, common_options
+from stepwell.cli.settings import COMMON, Settings, common_options
 
 # The first sentence of each command's help stands here once more, so that neither `stepwell --help`
 # nor the completion of a command name has to import the commands. A test compares them.
@@ -50,7 +51,18 @@ class Program(click.Group):
         if name not in COMMANDS:
             return None
         command: click.Command = import_module(f".commands.{name}", __package__).command
+        command.epilog = COMMON
         return command
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = arguments[0]
+        if name not in COMMANDS and not name.startswith("-") and not context.resilient_parsing:
+            meant = difflib.get_close_matches(name.lower(), COMMANDS, n=3)
+            hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
+            raise click.UsageError(f"there is no command {name!r}{hint}", context)
+        return super().resolve_command(context, arguments)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -99,13 +111,16 @@ def _make_writable() -> None:
 @click.group(
     cls=Program,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    no_args_is_help=True,
+    invoke_without_command=True,
 )
 @click.version_option(package_name="stepwell", message="%(prog)s %(version)s")
 @common_options
-def stepwell() -> None:
+@click.pass_context
+def stepwell(context: click.Context) -> None:
     """Inspect, drive and repair the runs of agent workflows.
 
     Data goes to stdout, everything else to stderr. Exit codes: 0 completed, 1 failed, 2 wrong
     usage, 3 not found, 4 waiting, 5 this code cannot continue the run, 130 interrupted.
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())

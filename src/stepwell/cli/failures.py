@@ -42,9 +42,9 @@ class CommandFailed(Exception):
         super().__init__(message)
 
 
-def command_line(*words: str) -> str:
+def command_line(command: str, *words: str, options: Sequence[str] = ()) -> str:
     """Format a command to type as it is, for a hint; --store is left out if it holds a secret."""
-    return format_command(Settings.current(), *words)
+    return format_command(Settings.current(), command, *words, options=options)
 
 
 def format_command(settings: Settings, command: str, *words: str, options: Sequence[str] = ()) -> str:

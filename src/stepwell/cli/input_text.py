@@ -8,7 +8,7 @@ from pathlib import Path
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.model.valid_text import is_text
 
-PASS_JSON = "pass the response with --json VALUE, --json @FILE or --json -"
+PASS_RESPONSE = "pass the response with --response VALUE, --response @FILE or --response -"
 GIVE_INPUT = "--input TEXT, --input @FILE, or --input @- for stdin"
 
 

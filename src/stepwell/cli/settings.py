@@ -44,11 +44,18 @@ def _set_option(context: click.Context, option: click.Parameter, value: Any) -> 
         setattr(context.ensure_object(Settings), option.name, value)
 
 
+class CommonOption(click.Option):
+    """An option that every command has. Only the help of the program describes it."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        return super().get_help_record(ctx) if ctx.parent is None else None
+
+
 _OPTIONS: dict[str, dict[str, Any]] = {
     "--store": {
         "metavar": "STORE",
-        "help": "sqlite:///runs.db, postgresql://..., or a directory. Default: $STEPWELL_STORE, then [tool.stepwell] "
-        "of the nearest pyproject.toml, then the default store.",
+        "help": "A SQLite file such as runs.db, postgresql://..., or a directory. Default: $STEPWELL_STORE, then "
+        "[tool.stepwell] of the nearest pyproject.toml, then the default store.",
     },
     "--debug": {"is_flag": True, "help": "Show the traceback of an error."},
     "--no-input": {"is_flag": True, "help": "Never prompt: fail instead."},
@@ -58,10 +65,14 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+COMMON = f"Every command also has {', '.join(_OPTIONS)}: see stepwell --help."
+
+
 def common_options(command: F) -> F:
     """Add the options that the program and every command have."""
     for name, attributes in reversed(_OPTIONS.items()):
-        command = click.option(name, **attributes, expose_value=False, callback=_set_option)(command)
+        option = click.option(name, cls=CommonOption, **attributes, expose_value=False, callback=_set_option)
+        command = option(command)
     return command
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from stepwell.admin.overview.run_overview import PendingAnswer as PendingAnswer
     from stepwell.codec.codec import Codec as Codec
     from stepwell.declarative.instance import AgentWorkflowInstance
     from stepwell.engine.durability import Durability as Durability

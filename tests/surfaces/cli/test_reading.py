@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
@@ -92,13 +93,16 @@ def test_show_says_where_a_run_is_and_what_it_holds(place: Place, say: Say) -> N
     place.fill()
     told = say("--store", place.address, "show", "refund-7")
     assert told.exit_code == 0, told.stderr
+    assert told.stdout.splitlines()[:2] == [
+        'Run refund-7 of refunds is waiting for a response. desk asks: {"id":7,"lines":["tea"]}',
+        f"next: {shlex.join(['stepwell', 'respond', 'refund-7', 'refund-7', '--store', place.address])}",
+    ]
     for line in (
         "run           refund-7@1",
         "status        waiting",
         "tags          team=red",
-        "progress: 1 superstep",
-        "  called: desk (1 time)",
-        "  waiting for a response: desk",
+        "called        desk (1 time)",
+        "input",
         "1 open request",
         "  order: (Order)",
         "    lines:",
@@ -148,7 +152,7 @@ def test_a_list_says_whether_it_was_asked_for_something(sqlite: Place, say: Say)
 
 
 def test_show_counts_the_calls_of_the_newest_commits(say: Say, tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(import_module("stepwell.cli.views.checkpoint"), "RECENT", 2)
+    monkeypatch.setattr(import_module("stepwell.admin.overview.run_overview"), "RECENT", 2)
     storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
 
     async def made() -> None:
@@ -275,7 +279,7 @@ def test_a_question_whose_answer_is_there_says_so(place: Place, say: Say) -> Non
     place.fill()
     asked = ["--store", place.address, "requests"]
     assert [one["answered"] for one in document(say(*asked, "--json"))["requests"]] == [False]
-    assert say("--store", place.address, "respond", "refund-7", "--json", "true").exit_code == 0
+    assert say("--store", place.address, "respond", "refund-7", "--response", "true").exit_code == 0
     assert [one["answered"] for one in document(say(*asked, "--json"))["requests"]] == [True]
     assert "bool (received)" in say(*asked).stdout
 

@@ -98,7 +98,7 @@ def test_an_answer_in_json_reaches_the_program(place: Place, say: Say, tmp_path:
     begun(place, judging, ["tea"], "judge-1")
     (tmp_path / "verdict.json").write_text(json.dumps(VERDICT))
     given = {"text": json.dumps(VERDICT), "file": "@verdict.json", "stdin": "-"}[way]
-    done = say("--store", place.address, "respond", "judge-1", "tea", "--json", given, input=json.dumps(VERDICT))
+    done = say("--store", place.address, "respond", "judge-1", "tea", "--response", given, input=json.dumps(VERDICT))
     assert (done.exit_code, done.stdout) == (0, "responded to tea of judge-1\n")
     assert "stepwell resume judge-1 MODULE:WORKFLOW" in done.stderr
     assert outputs(place, judging, "judge-1") == [
@@ -118,7 +118,7 @@ def test_an_answer_in_json_folds_no_run(place: Place, say: Say, monkeypatch: pyt
     monkeypatch.setattr(store_archive, "fold", counted)
     for given in (["judge-1"], ["judge-2", "milk"]):
         folds.clear()
-        done = say("--store", place.address, "respond", *given, "--json", json.dumps(VERDICT))
+        done = say("--store", place.address, "respond", *given, "--response", json.dumps(VERDICT))
         assert (done.exit_code, len(folds)) == (0, 0), done.stderr
     assert len(outputs(place, judging, "judge-1")) == 1
 
@@ -134,7 +134,7 @@ def test_an_answer_in_json_to_sqlite_loads_neither_asyncio_nor_forms(here: Place
         "--store",
         here.address,
         "respond",
-        "--json",
+        "--response",
         json.dumps(VERDICT),
     ]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60, check=True)
@@ -159,7 +159,7 @@ def test_an_answer_in_json_to_sqlite_loads_neither_asyncio_nor_forms(here: Place
 )
 def test_what_is_no_answer_is_not_sent(here: Place, say: Say, value: str, why: str) -> None:
     begun(here, judging, ["tea"], "judge-1")
-    done = say("--store", here.address, "respond", "judge-1", "--json", value)
+    done = say("--store", here.address, "respond", "judge-1", "--response", value)
     assert (done.exit_code, done.stdout) == (2, "")
     assert why in done.stderr
     assert not asyncio.run(_answered(here))
@@ -174,7 +174,7 @@ def test_what_is_clear_may_be_left_out_and_ids_may_be_shortened(here: Place, say
     begun(here, judging, ["earl grey", "green"], "judge-1")
     begun(here, judging, ["oolong"], "judge-2")
     command = ["--store", here.address, "respond"]
-    several = say(*command, "--json", json.dumps(VERDICT))
+    several = say(*command, "--response", json.dumps(VERDICT))
     assert several.exit_code == 2
     assert "earl grey of judge-1\n  green of judge-1\n  oolong of judge-2\n" in several.stderr
     for said, answered in [
@@ -182,7 +182,7 @@ def test_what_is_clear_may_be_left_out_and_ids_may_be_shortened(here: Place, say
         (["judge-1", "earl"], "earl grey of judge-1"),
         (["gree"], "green of judge-1"),
     ]:
-        done = say(*command, *said, "--json", json.dumps(VERDICT))
+        done = say(*command, *said, "--response", json.dumps(VERDICT))
         assert (done.exit_code, done.stdout) == (0, f"responded to {answered}\n"), done.stderr
     assert len(outputs(here, judging, "judge-1")) == 2
 
@@ -190,23 +190,23 @@ def test_what_is_clear_may_be_left_out_and_ids_may_be_shortened(here: Place, say
 def test_a_question_that_is_not_open_cannot_be_answered(here: Place, say: Say, later: Any) -> None:
     begun(here, judging, ["tea", "milk", "rum"], "judge-1")
     command = ["--store", here.address, "respond", "judge-1"]
-    assert say(*command, "tea", "--json", json.dumps(VERDICT)).exit_code == 0
-    again = say(*command, "tea", "--json", json.dumps(VERDICT))
+    assert say(*command, "tea", "--response", json.dumps(VERDICT)).exit_code == 0
+    again = say(*command, "tea", "--response", json.dumps(VERDICT))
     assert (again.exit_code, again.stdout) == (3, "")
     assert "'tea' of run 'judge-1' already has a response" in again.stderr
     begun(here, judging, None, "judge-1")
-    taken = say(*command, "tea", "--json", json.dumps(VERDICT))
+    taken = say(*command, "tea", "--response", json.dumps(VERDICT))
     assert (taken.exit_code, taken.stderr.splitlines()[0]) == (
         3,
         "stepwell: 'tea' of run 'judge-1' was already answered, in judge-1@2",
     )
-    unknown = say(*command, "gin", "--json", "1")
+    unknown = say(*command, "gin", "--response", "1")
     assert (unknown.exit_code, unknown.stderr.splitlines()[0]) == (
         3,
         "stepwell: run 'judge-1' has no open request 'gin'; open requests: 'milk', 'rum'",
     )
     later(minutes=180)
-    late = say(*command, "milk", "--json", json.dumps(VERDICT))
+    late = say(*command, "milk", "--response", json.dumps(VERDICT))
     assert late.exit_code == 3
     assert "has expired" in late.stderr
     assert say("--store", here.address, "respond", "nobody").exit_code == 3
@@ -221,7 +221,7 @@ def test_a_refused_answer_can_be_given_again(here: Place, say: Say) -> None:
             await respond(storage, "judge-1", "tea", "good")
 
     asyncio.run(posted())
-    command = ["--store", here.address, "respond", "judge-1", "--json", json.dumps(VERDICT)]
+    command = ["--store", here.address, "respond", "judge-1", "--response", json.dumps(VERDICT)]
     assert say(*command).exit_code == 3
     with pytest.raises(Exception, match="not accepted"):
         begun(here, judging, None, "judge-1")
@@ -240,10 +240,10 @@ def test_a_run_that_works_for_another_is_answered_there(here: Place, say: Say) -
             return [run.run_id for run in await storage._store.runs(ALL_RUNS) if run.run_id != "outer"]
 
     (inner,) = asyncio.run(children())
-    done = say("--store", here.address, "respond", inner, "--json", '{"yes": true}')
+    done = say("--store", here.address, "respond", inner, "--response", '{"yes": true}')
     assert done.exit_code == 2
     assert "is a sub-workflow run of 'outer'" in done.stderr
-    assert say("--store", here.address, "respond", "outer", "--json", '{"yes": true}').exit_code == 0
+    assert say("--store", here.address, "respond", "outer", "--response", '{"yes": true}').exit_code == 0
     assert "tea: True" in outputs(here, nested, "outer")
 
 
@@ -251,7 +251,7 @@ def test_where_nobody_is_there_the_answer_must_be_given(sqlite: Place, say: Say)
     for more in ([], ["--no-input"]):
         done = say("--store", sqlite.address, "respond", "refund-7", *more)
         assert (done.exit_code, done.stdout) == (2, "")
-        assert "hint: pass the response with --json" in done.stderr
+        assert "hint: pass the response with --response" in done.stderr
 
 
 @pytest.mark.process
@@ -392,13 +392,13 @@ async def test_a_process_that_drives_the_run_takes_the_answer_in(tmp_path: Path)
         driven = asyncio.create_task(flow.add_edge(busy, busy).build().run("tea", run_id="busy-1"))
         while not await storage.pending_requests():  # noqa: ASYNC110 - what is stored has no event
             await asyncio.sleep(0.05)
-        answered = ["--store", "sqlite:///runs.db", "respond", "busy-1", "--json", "true"]
+        answered = ["--store", "sqlite:///runs.db", "respond", "busy-1", "--response", "true"]
         done = await asyncio.to_thread(ran, *answered, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (0, "responded to tea of busy-1\n"), done.stderr
         assert (await asyncio.wait_for(driven, 60)).get_outputs() == ["tea: True"]
 
 
 def test_a_run_that_was_left_empty_is_not_any_run(sqlite: Place, say: Say) -> None:
-    told = say("--store", sqlite.address, "respond", "", "--json", "true")
+    told = say("--store", sqlite.address, "respond", "", "--response", "true")
     assert (told.exit_code, told.stdout) == (3, "")
-    assert say("--store", sqlite.address, "respond", "--json", "true").exit_code == 0
+    assert say("--store", sqlite.address, "respond", "--response", "true").exit_code == 0

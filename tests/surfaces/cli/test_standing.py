@@ -76,4 +76,4 @@ def test_list_show_doctor_and_reports_say_how_a_run_stands(place: Place, say: Sa
         async with place.storage as storage:
             return await report_run(storage, "died")
 
-    assert "stalled since" in asyncio.run(page())
+    assert "Stalled since" in asyncio.run(page())

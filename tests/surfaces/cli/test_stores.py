@@ -69,7 +69,9 @@ def test_without_a_word_it_is_the_default_store(say: Say, tmp_path: Path, monkey
         ("sqlite:///:memory:", 2, "a SQLite store needs a file"),
         ("nothing", 3, "nothing does not exist"),
         ("folder", 3, "without runs"),
-        ("text.txt", 2, "not a directory"),
+        ("text.txt", 1, "is not a SQLite database"),
+        ("nothing.db", 3, "nothing.db does not exist"),
+        ("folder.db", 3, "without runs"),
         ("mysql://host/db", 2, "unknown scheme"),
         ("postgresql://a:b@c@host/db", 2, "more than one @"),
         ("postgresql://host/db?nonsense=1", 2, "not a PostgreSQL dsn"),
@@ -80,6 +82,7 @@ def test_a_store_that_is_not_there_is_an_error_and_nothing_is_made(
     say: Say, tmp_path: Path, address: str, code: int, said: str, command: list[str]
 ) -> None:
     (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.db").mkdir()
     (tmp_path / "empty.db").touch()
     (tmp_path / "text.txt").write_text("This is a text, and longer than any header would be." * 40)
     other = sqlite3.connect(tmp_path / "other.db")

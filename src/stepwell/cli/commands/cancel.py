@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from stepwell import admin
+from stepwell.cli.completion import complete_runs
 from stepwell.cli.failures import refusals
 from stepwell.cli.settings import by_option, common_options, json_option, text_option
 from stepwell.cli.stores.session import run_on_store
@@ -14,7 +15,7 @@ from stepwell.model.status_words import status_word
 
 
 @click.command("cancel")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_runs)
 @text_option("--reason", "The reason, stored in the history.")
 @by_option
 @json_option

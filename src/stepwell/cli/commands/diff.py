@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from stepwell import admin
+from stepwell.cli.completion import complete_runs
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
@@ -14,8 +15,8 @@ from stepwell.cli.views.output import print_json
 
 
 @click.command("diff")
-@click.argument("checkpoint", metavar="RUN[@N]")
-@click.argument("other", metavar="[RUN[@N]]", required=False)
+@click.argument("checkpoint", metavar="RUN[@N]", shell_complete=complete_runs)
+@click.argument("other", metavar="[RUN[@N]]", required=False, shell_complete=complete_runs)
 @click.option("--patch", is_flag=True, help="Print a JSON Patch (RFC 6902) from the first to the second.")
 @click.option("--full", is_flag=True, help="Do not shorten large values.")
 @json_option

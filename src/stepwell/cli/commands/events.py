@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from stepwell import admin
+from stepwell.cli.completion import complete_runs
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
@@ -12,7 +13,7 @@ from stepwell.cli.views.output import print_json_line, print_lines
 
 
 @click.command("events")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_runs)
 @json_option
 @common_options
 def command(run: str, json: bool) -> None:

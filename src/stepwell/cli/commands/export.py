@@ -11,6 +11,7 @@ import click
 
 import stepwell
 from stepwell import admin
+from stepwell.cli.completion import complete_runs
 from stepwell.cli.confirmation import confirm, needs_confirmation
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.settings import common_options, json_option
@@ -23,7 +24,7 @@ STDOUT = "-"
 
 
 @click.command("export")
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.option("-o", "--output", metavar="FILE", help="The file. Default: RUN.stepwell or RUN.html; - is stdout.")
 @click.option("--redact", "paths", multiple=True, metavar="PATH", help="Leave out a value, such as state.token.")
 @click.option("--redact-all", is_flag=True, help="Leave out all values.")

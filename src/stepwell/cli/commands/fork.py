@@ -9,6 +9,7 @@ import click
 import stepwell
 from stepwell import admin
 from stepwell.admin.values import to_line
+from stepwell.cli.completion import complete_runs
 from stepwell.cli.failures import command_line, refusals
 from stepwell.cli.forms.value_parsers import parse_any
 from stepwell.cli.settings import by_option, common_options, json_option
@@ -41,7 +42,7 @@ def _parse_values(context: click.Context, option: click.Parameter, arguments: tu
 
 
 @click.command("fork")
-@click.argument("checkpoint", metavar="RUN[@N]")
+@click.argument("checkpoint", metavar="RUN[@N]", shell_complete=complete_runs)
 @click.option("--as", "run_id", metavar="NEW", help="The id of the new run. Default: a generated one.")
 @click.option(
     "--set", "set_", multiple=True, metavar="PATH=VALUE", callback=_parse_values, help="Replace a value of the state."
@@ -54,7 +55,7 @@ def _parse_values(context: click.Context, option: click.Parameter, arguments: tu
     multiple=True,
     metavar="REQUEST=VALUE",
     callback=_parse_values,
-    help="Respond to an open request.",
+    help="Respond to an open request. Its id may be shortened to 4 characters.",
 )
 @click.option(
     "--tag",
@@ -95,7 +96,7 @@ def command(
             if responses:
                 from stepwell.cli.forms.responses import check_answers  # lazy: 80 ms, and few forks have a --response
 
-                await check_answers(storage, checkpoint, responses)
+                wanted["responses"] = await check_answers(storage, checkpoint, responses)
             result = (
                 await admin.preview_fork(storage, checkpoint, run_id=run_id, **wanted)
                 if dry_run

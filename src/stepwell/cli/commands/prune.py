@@ -12,6 +12,7 @@ import click
 
 import stepwell
 from stepwell import admin
+from stepwell.cli.completion import complete_runs
 from stepwell.cli.confirmation import confirm, needs_confirmation
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.settings import common_options, json_option
@@ -28,7 +29,7 @@ _HOW = "--dry-run shows what would be deleted, --yes deletes it"
 
 
 @click.command("prune")
-@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
 @click.option("--keep-last", type=click.IntRange(min=0), metavar="N", help="Keep the last N checkpoints of each run.")
 @click.option("--keep-for", callback=parse_span_option, metavar="SPAN", help="Keep checkpoints younger than SPAN.")
 @click.option(

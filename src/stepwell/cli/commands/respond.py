@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import click
 
+from stepwell.cli.completion import complete_requests, complete_runs
 from stepwell.cli.failures import command_line
-from stepwell.cli.settings import by_option, common_options, text_option
-from stepwell.cli.views.output import print_lines, print_note
+from stepwell.cli.settings import by_option, common_options, json_option, text_option
+from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import printable
 
 
 @click.command("respond")
-@click.argument("run", metavar="[RUN]", required=False)
-@click.argument("request", metavar="[REQUEST]", required=False)
+@click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_runs)
+@click.argument("request", metavar="[REQUEST]", required=False, shell_complete=complete_requests)
 @click.option(
-    "--json",
+    "--response",
     "argument",
     metavar="VALUE",
     help="The response: JSON, @FILE, or - for stdin. Without it, a form asks for the response.",
 )
 @by_option
 @text_option("--comment", "A comment, stored with the response.")
+@json_option
 @common_options
-def command(run: str | None, request: str | None, argument: str | None, by: str | None, comment: str | None) -> None:
+def command(
+    run: str | None, request: str | None, argument: str | None, by: str | None, comment: str | None, json: bool
+) -> None:
     """Respond to a request of a run.
 
     RUN may be left out if only one run has an open request, REQUEST if RUN has only one. A single
@@ -36,6 +40,9 @@ def command(run: str | None, request: str | None, argument: str | None, by: str 
     from stepwell.cli.forms.responses import respond  # lazy: 40 ms
 
     question = respond(run, request, argument, by=by, comment=comment)
+    if json:
+        print_document(run_id=question.run_id, request_id=question.request_id, by=by, comment=comment)
+        return
     print_lines([f"responded to {printable(question.request_id)} of {printable(question.run_id)}"])
     resume = command_line("resume", question.run_id, "MODULE:WORKFLOW")
     print_note(f"the process that drives the run applies it; if there is none: {resume}")

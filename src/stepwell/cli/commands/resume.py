@@ -7,6 +7,7 @@ import click
 import stepwell
 from stepwell import admin
 from stepwell.cli.code_loader import get_workflow
+from stepwell.cli.completion import complete_runs
 from stepwell.cli.failures import INCOMPATIBLE, USAGE, CommandFailed, command_line
 from stepwell.cli.settings import (
     agents_option,
@@ -22,7 +23,7 @@ from stepwell.model.status_words import status_word
 
 
 @click.command("resume")
-@click.argument("run", metavar="RUN[@N]")
+@click.argument("run", metavar="RUN[@N]", shell_complete=complete_runs)
 @click.argument("workflow", metavar="MODULE:WORKFLOW|FILE")
 @click.option(
     "--recall-changed-steps",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from stepwell import admin
+from stepwell.cli.completion import complete_runs
 from stepwell.cli.failures import FAILED, WAITING, exit_with
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
@@ -13,7 +14,7 @@ from stepwell.cli.views.output import print_note
 
 
 @click.command("tail")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_runs)
 @click.option(
     "-n",
     "--lines",

@@ -18,7 +18,7 @@ from stepwell.cli.failures import INTERRUPTED, USAGE, CommandFailed
 from stepwell.cli.forms.agent_forms import schema_for
 from stepwell.cli.forms.schema_form import Form, Prompt, Unfillable, ask_choice, ask_yes_or_no, build_form
 from stepwell.cli.forms.value_parsers import are_numbered
-from stepwell.cli.input_text import PASS_JSON
+from stepwell.cli.input_text import PASS_RESPONSE
 from stepwell.cli.settings import Settings
 from stepwell.cli.views.output import print_note
 from stepwell.cli.views.text import format_deadline, format_span, printable
@@ -43,7 +43,7 @@ def ask_for_response(question: OpenRequest) -> Any:
     """Return what a person enters in the form of the request and confirms. Raises CommandFailed."""
     if not _is_interactive():
         problem = f"{question.request_id!r} expects {question.response_type}, and nobody can be asked for it"
-        raise CommandFailed(problem, PASS_JSON, USAGE)
+        raise CommandFailed(problem, PASS_RESPONSE, USAGE)
     _introduce(question)
     try:
         value = _fill_in(build_form(schema_for(question.data, question.response_type, question.response_schema)))
@@ -55,7 +55,7 @@ def ask_for_response(question: OpenRequest) -> Any:
             return value
     except Unfillable as error:
         raise CommandFailed(
-            f"there is no form for this response: {error}", "pass it with --json VALUE", USAGE
+            f"there is no form for this response: {error}", "pass it with --response VALUE", USAGE
         ) from None
     except click.Abort:
         pass

@@ -12,7 +12,7 @@ from stepwell.admin.requests import OpenRequest, load_requests, open_requests, s
 from stepwell.admin.state_edits import check_plain
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed, command_line, refusals
 from stepwell.cli.forms.validation import UnusableSchema, problems
-from stepwell.cli.input_text import PASS_JSON, read_input
+from stepwell.cli.input_text import PASS_RESPONSE, read_input
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_note
@@ -28,7 +28,7 @@ def respond(
     run: str | None, request: str | None, argument: str | None, *, by: str | None = None, comment: str | None = None
 ) -> OpenRequest:
     """Find the request, and send the argument, or what a person enters in a form."""
-    text = None if argument is None else read_input("@-" if argument == "-" else argument, PASS_JSON)
+    text = None if argument is None else read_input("@-" if argument == "-" else argument, PASS_RESPONSE)
     value = None if text is None else read_json(text, "the response")
 
     async def find(storage: BuiltInStorage) -> tuple[list[OpenRequest], bool]:
@@ -172,14 +172,26 @@ def check_answer(question: OpenRequest, value: Any) -> None:
         raise CommandFailed("\n".join([problem, *flaws]), "`stepwell requests --json` prints the schema", USAGE)
 
 
-async def check_answers(storage: BuiltInStorage, checkpoint: str, answers: Mapping[str, Any]) -> None:
-    """Raise CommandFailed unless each value matches the schema of its request at the checkpoint."""
-    at = await find_checkpoint(storage, checkpoint)
-    questions = {question.request_id: question for question in await load_requests(storage, at)}
-    for id, value in answers.items():
+async def check_answers(storage: BuiltInStorage, checkpoint: str, answers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values by the complete ids of their requests, which may be shortened.
+
+    Raises CommandFailed unless each value matches the schema of its request at the checkpoint.
+    """
+    questions = await load_requests(storage, await find_checkpoint(storage, checkpoint))
+    checked: dict[str, Any] = {}
+    for name, value in answers.items():
+        matching = match_requests(name, questions)
+        if len(matching) > 1:
+            ids = ", ".join(repr(question.request_id) for question in matching)
+            raise CommandFailed(f"{name!r} matches {ids}", "use more characters of the id", USAGE)
         # An unknown request is left to `admin.fork`, which lists the open ones in its error.
-        if id in questions:
-            check_answer(questions[id], value)
+        id = matching[0].request_id if matching else name
+        if id in checked:
+            raise CommandFailed(f"{id!r} is responded to twice", code=USAGE)
+        if matching:
+            check_answer(matching[0], value)
+        checked[id] = value
+    return checked
 
 
 def match_requests(prefix: str, questions: Sequence[OpenRequest]) -> list[OpenRequest]:

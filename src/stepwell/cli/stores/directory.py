@@ -26,9 +26,6 @@ class Directory(StoreLocation):
     def check(self, *, make: bool) -> None:
         path = self.path
         check_name(path)
-        if path.is_file():
-            hint = f"for a SQLite file, write sqlite:///{path}"
-            raise CommandFailed(f"{path} is a file, not a directory of runs", hint, USAGE)
         if (path / MARK).is_file():
             return
         if make and path.is_dir() and any(path.iterdir()):

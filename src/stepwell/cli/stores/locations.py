@@ -14,7 +14,7 @@ import msgspec
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
 from stepwell.cli.type_names import BuiltInStorage
 
-FORMS = "a store is sqlite:///runs.db, postgresql://host/database, or a directory"
+FORMS = "a store is a SQLite file such as runs.db, postgresql://host/database, or a directory"
 
 
 class Format(msgspec.Struct, frozen=True):

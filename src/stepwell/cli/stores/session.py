@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
@@ -17,6 +18,7 @@ from stepwell.defaults import default_path
 
 T = TypeVar("T")
 VARIABLE = "STEPWELL_STORE"
+SUFFIXES = (".db", ".sqlite", ".sqlite3")
 SQLITE, POSTGRES = ("sqlite",), ("postgresql", "postgres")
 
 
@@ -79,6 +81,10 @@ def find_location() -> StoreLocation:
         if address is not None:
             return SQLiteFile(_parse_path(rest))
         return SQLiteFile(default_path(), f"name another with --store or ${VARIABLE}; {FORMS}")
+    if not divider and _is_sqlite(Path(address)):
+        from stepwell.cli.stores.sqlite_file import SQLiteFile  # lazy: 30 ms, and a command needs one kind
+
+        return SQLiteFile(Path(address))
     if not divider:
         from stepwell.cli.stores.directory import Directory  # lazy: 60 ms, and a command needs one kind
 
@@ -93,6 +99,14 @@ def find_location() -> StoreLocation:
         return Schema(*_split_schema(address))
     # The address is not quoted: it may hold a password in a form that we do not recognise.
     raise CommandFailed("the address of the store has an unknown scheme", FORMS, USAGE)
+
+
+def _is_sqlite(path: Path) -> bool:
+    """Return whether a path means a SQLite file: it is a file, or is named like one and not a directory."""
+    # `is_file` raises ValueError for a name with a NUL; `check` refuses it later.
+    with suppress(ValueError):
+        return path.is_file() or (path.suffix in SUFFIXES and not path.is_dir())
+    return False
 
 
 def _find_project_address() -> str | None:

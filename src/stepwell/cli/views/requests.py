@@ -1,32 +1,47 @@
-"""Format the open requests of a run, as lines and as JSON. Pure functions."""
+"""Format the open requests of a run, as lines and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from stepwell.admin.diffs.documents import plain_value
+from stepwell.admin.questions import question_of, sentence_for
 from stepwell.admin.values import to_data, to_lines
-from stepwell.cli.type_names import Request
-from stepwell.cli.views.text import format_moment, pluralise, printable
+from stepwell.cli.type_names import PendingAnswer, Request
+from stepwell.cli.views.text import format_age, format_deadline, format_moment, pluralise, printable
+from stepwell.storage import clock
+from stepwell.storage.checked_reads import read_moment
 
 
-def format_requests(requests: Iterable[Request], *, full: bool = False) -> Iterator[str]:
-    """Yield the number of requests, then each with its payload; nothing if there are none."""
-    requests = list(requests)
+def format_requests(
+    requests: Iterable[Request], pending: Mapping[str, PendingAnswer] | None = None, *, full: bool = False
+) -> Iterator[str]:
+    """Yield the number of requests, then each with its question and its response, if that has arrived."""
+    requests, now = list(requests), clock.now()
     if requests:
         yield pluralise(len(requests), "open request")
     for request in requests:
-        wanted = f"from {request.executor} at {format_moment(request.at)}, expects {request.response_type}"
-        until = f", deadline {format_moment(request.deadline)}" if request.deadline else ""
+        due = None if request.deadline is None else read_moment(request.deadline, f"request {request.id!r}")
+        until = "" if due is None else f", deadline {format_deadline(due, now)}"
+        wanted = f"from {request.executor}, {format_age(request.at, now)}, expects {request.response_type}"
         yield f"  {printable(request.id)}: {printable(wanted)}{until}"
-        yield from (f"    {line}" for line in to_lines(plain_value(request.payload), full=full))
+        stored = plain_value(request.payload)
+        if (sentence := sentence_for(stored)) is not None:
+            yield f"    {sentence}"
+        # What reads as a sentence is shown in parts only if all of it is wanted.
+        if sentence is None or full:
+            yield from (f"    {line}" for line in to_lines(stored, full=full))
+        if pending and (answer := pending.get(request.id)) is not None:
+            by = f" by {answer.by}" if answer.by else ""
+            yield f"    answered{printable(by)}{_when(answer.at)}; the response is not applied yet"
 
 
 def request_to_dict(request: Request) -> dict[str, Any]:
     """Return the request as JSON."""
+    stored = plain_value(request.payload)
     return {
         "request_id": request.id,
         "executor": request.executor,
@@ -35,5 +50,15 @@ def request_to_dict(request: Request) -> dict[str, Any]:
         "response_schema": msgspec.json.decode(request.schema),
         "asked_at": request.at,
         "deadline": request.deadline,
-        "question": to_data(plain_value(request.payload)),
+        "text": question_of(stored),
+        "question": to_data(stored),
     }
+
+
+def pending_to_dict(answer: PendingAnswer) -> dict[str, Any]:
+    """Return a response that is not applied yet as JSON: who sent it, and when."""
+    return {"by": answer.by, "comment": answer.comment, "at": answer.at or None}
+
+
+def _when(at: str) -> str:
+    return f" at {format_moment(at)}" if at else ""

@@ -1,0 +1,112 @@
+"""Reads what a person asks first about a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stepwell.admin.diffs.documents import plain_value
+from stepwell.admin.lookup import find_checkpoint, load_checkpoint
+from stepwell.admin.overview.branches import BranchProgress, branches_of
+from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.errors import CheckpointMissing
+from stepwell.kernel.lifecycle import drop_undone
+from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit, CommitKind
+from stepwell.model.request import AnswerRecord
+from stepwell.model.signal import ReceivedJson, ReceivedResponse
+from stepwell.storage import clock
+from stepwell.storage.archive import StoredRun
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.run_list import RunInfo, run_info
+from stepwell.storage.signals import is_of_epoch
+from stepwell.storage.store_archive import StoreArchive
+from stepwell.storage.wire.format import read_commit
+
+RECENT = 500  # commits that are read: an overview must not get slower as a run grows
+
+PendingAnswer = ReceivedResponse | ReceivedJson
+
+
+@dataclass(frozen=True, slots=True)
+class RunOverview:
+    """A run at one of its checkpoints, with what led there. Values are in their stored form."""
+
+    at: Checkpoint
+    commit: Commit  # that led there
+    run: RunInfo  # as it is now
+    commits: tuple[Commit, ...]  # the recent ones that the checkpoint builds on, oldest first
+    is_whole: bool  # whether those are all commits of the run, from its first
+    has_input: bool
+    input: Any  # None if it is not stored any more: see `has_input`
+    branches: tuple[BranchProgress, ...]  # of the superstep in progress; none of an older checkpoint
+    pending: Mapping[str, PendingAnswer]  # responses that have arrived and are not applied yet, by request
+
+    @property
+    def is_head(self) -> bool:
+        """Whether the checkpoint is the newest of its run."""
+        return self.at.number == self.run.number
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What the run has yielded as its result, in recent commits."""
+        outputs = [output for commit in self.commits for done in commit.done for output in done.outputs]
+        return [plain_value(output.payload) for output in outputs if output.kind == "output"]
+
+    @property
+    def answers(self) -> list[AnswerRecord]:
+        """The responses that were applied in recent commits, oldest first."""
+        return [answer for commit in self.commits for answer in commit.answers]
+
+    def question(self, request_id: str) -> Any:
+        """Return what a request asked, in its stored form; None if that is not among the recent commits."""
+        asked = [request for commit in self.commits for request in commit.asked if request.id == request_id]
+        return plain_value(asked[-1].payload) if asked else None
+
+
+async def load_overview(storage: BuiltInStorage, name: str, *, every_commit: bool = False) -> RunOverview:
+    """Return what there is to say about a run, at the checkpoint that `find_checkpoint` finds.
+
+    Reads the latest 500 commits up to it, unless `every_commit`. Raises NotFound or Ambiguous.
+    """
+    store, archive = storage._store, StoreArchive(storage._store, DEFAULT_CODEC)
+    at, commit = await load_checkpoint(store, await find_checkpoint(storage, name))
+    entry = await store.run(at.run_id)
+    if entry is None:
+        raise CheckpointMissing(f"run {at.run_id!r} was deleted meanwhile")
+    run = run_info(entry)
+    # An older checkpoint has no superstep log, and its requests may be answered by now.
+    stored = await archive.look(at.run_id) if run.number == at.number else StoredRun()
+    is_now = stored.head is not None and stored.head.number == at.number
+    after = -1 if every_commit else max(at.number - RECENT, -1)
+    records = await store.history(at.run_id, after=after, upto=at.number)
+    commits = [read_commit(record, DEFAULT_CODEC)[0] for record in records]
+    first = commits[0] if commits and commits[0].number == 0 else await _read_first(storage, at.run_id)
+    has_input = first is not None and first.kind is CommitKind.INPUT and bool(first.messages)
+    return RunOverview(
+        at,
+        commit,
+        run,
+        commits=tuple(drop_undone(commits)),
+        # Pruned commits leave gaps in the numbers.
+        is_whole=[each.number for each in commits] == list(range(at.number + 1)),
+        has_input=has_input,
+        input=plain_value(first.messages[0].payload) if has_input and first and first.messages else None,
+        branches=branches_of(at, stored.log, is_driven=run.standing == "running", now=clock.now()) if is_now else (),
+        pending=_find_pending(stored, at.header.epoch) if is_now else {},
+    )
+
+
+async def _read_first(storage: BuiltInStorage, run_id: str) -> Commit | None:
+    records = await storage._store.history(run_id, upto=0)
+    return read_commit(records[0], DEFAULT_CODEC)[0] if records else None
+
+
+def _find_pending(stored: StoredRun, epoch: int) -> dict[str, PendingAnswer]:
+    # A response of an earlier epoch was given before the run was moved back, and will not be applied.
+    pending: dict[str, PendingAnswer] = {}
+    for key, signal in stored.signals.items():
+        if isinstance(signal, ReceivedResponse | ReceivedJson) and is_of_epoch(key, epoch):
+            pending.setdefault(signal.request_id, signal)
+    return pending

@@ -1,0 +1,168 @@
+"""A run in one sentence, and the command that moves it on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from stepwell.admin.calls import format_seconds
+from stepwell.admin.diffs.documents import plain_value
+from stepwell.admin.overview.branches import following_of
+from stepwell.admin.overview.run_overview import RunOverview
+from stepwell.admin.questions import question_of
+from stepwell.admin.values import to_line
+
+CODE = "MODULE:WORKFLOW"  # stands for the code, which is not stored
+
+FormatMoment = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestedCommand:
+    """A command of `stepwell`. Its arguments may start with a dash, and are no options for that."""
+
+    name: str
+    arguments: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+def command_of(overview: RunOverview) -> SuggestedCommand:
+    """Return the command that a person would want next."""
+    at, run = overview.at, overview.run
+    if not overview.is_head:
+        return SuggestedCommand("fork", (f"{at.run_id}@{at.number}",))
+    # The run of a sub-workflow is driven by its caller, which also asks its questions.
+    target = at.header.caller or at.run_id
+    unanswered = [id for id in at.requests if id not in overview.pending]
+    match run.standing:
+        case "completed":
+            return SuggestedCommand("events", (at.run_id,))
+        case "running":
+            return SuggestedCommand("tail", (at.run_id,), ("--follow",))
+        case "waiting" if unanswered and at.header.caller is None:
+            return SuggestedCommand("respond", (at.run_id, unanswered[0]))
+        case "waiting" if unanswered:
+            return SuggestedCommand("show", (target,))
+    return SuggestedCommand("resume", (target, CODE))
+
+
+def sentence_of(overview: RunOverview, *, now: datetime, moment: FormatMoment) -> str:
+    """Say what a run is, why it waits or stopped, and what comes next. `moment` formats a stored time."""
+    at, run = overview.at, overview.run
+    subject = f"Run {at.run_id} of {at.header.workflow}"
+    if not overview.is_head:
+        where = f"commit {at.number} of {run.number} ({overview.commit.kind.value})"
+        return f"{subject} as it was at {where}; {_next(overview)}."
+    match run.standing:
+        case "completed":
+            return f"{subject} is completed: {_count(at.iteration, 'superstep')} in {_lasted(overview)}."
+        case "failed":
+            return f"{subject} failed{_describe_failure(overview)}; {_resumed(overview)}."
+        case "cancelled":
+            commit = overview.commit
+            by = f" by {commit.by}" if commit.by else ""
+            reason = f" ({commit.reason})" if commit.reason else ""
+            return f"{subject} was cancelled{by}{reason}; {_resumed(overview)}."
+        case "waiting":
+            return f"{subject} is waiting {_describe_wait(overview, now)}"
+        case "sleeping":
+            until = run.until or at.wake or ""
+            return f"{subject} is sleeping until {moment(until)}{_distance(until, now)}; {_next(overview)} then."
+        case "running":
+            where = f"in superstep {at.iteration + 1}, driven by {run.owner}"
+            return f"{subject} is running {where}: {_progress(overview)}."
+        case "stalled":
+            since = "" if run.since is None else f" {_ago(run.since, now)}"
+            return f"{subject} is stalled: {run.owner} stopped driving it{since}; {_resumed(overview)}."
+    if arrived := _describe_arrived(overview):
+        return f"{subject} is queued: {arrived}, because no process drives the run."
+    is_part_done = any(branch.state == "finished" for branch in overview.branches)
+    return f"{subject} is queued: no process drives it; {_resumed(overview) if is_part_done else _next(overview)}."
+
+
+def _next(overview: RunOverview) -> str:
+    following = following_of(overview.at)
+    if following:
+        return f"{_and(following)} {'comes' if len(following) == 1 else 'come'} next"
+    asking = list(dict.fromkeys(request.executor for request in overview.at.requests.values()))
+    if not asking:
+        return "nothing comes next"
+    return f"{_and(asking)} {'waits' if len(asking) == 1 else 'wait'} for a response"
+
+
+def _resumed(overview: RunOverview) -> str:
+    """Say what a resume calls, and what it does not repeat."""
+    finished = [branch.executor for branch in overview.branches if branch.state == "finished"]
+    called = [branch.executor for branch in overview.branches if branch.state != "finished"]
+    if not overview.branches:
+        called = following_of(overview.at)
+    if not called and not finished:
+        return "nothing was in progress"
+    kept = f", and what {_and(finished)} did is kept" if finished else ""
+    return f"a resume calls {_and(called)}{kept}" if called else f"a resume commits what {_and(finished)} did"
+
+
+def _describe_failure(overview: RunOverview) -> str:
+    if not overview.commit.failures:
+        return ""
+    failure = overview.commit.failures[0]
+    where = f" in {failure.executor_id}" if failure.executor_id else ""
+    return f"{where}: {failure.error_type}: {to_line(failure.message)}"
+
+
+def _describe_wait(overview: RunOverview, now: datetime) -> str:
+    requests = list(overview.at.requests.values())
+    arrived = _describe_arrived(overview)
+    count = "a response" if len(requests) == 1 else f"{len(requests)} responses"
+    first = next((r for r in requests if r.id not in overview.pending), None)
+    if first is None:
+        return f"for a process to drive it: {arrived}."
+    question = question_of(plain_value(first.payload))
+    asked = f"for {count}{f' ({arrived})' if arrived else ''}. {first.executor} asks: {question}"
+    due = [request.deadline for request in requests if request.deadline]
+    return f"{asked} The deadline is{_distance(min(due), now, bare=True)}." if due else asked
+
+
+def _describe_arrived(overview: RunOverview) -> str:
+    """Say which responses have arrived and are not applied yet."""
+    pending = [answer for id, answer in overview.pending.items() if id in overview.at.requests]
+    if not pending:
+        return ""
+    by = [answer.by for answer in pending if answer.by]
+    count = "a response" if len(pending) == 1 else f"{len(pending)} responses"
+    verbs = "has arrived and is" if len(pending) == 1 else "have arrived and are"
+    return f"{count}{f' by {_and(list(dict.fromkeys(by)))}' if by else ''} {verbs} not applied yet"
+
+
+def _progress(overview: RunOverview) -> str:
+    by_state: dict[str, list[str]] = {}
+    for branch in overview.branches:
+        by_state.setdefault(branch.state, []).append(branch.executor)
+    parts = [f"{_and(names)} {'is' if len(names) == 1 else 'are'} {state}" for state, names in by_state.items()]
+    return "; ".join(parts) or "it is between two supersteps"
+
+
+def _lasted(overview: RunOverview) -> str:
+    began, ended = (datetime.fromisoformat(at) for at in (overview.run.began_at, overview.at.stamp.at))
+    return format_seconds(max((ended - began).total_seconds(), 0.0))
+
+
+def _ago(stored: str, now: datetime) -> str:
+    return f"{format_seconds(max((now - datetime.fromisoformat(stored)).total_seconds(), 0.0))} ago"
+
+
+def _distance(stored: str, now: datetime, *, bare: bool = False) -> str:
+    """Return how far away a time is: ` (in 3 h)`, or without the brackets."""
+    span = datetime.fromisoformat(stored) - now
+    text = f"in {format_seconds(span.total_seconds())}" if span > timedelta(0) else _ago(stored, now)
+    return f" {text}" if bare else f" ({text})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _and(names: Sequence[str]) -> str:
+    """Join names: `a`, `a and b`, `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""

@@ -1,0 +1,251 @@
+"""`show` answers what people ask first: what a run is, why it stopped, what it needs, and what was done."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepwell import SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, admin, executor
+from stepwell.storage.lease import this_process
+from tests.support.agent_runs import clerking
+from tests.support.command_line import Place, Say
+from tests.support.operating_runs import Order, asking, counting
+
+STORE = ["--store", "runs.db"]
+RESUME = "next: stepwell resume {} MODULE:WORKFLOW --store runs.db"
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> SQLiteCheckpointStorage:
+    return SQLiteCheckpointStorage(tmp_path / "runs.db")
+
+
+def shown(say: Say, *arguments: str) -> list[str]:
+    done = say(*STORE, "show", *arguments)
+    assert done.exit_code == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def section(lines: list[str], title: str) -> list[str]:
+    """The lines under a title, without their indentation."""
+    following = lines[lines.index(title) + 1 :]
+    return [line[2:] for line in following[: following.index("") if "" in following else None]]
+
+
+def data(say: Say, *arguments: str) -> Any:
+    return json.loads(say(*STORE, "show", *arguments, "--json").stdout)
+
+
+def ran(storage: Any, work: Any) -> None:
+    async def main() -> None:
+        await work
+        await storage.close()
+
+    asyncio.run(main())
+
+
+def test_a_completed_run_shows_its_input_and_its_output(storage: Any, say: Say) -> None:
+    ran(storage, counting(storage).run(1, run_id="count-1"))
+    lines = shown(say, "count-1")
+    assert lines[0].startswith("Run count-1 of counting is completed: 3 supersteps in ")
+    assert lines[1] == "next: stepwell events count-1 --store runs.db"
+    assert section(lines, "input") == ["1"]
+    assert section(lines, "output") == ["- 1", "- 2", "- 3"]
+    assert lines.index("input") < lines.index("output") < lines.index("state")
+    found = data(say, "count-1")
+    assert (found["input"], found["outputs"], found["error"]) == (1, [[1, 2, 3]], None)
+    assert found["sentence"] == lines[0]
+    assert found["command"] == ["stepwell", "events", "--", "count-1"]
+
+
+def test_the_first_commit_shows_the_input(storage: Any, say: Say) -> None:
+    ran(storage, asking(storage).run(Order(7, ["tea"]), run_id="refund-7"))
+    lines = shown(say, "refund-7@0")
+    assert lines[0] == "Run refund-7 of refunds as it was at commit 0 of 1 (input); desk comes next."
+    assert lines[1] == "next: stepwell fork refund-7@0 --store runs.db"
+    assert section(lines, "input") == ["id: 7", "lines:", "  - tea"]
+    assert data(say, "refund-7@0")["input"] == {"id": 7, "lines": ["tea"]}
+
+
+def test_a_fork_that_has_no_input_of_its_own_shows_none(storage: Any, say: Say) -> None:
+    ran(storage, asking(storage).run(Order(7, ["tea"]), run_id="refund-7"))
+    say(*STORE, "fork", "refund-7", "--as", "fork-7")
+    assert "input" not in shown(say, "fork-7")
+    assert data(say, "fork-7")["input"] is None
+
+
+def test_a_waiting_run_shows_what_is_asked_and_how_to_respond(storage: Any, say: Say) -> None:
+    ran(storage, asking(storage, timedelta(hours=2)).run(Order(7, ["tea"]), run_id="refund-7"))
+    lines = shown(say, "refund-7")
+    assert lines[0].startswith('Run refund-7 of refunds is waiting for a response. desk asks: {"id":7,"lines":["tea"]}')
+    assert "The deadline is in 1 h 59 min" in lines[0] or "The deadline is in 2 h" in lines[0]
+    assert lines[1] == "next: stepwell respond refund-7 refund-7 --store runs.db"
+    (request, *question) = section(lines, "1 open request")
+    assert request.startswith("refund-7: from desk, ")
+    assert "ago, expects bool, deadline in 1 h" in request
+    assert question == ["  id: 7", "  lines:", "    - tea"]
+    assert data(say, "refund-7")["requests"]["refund-7"]["answer"] is None
+
+
+def test_a_response_that_is_on_its_way_says_by_whom_and_what_applies_it(storage: Any, say: Say) -> None:
+    ran(storage, asking(storage).run(Order(7, ["tea"]), run_id="refund-7"))
+    say(*STORE, "respond", "refund-7", "--response", "true", "--by", "ada", "--comment", "fine")
+    lines = shown(say, "refund-7")
+    assert lines[0] == (
+        "Run refund-7 of refunds is queued: a response by ada has arrived and is not applied yet, "
+        "because no process drives the run."
+    )
+    assert lines[1] == RESUME.format("refund-7")
+    assert any(line.strip().startswith("answered by ada at ") for line in lines)
+    answer = data(say, "refund-7")["requests"]["refund-7"]["answer"]
+    assert (answer["by"], answer["comment"]) == ("ada", "fine")
+
+
+def test_who_answered_is_shown_after_the_question_is_closed(storage: Any, say: Say) -> None:
+    async def work() -> None:
+        workflow = asking(storage)
+        await workflow.run(Order(7, ["tea"]), run_id="refund-7")
+        await admin.respond(storage, "refund-7", "refund-7", True, by="ada", comment="a good customer")
+        await workflow.run(run_id="refund-7")
+
+    ran(storage, work())
+    answer, asked, comment = section(shown(say, "refund-7"), "answers")
+    assert answer.startswith("refund-7: true by ada, ")
+    assert answer.endswith(" ago")
+    assert (asked, comment) == ('  asked: {"id":7,"lines":["tea"]}', "  comment: a good customer")
+    (found,) = data(say, "refund-7")["answers"]
+    assert (found["value"], found["by"], found["comment"]) == (True, "ada", "a good customer")
+
+
+def failing(storage: Any) -> Any:
+    @executor(id="deal")
+    async def deal(text: str, ctx: WorkflowContext[str]) -> None:
+        await ctx.send_message(text)
+
+    @executor(id="good")
+    async def good(text: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.step("look", str.upper, text)
+
+    @executor(id="bad")
+    async def bad(text: str, ctx: WorkflowContext[None, str]) -> None:
+        await asyncio.sleep(0.05)
+        raise ValueError("no stamps")
+
+    builder = WorkflowBuilder(name="letters", start_executor=deal, checkpoint_storage=storage)
+    return builder.add_fan_out_edges(deal, [good, bad]).build()
+
+
+def test_a_failed_run_shows_the_error_with_the_frames_of_the_user_and_what_is_kept(storage: Any, say: Say) -> None:
+    async def work() -> None:
+        with pytest.raises(Exception, match="no stamps"):
+            await failing(storage).run("letter", run_id="letter-1")
+
+    ran(storage, work())
+    lines = shown(say, "letter-1")
+    assert lines[0] == (
+        "Run letter-1 of letters failed in bad: ValueError: no stamps; a resume calls bad, and what good did is kept."
+    )
+    assert lines[1] == RESUME.format("letter-1")
+    error = section(lines, "error in bad")
+    assert error[0] == "ValueError: no stamps"
+    assert any("test_show.py" in line for line in error)
+    assert not any("engine" in line for line in error)
+    assert any("engine" in line for line in section(shown(say, "letter-1", "--full"), "error in bad"))
+    good, look, bad = section(lines, "superstep 2")
+    assert good.startswith("good: finished, ")
+    assert look.strip().startswith("step look, ")
+    assert bad.startswith("bad: next")
+    found = data(say, "letter-1")
+    assert (found["error"]["type"], found["error"]["executor"]) == ("ValueError", "bad")
+    assert "Traceback" in found["error"]["traceback"]
+    assert [(branch["executor"], branch["state"]) for branch in found["branches"]] == [
+        ("good", "finished"),
+        ("bad", "next"),
+    ]
+    assert found["branches"][0]["seconds"] >= 0
+
+
+def test_a_cancelled_run_says_who_cancelled_it_and_why(storage: Any, say: Say) -> None:
+    ran(storage, asking(storage).run(Order(7, ["tea"]), run_id="refund-7"))
+    say(*STORE, "cancel", "refund-7", "--reason", "the customer called", "--by", "ada")
+    lines = shown(say, "refund-7")
+    assert lines[0].startswith("Run refund-7 of refunds was cancelled by ada (the customer called); ")
+    assert lines[1] == RESUME.format("refund-7")
+
+
+def test_a_sleeping_run_says_until_when(storage: Any, say: Say) -> None:
+    @executor(id="nap")
+    async def nap(text: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.sleep(timedelta(hours=3))
+
+    ran(
+        storage,
+        WorkflowBuilder(name="naps", start_executor=nap, checkpoint_storage=storage).build().run("x", run_id="nap-1"),
+    )
+    lines = shown(say, "nap-1")
+    assert lines[0].startswith("Run nap-1 of naps is sleeping until 20")
+    assert "UTC (in 2 h 59 min" in lines[0] or "UTC (in 3 h)" in lines[0]
+    assert lines[0].endswith("; nap comes next then.")
+    assert section(lines, "superstep 1")[0].startswith("nap: sleeping, until 20")
+
+
+def test_runs_that_nobody_or_somebody_drives_say_so(sqlite: Place, say: Say) -> None:
+    async def work(storage: Any) -> None:
+        for run_id in ("queued-1", "driven-1", "lost-1"):
+            async with counting(storage).run(1, run_id=run_id, stream=True) as stream:
+                async for event in stream:
+                    if event.type == "superstep_completed":
+                        break
+        await storage._store.acquire("driven-1", this_process("drive"), seconds=600)
+        await storage._store.acquire("lost-1", this_process("drive"), seconds=1)
+
+    storage = sqlite.storage
+    ran(storage, work(storage))
+    queued, driven = shown(say, "queued-1"), shown(say, "driven-1")
+    assert queued[0] == "Run queued-1 of counting is queued: no process drives it; count comes next."
+    assert queued[1] == RESUME.format("queued-1")
+    assert driven[0].startswith("Run driven-1 of counting is running in superstep 2, driven by process ")
+    assert driven[0].endswith(": count is working.")
+    assert driven[1] == "next: stepwell tail driven-1 --follow --store runs.db"
+
+
+def test_a_turn_of_an_agent_is_listed_as_its_calls(storage: Any, say: Say) -> None:
+    ran(storage, clerking(storage).run("order 7 is broken", run_id="clerk-1"))
+    lines = shown(say, "clerk-1")
+    assert lines[0].endswith("clerk asks: May clerk call refund(order=7, amount=900)?")
+    first, *calls = section(lines, "calls")
+    assert first.startswith("clerk (commit 1), ")
+    assert [call.strip().partition(",")[0].partition(" {")[0] for call in calls] == [
+        "model 1",
+        "tool look_up",
+        "model 2",
+    ]
+    assert calls[0].startswith("  model 1, 4 + 3 tokens, cost 0.007, ")
+    # What its executor needs to continue the turn is shown only with everything else.
+    assert not any("OpenTurn" in line or "AgentProgress" in line for line in lines)
+    assert any("OpenTurn" in line for line in shown(say, "clerk-1", "--full"))
+    assert section(lines, "state")[-2:] == ["agents/clerk/conversation:", "  - user: order 7 is broken"]
+    assert [call["kind"] for call in data(say, "clerk-1")["calls"]] == ["model", "tool", "model"]
+    assert '"$"' not in json.dumps(data(say, "clerk-1"))
+
+
+def test_a_tool_that_has_not_returned_is_named_with_its_arguments(storage: Any, say: Say) -> None:
+    def down(order: int) -> str:
+        raise ConnectionError("the order system is down")
+
+    async def work() -> None:
+        with pytest.raises(Exception, match="is down"):
+            await clerking(storage, tools={"look_up": down}).run("order 7 is broken", run_id="clerk-1")
+
+    ran(storage, work())
+    clerk, model, tool = section(shown(say, "clerk-1"), "superstep 1")
+    assert clerk == "clerk: next"
+    assert model.startswith("  model 1, 4 + 3 tokens, cost 0.007")
+    assert tool == '  tool look_up {"order":7} → no result yet'
+    calls = data(say, "clerk-1")["branches"][0]["calls"]
+    assert [(call["kind"], call.get("has_result", True)) for call in calls] == [("model", True), ("tool", False)]
