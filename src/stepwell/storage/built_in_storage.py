@@ -231,8 +231,8 @@ class BuiltInStorage:
     async def follow(self, run_id: str, *, after: int = -1, until_rest: bool = False) -> AsyncIterator[WorkflowEvent]:
         """Yield the durable events of a run past the commit `after`, then those that any process commits.
 
-        Without gap and without repeat: pass the `commit` of the last event you saw to continue
-        after it. Ends when the run is completed, has failed or was cancelled; with `until_rest`,
+        Without gap and without repeat: to continue later, pass the `commit` of an event, all events
+        of which you have seen. Ends when the run is completed, has failed or was cancelled; with `until_rest`,
         also when it waits for responses. It drives nothing. The cost grows with what is new: while
         nothing happens, one row is read, after longer and longer waits of up to a second; a commit
         of this process through this object is seen at once.
