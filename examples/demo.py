@@ -202,8 +202,9 @@ def main() -> int:
     say("5", "How often each executor ran, as recorded by the executors themselves:")
     good = report(run_id, killed=child.pid)
     say("6", f"The data is in {HOME / 'runs.db'} (the run) and {ledger(run_id)} (what ran where).")
-    query = f"select number, c.status, body from runs join commits c using (run) where run_id = '{run_id}'"
-    print(f'     Inspect it: sqlite3 {HOME / "runs.db"} "{query}"')
+    say("7", f"What the run has to show for it: stepwell show {run_id} --store {HOME / 'runs.db'}")
+    show = [sys.executable, "-m", "stepwell.cli", "show", run_id, "--store", str(HOME / "runs.db")]
+    subprocess.run(show, check=False)  # without the extra `cli` it says what to install
     return 0 if good else 1
 
 

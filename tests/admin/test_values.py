@@ -178,7 +178,7 @@ def test_members_that_are_null_are_left_out_on_request() -> None:
 def test_long_values_are_cut_and_say_how_long_they_are() -> None:
     assert lines({"text": "x" * 300}) == [f"text: {'x' * 200}... (300 characters)"]
     assert lines({"text": "x" * 300}, full=True) == [f"text: {'x' * 300}"]
-    assert lines("a\n" + "x" * 300)[-1] == "... (302 characters)"
+    assert lines("a\n" + "x" * 3000)[-1] == "... (3002 characters)"
     assert lines(list(range(100)))[-1] == "... and 80 more"
     assert to_line(stored(list(range(1000)))).endswith("69...")
     assert to_line(stored(list(range(1000))), longest=None).endswith("999]")

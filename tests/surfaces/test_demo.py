@@ -34,6 +34,10 @@ def check(told: str, folder: Path) -> None:
     assert "the run is completed; its output" in told
     assert "restaurants: what there is to know about restaurants in Lisbon" in told
     assert status_names(told) == []
+    # It ends with what `stepwell show` prints of the run.
+    shown = told[told.index("stepwell show ") :].splitlines()[1:]
+    assert re.match(r"Run \S+ of city guide is completed: \d+ supersteps in ", shown[0])
+    assert {"input", "output", "answers"} <= set(shown)
     assert (folder / ".demo" / "runs.db").exists()
 
 

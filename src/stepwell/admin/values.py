@@ -19,6 +19,7 @@ import msgspec
 from stepwell.model.visible_text import visible
 
 TEXT, ITEMS = 200, 20  # longer strings and lists are cut
+BLOCK = 1000  # characters of a text of several lines
 
 _OURS = "stepwell:"
 _MESSAGE = f"{_OURS}Message"
@@ -145,7 +146,7 @@ def _format_item(name: str, stored: Any, full: bool, nulls: bool) -> Iterator[st
 
 def _format_block(text: str, full: bool) -> Iterator[str]:
     """Yield a text of several lines, each behind a bar, so that it cannot be taken for names and values."""
-    shown = text if full else text[:TEXT]
+    shown = text if full else text[:BLOCK]
     for line in shown.split("\n"):
         yield f"| {visible(line)}".rstrip()
     if len(shown) < len(text):

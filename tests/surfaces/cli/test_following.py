@@ -265,7 +265,7 @@ def test_the_row_of_an_agent_says_which_call_it_makes() -> None:
 def test_what_a_handler_did_is_told_before_its_superstep_is_committed() -> None:
     model = StepRecord("model 1", summary=CallSummary(3, 4))
     told = heard("executor_returned", "a", data=HandlerReturn(("str",), (), (), (model,)))
-    assert told.as_dict()["data"] == {"sent": ["str"], "outputs": [], "requests": []}
+    assert told.as_dict()["data"] == {"sent": ["str"]}
     assert [call["kind"] for call in told.as_dict()["calls"]] == ["model"]
     assert list(told.format_lines())[1].strip() == "model 1, 3 + 4 tokens"
 

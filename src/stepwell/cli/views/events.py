@@ -116,7 +116,8 @@ class Follower:
 def data_of(event: WorkflowEvent) -> Any:
     """Return the data of an event in its stored form, which needs none of the program's classes."""
     if event.type == "executor_returned":
-        return {name: list(getattr(event.data, name)) for name in ("sent", "outputs", "requests")}
+        done = {name: list(getattr(event.data, name)) for name in ("sent", "outputs", "requests")}
+        return {name: items for name, items in done.items() if items} or None
     payload = event.payload
     if payload is None:
         # Live data was never stored, and may hold objects that cannot be.
