@@ -104,6 +104,18 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "another place": (lambda ls: of_kind(ls, "run").update(place=77), "has place 77, but its head has place"),
     "place in a body": (lambda ls: last(ls)["body"].update(place=HUGE), "a count is above 9223372036854775807"),
     "place below 0 in a body": (lambda ls: last(ls)["body"].update(place=-1), "a count is below 0"),
+    "time of a call": (
+        lambda ls: last(ls)["body"]["done"][0].update(time={"began": "noon", "microseconds": 1}),
+        "a call of 'desk' in",
+    ),
+    "time of a call without a zone": (
+        lambda ls: last(ls)["body"]["done"][0].update(time={"began": "2026-11-18T10:00:00", "microseconds": 1}),
+        "has no time zone",
+    ),
+    "duration of a call": (
+        lambda ls: last(ls)["body"]["done"][0].update(time={"began": "2026-11-18T10:00:00Z", "microseconds": -1}),
+        "took -1 microseconds",
+    ),
     "restored in a body": (lambda ls: last(ls)["body"].update(restored=HUGE), "a count is above"),
     "epoch": (lambda ls: first(ls)["body"]["run"].update(epoch=HUGE), "a count is above"),
     "epoch below 0": (lambda ls: first(ls)["body"]["run"].update(epoch=-1), "a count is below 0"),

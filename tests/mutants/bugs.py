@@ -678,4 +678,42 @@ EDGES = (
     ),
 )
 
-BUGS = (*ENGINE, *MAIL, *TIME, *RUNS, *STORES, *CHANGES, *EDGES)
+PICTURES = (
+    Bug(
+        "text in a drawing or a report is markup",
+        "viz/markup.py",
+        'return html.escape(visible(str(text), keep=f"\\t\\n\\r\\xa0{JOINERS}"), quote=True)',
+        "return str(text)",
+        ("viz/test_svg.py", "admin/test_pages.py"),
+    ),
+    Bug(
+        "a report draws the conductor of named agents",
+        "declarative/stored_diagram.py",
+        "    if not is_of_named_agents(at):\n        return None\n",
+        "    return None\n",
+        ("viz/test_surfaces.py",),
+    ),
+    Bug(
+        "a wait is drawn as long as it was",
+        "admin/report/timeline.py",
+        "if begin - end > longest]",
+        "if False]",
+        ("admin/test_report.py",),
+    ),
+    Bug(
+        "an executor is suggested that could not do the work",
+        "kernel/suggestions.py",
+        "        if _can_replace(graph.executors[new], old, at)\n",
+        "",
+        ("engine/test_suggested_migrations.py",),
+    ),
+    Bug(
+        "arrows cross where they need not",
+        "viz/layout/ordering.py",
+        "        if crossings < fewest:\n",
+        "        if False:\n",
+        ("viz/test_layout.py",),
+    ),
+)
+
+BUGS = (*ENGINE, *MAIL, *TIME, *RUNS, *STORES, *CHANGES, *EDGES, *PICTURES)

@@ -41,7 +41,8 @@ def sentence_of(history: History) -> str:
         case "waiting":
             return _describe_waiting(head)
         case "sleeping":
-            return f"Sleeps until {format_moment(str(head.wake))}."
+            until = history.run.until or head.wake
+            return f"Sleeps until {format_moment(until)}." if until else "Sleeps."
         case "cancelled":
             by = f" by {latest.by}" if latest.by else ""
             return f"Cancelled{by}{f': {shorten(latest.reason, _LONGEST)}' if latest.reason else '.'}"
@@ -75,11 +76,11 @@ def headline_of(stored: Any) -> str:
 
 
 def _describe_waiting(head: Checkpoint) -> str:
-    first, *others = head.requests.values()
-    question = headline_of(plain_value(first.payload))
-    if others:
-        return f"Waits for {len(others) + 1} answers. The first question, of {first.executor}: {question}"
-    return f"Waits for an answer. {first.executor} asks: {question}"
+    requests = list(head.requests.values())
+    if not requests:  # a process has moved the run since its checkpoint was read
+        return "Waits for an answer."
+    asked = f"{requests[0].executor} asks: {headline_of(plain_value(requests[0].payload))}"
+    return f"Waits for {'an answer' if len(requests) == 1 else f'{len(requests)} answers'}. {asked}"
 
 
 def times_of(history: History, timeline: Timeline | None) -> Iterator[str]:

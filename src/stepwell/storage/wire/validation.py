@@ -52,9 +52,14 @@ def _check_run(run: WireRun, what: str) -> None:
 
 
 def _check_done(shape: WireCommit, what: str) -> None:
-    """Check that the messages and requests that deliveries name are there: events need them."""
+    """Check times, and that the messages and requests that deliveries name are there: events need them."""
     sent, requests = {part.id for part in shape.messages or ()}, {part.id for part in shape.asked}
     for done in shape.done:
+        for time in (done.time, *(step.time for step in done.steps)):
+            if time is not None:
+                read_moment(time.began, f"a call of {done.executor!r} in {what}")
+                if not 0 <= time.microseconds <= LARGEST:
+                    raise damage_error(what, f"a call of {done.executor!r} took {time.microseconds} microseconds")
         for id in done.sent:
             if id not in sent:
                 raise damage_error(what, f"{done.executor!r} sent message {id!r}, which is not in it")

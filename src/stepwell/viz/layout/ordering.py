@@ -65,10 +65,14 @@ def _exchange_neighbours(slots: list[Slot], rows: list[list[int]], *, turn_ties:
 
 def _cross(places: list[int], left: list[int], right: list[int]) -> int:
     """Return how many arrows of two slots cross, if one is left of the other."""
+    if len(left) == 1 == len(right):  # nearly always: most slots are points of long arrows
+        return places[left[0]] > places[right[0]]
     return sum(places[m] > places[n] for m in left for n in right)
 
 
 def _mean(places: list[float], neighbours: list[int], itself: int) -> float:
+    if len(neighbours) == 1:
+        return places[neighbours[0]]
     return sum(places[m] for m in neighbours) / len(neighbours) if neighbours else places[itself]
 
 

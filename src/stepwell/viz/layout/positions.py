@@ -24,10 +24,14 @@ def place_side_by_side(slots: list[Slot], rows: Sequence[Sequence[int]]) -> None
             wanted, weights = [], []
             for n in row:
                 slot = slots[n]
-                neighbours = slot.neighbours(down)
-                is_long = not slot.is_box and not slots[neighbours[0]].is_box
-                wanted.append(sum(slots[m].x for m in neighbours) / len(neighbours) if neighbours else slot.x)
-                weights.append(_STRAIGHT if is_long else 1.0 if neighbours else 0.1)
+                neighbours = slot.above if down else slot.below
+                if len(neighbours) == 1:
+                    other = slots[neighbours[0]]
+                    wanted.append(other.x)
+                    weights.append(1.0 if slot.is_box or other.is_box else _STRAIGHT)
+                else:
+                    wanted.append(sum(slots[m].x for m in neighbours) / len(neighbours) if neighbours else slot.x)
+                    weights.append(1.0 if neighbours else 0.1)
             _settle(slots, row, offsets, wanted=wanted, weights=weights)
 
 
