@@ -29,6 +29,7 @@ from stepwell import (
     step,
     workflow,
 )
+from stepwell.admin import fork
 from stepwell.functional import DurableFunction, StepFunction
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.memory.store import MemoryStore
@@ -498,3 +499,29 @@ def test_step_options_with_a_key_are_a_copy() -> None:
     assert (options.with_key("k").key, options.with_key("k").limits, options.key) == ("k", options.limits, None)
     with pytest.raises(ValueError, match="non-empty string"):
         options.with_key("")
+
+
+async def test_a_run_of_a_function_is_forked(storage: BuiltInStorage) -> None:
+    @workflow(checkpoint_storage=storage)
+    async def patient(order: Order, ctx: RunContext) -> str:
+        name = await lookup(order.customer)
+        await ctx.sleep(3600)
+        return name
+
+    with FakeClock() as clock:
+        await patient.run(Order("q"), run_id="p")
+        head = await storage.get_latest(run_id="p")
+        assert head is not None
+        forked = await fork(storage, head.checkpoint_id, run_id="f")
+        clock(hours=2)
+        # A fork begins the function anew, with its steps and waits.
+        assert (await patient.run(run_id="f")).wakes_at is not None
+        clock(hours=2)
+        assert (await patient.run(run_id="f")).get_outputs() == ["Q"]
+        assert (await patient.run(run_id="p")).get_outputs() == ["Q"]
+        assert forked.run_id == "f"
+        first = await storage.get_latest(run_id="f")
+        second = await storage.get_latest(run_id="p")
+        assert first is not None
+        assert second is not None
+        assert (first.status, dict(first.state)) == (second.status, dict(second.state))

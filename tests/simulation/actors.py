@@ -23,7 +23,9 @@ from stepwell import (
     handler,
     persistent,
     response_handler,
+    step,
 )
+from stepwell.engine.internal_context import internal
 from tests.simulation.plan import Edge, Graph, Node
 from tests.simulation.script import Act, Question, Seen, Token, acts_of, default_of
 
@@ -103,6 +105,16 @@ class PlainActor(Actor):
             waits()
 
 
+class StrictActor(Actor):
+    """Must reach the steps that it made before."""
+
+    _is_durable_function = True
+
+
+class StrictPlainActor(PlainActor):
+    _is_durable_function = True
+
+
 def play(actor: Actor, seen: Seen, ctx: Ctx) -> Iterator[Callable[[], Any]]:
     """One handler call; what it yields is to be waited for."""
     node, world = actor.node, WORLD.get()
@@ -124,6 +136,8 @@ def play(actor: Actor, seen: Seen, ctx: Ctx) -> Iterator[Callable[[], Any]]:
     seen.kept = ctx.get_state(f"last {node.name}") is not None
     for act in acts_of(node, seen, actor.has_edges):
         _do(act, node, ctx)
+    if node.strict:
+        internal(ctx).steps.check_replay()
     world.about_to_return(node, seen)
 
 
@@ -139,6 +153,9 @@ async def _branch(world: Surroundings, node: Node, seen: Seen, branch: int, ctx:
 
 def _asked_step(world: Surroundings, node: Node, seen: Seen, number: int, ctx: Ctx) -> Any:
     policy = RetryPolicy(max_attempts=node.step_fails + 1, initial_interval=0.5)
+    if node.strict:
+        work = step(name="work", retry=policy)(_step(world, node, seen, number))
+        return work.sync() if node.plain else work()
     take = ctx.step_sync if node.plain else ctx.step
     return take(StepOptions("work", retry=policy), _step(world, node, seen, number))
 
@@ -211,6 +228,8 @@ def _executor(graph: Graph, node: Node) -> Executor:
     sends = graph.sends(node.name)
     if node.child is not None:
         return WorkflowExecutor(build(node.child), node.name, allow_direct_output=not sends)
+    if node.strict:
+        return (StrictPlainActor if node.plain else StrictActor)(node, sends)
     return (PlainActor if node.plain else Actor)(node, sends)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.simulation.model import foretold
-from tests.simulation.plan import Edge, Fault, Graph, Node, Plan
+from tests.simulation.plan import Edge, Fault, Graph, Node, Plan, chance
 
 _MOST_CALLS = 14  # of handlers in one plan
 _SLEEPS = (0.5, 5, 50, 90, 4000)
@@ -113,7 +113,7 @@ def _node(dice: random.Random, name: str, depth: int) -> Node:
     if depth and often(0.12):
         return Node(name, child=_graph(dice, f"{name}.", dice.randrange(1, 4), depth - 1))
     fails = dice.choice((*[0] * 14, 1, 2))
-    return Node(
+    node = Node(
         name,
         plain=often(0.2),
         sends=dice.choice((1, 1, 1, 2)),
@@ -135,3 +135,5 @@ def _node(dice: random.Random, name: str, depth: int) -> Node:
         backoff=dice.choice((0, 2, 100)),
         ticks=dice.choice((0, 1, 3, 10)),
     )
+    # Not from the dice: all else stays as the seed made it.
+    return replace(node, strict=chance("strict", node) % 2 == 0)

@@ -34,6 +34,7 @@ class Node:
     attempts: int = 1  # that its retry policy allows
     backoff: float = 0
     ticks: int = 0  # others have their turn so often before it goes on
+    strict: bool = False  # it makes its steps as a durable function does, and must find all of them again
     child: Graph | None = None  # it is a workflow of its own
 
     @property

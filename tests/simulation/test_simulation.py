@@ -55,6 +55,7 @@ def test_the_worlds_have_everything_in_them() -> None:
     nodes = [node for plan in plans for node in plan.graph.every_node()]
     for what in (
         "plain",
+        "strict",
         "asks",
         "deadline",
         "counts",
