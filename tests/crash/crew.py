@@ -22,7 +22,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from stepwell import CommitConflict, ResponseRejected, RunBusy, RunError, UnknownRequest, Workflow, WorkflowRunState
-from stepwell.engine.open_run import StartRun
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.stored_values import OpenedRun
 from stepwell.worker import Worker
@@ -155,7 +154,7 @@ async def serve(place: Place, storage: BuiltInStorage, chance: random.Random) ->
         for run_id in orders.open:
             run = await storage.get_run(run_id)
             if run is None:
-                await _submit(workflow, storage, run_id)
+                await workflow.submit(errand_of(run_id), run_id=run_id)
             elif run.standing == "completed":
                 place.ledger.write("ended", run_id)
             elif run.standing == "failed":
@@ -165,15 +164,3 @@ async def serve(place: Place, storage: BuiltInStorage, chance: random.Random) ->
                 await _answer(workflow, place.ledger, pending.run_id, pending.request_id)
         await asyncio.sleep(PAUSE * chance.random())
     await storage.close()
-
-
-async def _submit(workflow: Workflow, storage: BuiltInStorage, run_id: str) -> None:
-    drive = workflow._drive(StartRun(errand_of(run_id), run_id, named=True), storage, streaming=False, private={})
-    batches = drive.batches()
-    try:
-        async for _ in batches:
-            break
-    except RunBusy:  # it was submitted before, and a worker was faster
-        return
-    finally:
-        await batches.aclose()

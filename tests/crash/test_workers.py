@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from stepwell.engine.open_run import StartRun
 from stepwell.storage.built_in_storage import BuiltInStorage
 from tests.support.postgres_server import own_server
 
@@ -87,12 +86,7 @@ class Team:
 
     def submit(self, number: int, run_id: str, *, version: int = 1) -> None:
         async def submit(storage: BuiltInStorage) -> None:
-            workflow = build(storage, self._ledger, "", version)
-            drive = workflow._drive(StartRun(number, run_id, named=True), storage, streaming=False, private={})
-            batches = drive.batches()
-            async for _ in batches:
-                break
-            await batches.aclose()
+            await build(storage, self._ledger, "", version).submit(number, run_id=run_id)
 
         self._ask(submit)
 

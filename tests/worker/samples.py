@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from stepwell import Executor, Workflow, WorkflowBuilder, WorkflowContext, executor, handler, response_handler
-from stepwell.engine.open_run import StartRun
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.worker import Worker
 
@@ -46,12 +45,8 @@ def asking(storage: BuiltInStorage) -> Workflow:
 
 
 async def submit(workflow: Workflow, storage: BuiltInStorage, message: Any, run_id: str) -> None:
-    """Store a run, and leave it to whoever drives it."""
-    drive = workflow._drive(StartRun(message, run_id, named=True), storage, streaming=False, private={})
-    batches = drive.batches()
-    async for _ in batches:
-        break
-    await batches.aclose()
+    """Store a run, and leave it to a worker."""
+    await workflow.submit(message, run_id=run_id, checkpoint_storage=storage)
 
 
 @asynccontextmanager

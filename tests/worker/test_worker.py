@@ -195,13 +195,16 @@ async def test_a_long_run_lets_others_have_its_slot() -> None:
         await eventually(has_moved)
 
 
-async def test_what_is_sent_in_the_same_process_is_applied_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_submitted_and_sent_in_the_same_process_is_driven_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(worker_module, "LOOK_EVERY", 60.0)
     storage = InMemoryCheckpointStorage()
     workflow = asking(storage)
-    await workflow.run("?", run_id="r")
     async with serving(Worker(storage, [workflow])):
         await asyncio.sleep(0.05)
+        await workflow.submit("?", run_id="r")
+        await eventually(lambda: _is(storage, "r", "waiting"), 1.0)
         await admin.respond(storage, "r", "q", "tea")
         await eventually(lambda: _is(storage, "r", "completed"), 1.0)
 

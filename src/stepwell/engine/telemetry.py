@@ -226,6 +226,12 @@ class _Measures:
             self._durations[name].record(seconds, attributes, within)
 
 
+def find_meter() -> Meter | None:
+    """Return the meter of this library; None if the program has not loaded OpenTelemetry."""
+    metering = _find_module("opentelemetry.metrics", "get_meter_provider")
+    return None if metering is None else metering.get_meter_provider().get_meter(SCOPE, _version())
+
+
 @lru_cache(maxsize=1)
 def _measures_of(provider: MeterProvider) -> _Measures:
     return _Measures(provider.get_meter(SCOPE, _version()))

@@ -22,8 +22,10 @@ from stepwell.storage.checkpoint_list import list_entries
 from stepwell.storage.filters import ReadyFilter, RequestFilter, RunFilter
 from stepwell.storage.integrity import Cipher, VerifiedStore
 from stepwell.storage.lease import LEASE, validate_lease
+from stepwell.storage.news import Notifications
 from stepwell.storage.port import Store
 from stepwell.storage.run_list import RunInfo, find_standing, run_info
+from stepwell.storage.statistics import Statistics
 from stepwell.storage.worker_registry import WorkerInfo, WorkerRegistry, worker_info
 
 if TYPE_CHECKING:
@@ -55,6 +57,8 @@ class BuiltInStorage:
         self._store: Store = VerifiedStore(store, seal)
         # Beside the wrapper: what workers say of themselves holds no data of runs, and is not sealed.
         self._registry = store if isinstance(store, WorkerRegistry) else None
+        self._notifications = store if isinstance(store, Notifications) else None
+        self._statistics = store if isinstance(store, Statistics) else None
         self._lease = validate_lease(lease)
         self.retention = retention
 

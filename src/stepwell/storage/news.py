@@ -1,15 +1,28 @@
-"""Tells those in this process who look for work that a run of a store may have some.
+"""Tells those who look for work that a run of a store may have some.
 
-Across processes a store has to be looked at. Inside one, a run that is submitted or gets a signal
-is announced here.
+Inside a process, a run that is submitted or gets a signal is announced here. Across processes a
+store has to be looked at, unless it can notify them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
 
 from stepwell.storage.posix import call_after_process_fork
+
+
+@runtime_checkable
+class Notifications(Protocol):
+    """What a store implements that can notify other processes."""
+
+    async def listen(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when a run may have got work in any process, until cancelled.
+
+        A notification may be late or get lost. Raises StoreUnavailable if the store goes away.
+        """
+
 
 _LISTENERS: dict[int, list[Callable[[], None]]] = {}  # by store
 

@@ -208,8 +208,6 @@ class StoreArchive:
             raise
         except Exception as error:
             raise commit_error(commit, header.run_id, error) from error
-        if effects.fence is None:  # nobody drives it: it was submitted or edited
-            news.publish(self.store)
 
     async def _append(
         self, commit: Commit, after: Checkpoint, before: Checkpoint | None, effects: CommitEffects, *, snapshot: bool
@@ -272,6 +270,7 @@ class StoreArchive:
 
     async def release(self, run_id: str, owner: Owner) -> None:
         await self.store.release(run_id, owner)
+        news.publish(self.store)  # it was submitted, or left in the middle
 
     # ---------------------------------------------------------------- forks
 

@@ -11,6 +11,8 @@ one costs the second until the worker looks anyway, a doubled one costs a query.
     worker.py       the loop: look at the store, start drives, wait, leave
     shortlist.py    which of the ready runs to take now, and which to leave to others (pure)
     slices.py       one drive of one run, from its acquisition to its release
+    registration.py how a worker announces itself, and learns who shares its runs
+    metrics.py      what it reports; health.py answers those who ask, by HTTP
     shutdown.py     SIGTERM and SIGINT
     dispatch/       what makes a worker look before its second is over
 """

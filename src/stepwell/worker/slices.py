@@ -8,8 +8,10 @@ from contextlib import aclosing
 from stepwell.admin.deploy_check import find_incompatibilities
 from stepwell.declarative.instance import AgentWorkflowInstance
 from stepwell.engine.drive import Drive
+from stepwell.engine.open_run import STOPPED
 from stepwell.errors import GraphChanged
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.worker.metrics import Counters
 from stepwell.workflows.workflow import Workflow
 
 Served = Workflow | AgentWorkflowInstance
@@ -32,19 +34,27 @@ async def check_code(storage: BuiltInStorage, served: Served, run_id: str) -> No
             served.check(head)
 
 
-async def drive_slice(drive: Drive, is_over: Callable[[], bool]) -> bool:
+async def drive_slice(drive: Drive, is_over: Callable[[], bool], counters: Counters, *, was_left: bool) -> bool:
     """Drive a run until it rests or, once `is_over`, to its next commit; return whether it was left so.
 
-    On return the lease is released.
+    On return the lease is released. `was_left`: a driver had left the run in the middle.
 
     Cancelled in the middle of a superstep, it leaves the run at its last commit, with the outcomes
     of the handlers that have returned.
     """
     seen = None
-    async with aclosing(drive.batches()) as batches:
-        async for _ in batches:
-            # Between two commits there is nothing to gain from leaving: the superstep would be repeated.
-            if drive.at is not seen and is_over():
-                return True
-            seen = drive.at
+    try:
+        async with aclosing(drive.batches()) as batches:
+            async for _ in batches:
+                if seen is None:
+                    counters.takeovers += was_left
+                elif drive.at is not seen:
+                    counters.commits += 1
+                # Between two commits there is nothing to gain from leaving: the superstep would be
+                # repeated. A run that has failed is not left: its error comes next.
+                if drive.at is not seen and drive.at is not None and drive.at.status not in STOPPED and is_over():
+                    return True
+                seen = drive.at
+    finally:
+        counters.drives += seen is not None
     return False

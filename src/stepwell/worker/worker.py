@@ -22,6 +22,7 @@ from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.stored_values import RunEntry
 from stepwell.worker.dispatch.polling import Polling
 from stepwell.worker.dispatch.protocol import WorkerDispatcher
+from stepwell.worker.metrics import Counters, Metric, MetricsReporter
 from stepwell.worker.ready_runs import find_ready, find_unserved
 from stepwell.worker.registration import WorkerRegistration, default_name
 from stepwell.worker.shortlist import OFFERED, Shortlist
@@ -37,6 +38,7 @@ LOOK_EVERY = 1.0
 _SHORTEST_PAUSE = 0.01  # seconds between two looks; drives that end together share one
 _UNSERVED_EVERY = 30.0  # seconds between two looks for runs of workflows that this worker does not have
 _CLEAN_UP = 5.0  # seconds that cancelled handlers have
+_READY_FOR = 10.0  # seconds after a look at the store
 
 
 class Worker:
@@ -90,6 +92,9 @@ class Worker:
             runs=self._driving.keys,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._counters = Counters()
+        self._metrics = MetricsReporter(self._storage, self._counters, slots, self._driving)
+        self._looked_at: float | None = None  # when it last reached the store; monotonic
         self._woken, self._hurried = asyncio.Event(), asyncio.Event()
         self._stopping = False
         self._is_store_away = False
@@ -104,7 +109,12 @@ class Worker:
         _LOG.info("worker %r drives %s, %d at a time", self.name, ", ".join(map(repr, self._served)), self.slots)
         aside = [
             asyncio.create_task(work)
-            for work in (self._listen(), self._name_unserved(), self._registration.keep_up(self._learn))
+            for work in (
+                self._listen(),
+                self._name_unserved(),
+                self._registration.keep_up(self._learn),
+                self._metrics.report(),
+            )
         ]
         try:
             while not self._stopping:
@@ -155,6 +165,17 @@ class Worker:
         if at_once:
             self._hurried.set()
 
+    def is_ready(self) -> bool:
+        """Return whether it looks for runs, and has reached the store in the last ten seconds."""
+        looked_at = self._looked_at
+        # With all slots taken there is no reason to look.
+        is_full = len(self._driving) >= self.slots and not self._is_store_away
+        return not self._stopping and looked_at is not None and (is_full or time.monotonic() - looked_at < _READY_FOR)
+
+    async def metrics(self) -> list[Metric]:
+        """Return what it has done, what it does now, and how much its store holds. Raises StoreUnavailable."""
+        return await self._metrics.all()
+
     # ---------------------------------------------------------------- looking
 
     async def _look(self) -> float:
@@ -168,6 +189,7 @@ class Worker:
             self._note_outage(error)
             return LOOK_EVERY
         self._note_outage(None)
+        self._looked_at = time.monotonic()
         chosen = self._shortlist.choose(ready.now, free, self._driving, time.monotonic())
         for run in chosen:
             task = asyncio.create_task(self._drive(run))
@@ -229,7 +251,7 @@ class Worker:
             private=self._private,
             most_takeovers=self._most_takeovers,
         )
-        if await drive_slice(drive, is_over):
+        if await drive_slice(drive, is_over, self._counters, was_left=run.lease is not None):
             self._shortlist.end_turn(run, time.monotonic())
 
     def _finish(self, run: RunEntry, task: asyncio.Task[None]) -> None:
@@ -237,13 +259,18 @@ class Worker:
         self._woken.set()
         error = None if task.cancelled() else task.exception()
         match error:
-            case None | Stopped() | RunBusy():  # somebody else was first
+            case None | Stopped():
+                return
+            case RunBusy():  # somebody else was first
+                self._counters.refused_acquisitions += 1
                 return
             case CommitConflict():
+                self._counters.refused_commits += 1
                 _LOG.info("run %r of %r was acquired by another process: %s", run.run_id, run.workflow, error)
             case StoreUnavailable():
                 self._note_outage(error)
             case RunError():
+                self._counters.failed_runs += 1
                 _LOG.error("run %r of %r failed: %s", run.run_id, run.workflow, error)
             case DurabilityError():
                 self._shortlist.leave(run)

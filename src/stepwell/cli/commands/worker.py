@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AsyncExitStack
 
 import click
 
@@ -11,6 +12,15 @@ from stepwell.cli.settings import common_options
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import reserve_stdout
+
+
+def _parse_address(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    host, divider, port = text.rpartition(":")
+    if not divider or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise click.BadParameter(f"{text!r} is not of the form HOST:PORT, such as 127.0.0.1:9100")
+    return host.strip("[]"), int(port)
 
 
 @click.command("worker")
@@ -34,8 +44,21 @@ from stepwell.cli.views.output import reserve_stdout
     metavar="SECONDS",
     help="How long supersteps under way may take when the worker stops.",
 )
+@click.option(
+    "--listen",
+    callback=_parse_address,
+    metavar="HOST:PORT",
+    help="Answer GET /live, /ready and /metrics at this address, for monitoring.",
+)
 @common_options
-def command(workflows: tuple[str, ...], slots: int, lease: float | None, name: str | None, grace: float) -> None:
+def command(
+    workflows: tuple[str, ...],
+    slots: int,
+    lease: float | None,
+    name: str | None,
+    grace: float,
+    listen: tuple[str, int] | None,
+) -> None:
     """Drive the runs that are ready.
 
     Finds the runs of each WORKFLOW that can be driven and that nobody drives: new runs, runs whose
@@ -49,13 +72,18 @@ def command(workflows: tuple[str, ...], slots: int, lease: float | None, name: s
     codes = [load_code(workflow) for workflow in workflows]
 
     async def serve(storage: BuiltInStorage) -> None:
+        from stepwell.worker.health import answering  # lazy: it loads the engine
         from stepwell.worker.shutdown import exit_soon, stopping_on_signals  # lazy: it loads the engine
         from stepwell.worker.worker import Worker  # lazy: it loads the engine
 
         built = [await code.build() for code in codes]
         worker = Worker(storage, built, slots=slots, lease=lease, name=name, grace=grace)
         with stopping_on_signals(worker.stop):
-            await worker.serve()
+            async with AsyncExitStack() as monitoring:
+                if listen is not None:
+                    address = answering(*listen, is_ready=worker.is_ready, metrics=worker.metrics)
+                    await monitoring.enter_async_context(address)
+                await worker.serve()
         exit_soon(0)  # a plain function that still runs in a thread must not keep the process
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

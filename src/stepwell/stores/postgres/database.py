@@ -58,6 +58,11 @@ class PostgresDatabase(Reopenable["_Resources"]):
             self._get().writer(write.waiting.loop).submit(write)
         return await write.waiting
 
+    @property
+    def dsn(self) -> str:
+        """The connection string, with the options that it leaves out."""
+        return self._get_locked().pool.dsn
+
     async def read(self, query: str, *values: object) -> list[Row]:
         """Return the rows of a query. It sees everything that was committed before the call."""
         call = Call(query.encode(), encode(*values))

@@ -126,6 +126,10 @@ UNION ALL
 ORDER BY since, run_id LIMIT {{limit}}
 """
 
+COUNT_RUNS = """
+SELECT r.status, count(*) FROM {schema}.runs AS r WHERE r.began IS NOT NULL AND NOT r.is_child GROUP BY r.status
+"""
+COUNT_REQUESTS = "SELECT count(*) FROM {schema}.requests"
 WORKERS = """
 SELECT w.name, w.process, extract(epoch FROM clock_timestamp() - w.seen)::float8 + $1::float8,
     convert_to(w.body, 'UTF8')

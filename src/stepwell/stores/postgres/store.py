@@ -30,6 +30,7 @@ from stepwell.storage.filters import (
 from stepwell.storage.ids import location_of, run_hash
 from stepwell.storage.lease import Owner
 from stepwell.storage.limits import LARGEST
+from stepwell.storage.statistics import StoreStatistics
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
     NO_LOG_EFFECTS,
@@ -49,6 +50,7 @@ from stepwell.storage.worker_registry import ALIVE_FOR, KEPT_FOR, WorkerRow
 from stepwell.stores.postgres import queries
 from stepwell.stores.postgres.connection import Call, function_call
 from stepwell.stores.postgres.database import PostgresDatabase
+from stepwell.stores.postgres.notifications import Notifier, channel_of, listen
 from stepwell.stores.postgres.pool import BEST_EFFORT
 from stepwell.stores.postgres.queries import Search, checkpoints_query, ready_query, requests_query, runs_query
 from stepwell.stores.postgres.schema import quote_schema
@@ -89,6 +91,8 @@ class PostgresStore:
         self._db = PostgresDatabase(dsn, schema, timeout, connections)
         self._schema = quote_schema(schema)
         self._calls: dict[str, Call] = {}  # by function, without values
+        self._channel = channel_of(schema)
+        self._notifier = Notifier(self._db, self._channel)
 
     # ---------------------------------------------------------------- records
 
@@ -137,6 +141,7 @@ class PostgresStore:
     async def send(self, run_id: str, key: str, body: bytes) -> bool:
         values = encode(_FIRST_TIME, run_id, run_hash(run_id), key, uuid.uuid4().hex, body)
         ((is_stored,),) = await self._write("send", values, body=5)
+        self._notifier.announce()
         return bool(is_stored)
 
     async def pending_signals(self, run_id: str) -> list[SignalRow]:
@@ -171,6 +176,7 @@ class PostgresStore:
     async def release(self, run_id: str, owner: Owner) -> None:
         # Best effort: if the server is away, the lease expires by itself.
         await self._write("release", encode(_FIRST_TIME, run_id, asdict(owner)), asked=BEST_EFFORT)
+        self._notifier.announce()  # it was submitted, or left in the middle
 
     # ---------------------------------------------------------------- lists
 
@@ -286,9 +292,17 @@ class PostgresStore:
         return int((await self._read(queries.SIZE, self._schema))[0][0])
 
     async def close(self) -> None:
+        await self._notifier.flush()
         await self._db.close()
 
-    # ---------------------------------------------------------------- workers
+    # ---------------------------------------------------------------- workers and monitoring
+
+    async def statistics(self) -> StoreStatistics:
+        runs: dict[str, int] = dict(await self._read(queries.COUNT_RUNS))
+        return StoreStatistics(runs, (await self._read(queries.COUNT_REQUESTS))[0][0])
+
+    async def listen(self, wake: Callable[[], None]) -> None:
+        await listen(self._db.dsn, self._channel, wake)
 
     async def announce_worker(self, name: str, process: str, body: bytes) -> bool:
         values = (_FIRST_TIME, name, process, body, ALIVE_FOR, KEPT_FOR, clock_ahead())

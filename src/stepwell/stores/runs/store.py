@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from stepwell.storage.filters import (
 )
 from stepwell.storage.ids import location_of, run_hash, run_hashes_for
 from stepwell.storage.lease import Owner
+from stepwell.storage.statistics import StoreStatistics
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
     NO_LOG_EFFECTS,
@@ -219,6 +221,10 @@ class RunStore(ABC):
 
     async def ready(self, ready_filter: ReadyFilter, *, limit: int | None = None) -> list[RunEntry]:
         return ready_filter.page(filter(None, await self._read_all(Run.listed)), limit)
+
+    async def statistics(self) -> StoreStatistics:
+        runs = await self.runs()
+        return StoreStatistics(Counter(run.status for run in runs), len(await self.requests()))
 
     # ---------------------------------------------------------------- maintenance
 

@@ -12,6 +12,7 @@ import msgspec
 from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.filters import STOPPED, CheckpointFilter, ReadyFilter, RequestFilter, RunFilter, prefix_end
 from stepwell.storage.ids import location_of, run_hashes_for
+from stepwell.storage.statistics import StoreStatistics
 from stepwell.storage.stored_values import Entry, RequestEntry, RunEntry, RunMetadata
 from stepwell.stores.sqlite.records import ENTRY, LAST, REQUEST, entry_in, read_lease
 
@@ -112,6 +113,12 @@ def list_ready(db: sqlite3.Connection, ready_filter: ReadyFilter, limit: int | N
     runs = list(islice(filter(ready_filter.matches, in_order), limit))
     due.close()
     return runs
+
+
+def count_all(db: sqlite3.Connection) -> StoreStatistics:
+    by_status = "SELECT status, count(*) FROM runs WHERE began IS NOT NULL AND NOT called GROUP BY status"
+    runs = dict(db.execute(by_status).fetchall())
+    return StoreStatistics(runs, db.execute("SELECT count(*) FROM requests").fetchone()[0])
 
 
 # ---------------------------------------------------------------------- checkpoints

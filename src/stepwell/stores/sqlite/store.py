@@ -22,6 +22,7 @@ from stepwell.storage.filters import (
 )
 from stepwell.storage.lease import LEASE, Owner
 from stepwell.storage.permissions import OWNER_ONLY, validate_mode
+from stepwell.storage.statistics import StoreStatistics
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
     NO_LOG_EFFECTS,
@@ -176,7 +177,10 @@ class SQLiteStore:
     async def close(self) -> None:
         await self._db.close()
 
-    # ---------------------------------------------------------------- workers
+    # ---------------------------------------------------------------- workers and monitoring
+
+    async def statistics(self) -> StoreStatistics:
+        return await self._db.read(lists.count_all)
 
     async def announce_worker(self, name: str, process: str, body: bytes) -> bool:
         return await self._db.write(lambda db: workers.announce_worker(db, name, process, body))

@@ -1,4 +1,4 @@
-"""The default dispatcher: nothing but the worker's own look every second, and at once for its own process."""
+"""The default dispatcher: the worker looks every second, and at once if the store or its own process says so."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepwell.storage.built_in_storage import BuiltInStorage
 
 
 class Polling:
-    """Needs nothing but the store, and works on all of them."""
+    """Needs nothing but the store, and works on all of them. PostgreSQL notifies it."""
 
     async def listen(self, storage: BuiltInStorage, wake: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -21,4 +21,7 @@ class Polling:
                 loop.call_soon_threadsafe(wake)
 
         with news.listening(storage._store, wake_loop):
-            await asyncio.Event().wait()
+            if storage._notifications is None:
+                await asyncio.Event().wait()
+            else:
+                await storage._notifications.listen(wake)
