@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
 from stepwell.engine.drive_options import OnChangedStep
 from stepwell.engine.durability import LEVELS
 from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun
+from stepwell.model.agent_arguments import CLIENT_ARGUMENTS, TOOL_ARGUMENTS, by_executor
 from stepwell.model.valid_text import is_text
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.limits import LONGEST, check_tag
@@ -64,3 +65,11 @@ def _check_tags(tags: Mapping[str, str]) -> dict[str, str]:
     for name, value in tags.items():
         check_tag(name, value)
     return dict(tags)
+
+
+def agent_arguments(
+    for_tools: Mapping[str, Any] | None, for_clients: Mapping[str, Any] | None, executor_ids: Collection[str]
+) -> dict[str, Any]:
+    """Return the arguments of a call that agents pass on to their tools and model clients, as private values."""
+    given = {TOOL_ARGUMENTS: for_tools, CLIENT_ARGUMENTS: for_clients}
+    return {name: by_executor(values, executor_ids) for name, values in given.items() if values is not None}

@@ -33,7 +33,7 @@ from stepwell.workflows.handle import RunHandle
 from stepwell.workflows.introspection import DescribedGraph
 from stepwell.workflows.result import OutputT, WorkflowRunResult
 from stepwell.workflows.run_verbs import RunVerbs
-from stepwell.workflows.start_position import OMITTED, check_run_options, position_of
+from stepwell.workflows.start_position import OMITTED, agent_arguments, check_run_options, position_of
 from stepwell.workflows.storage_options import StorageLike, storage_of
 from stepwell.workflows.waiting_runs import WaitingRun, WaitingRuns
 
@@ -115,6 +115,8 @@ class Workflow(DescribedGraph, NotebookDrawing, RunVerbs[OutputT]):
         checkpoint_storage: StorageLike | None = ...,
         responses: Mapping[str, Any] | None = ...,
         private: Mapping[str, Any] | None = ...,
+        function_invocation_kwargs: Mapping[str, Any] | None = ...,
+        client_kwargs: Mapping[str, Any] | None = ...,
         durability: Durability = ...,
         tags: Mapping[str, str] | None = ...,
         by: str | None = ...,
@@ -132,6 +134,8 @@ class Workflow(DescribedGraph, NotebookDrawing, RunVerbs[OutputT]):
         checkpoint_storage: StorageLike | None = ...,
         responses: Mapping[str, Any] | None = ...,
         private: Mapping[str, Any] | None = ...,
+        function_invocation_kwargs: Mapping[str, Any] | None = ...,
+        client_kwargs: Mapping[str, Any] | None = ...,
         durability: Durability = ...,
         tags: Mapping[str, str] | None = ...,
         by: str | None = ...,
@@ -149,6 +153,8 @@ class Workflow(DescribedGraph, NotebookDrawing, RunVerbs[OutputT]):
         checkpoint_storage: StorageLike | None = ...,
         responses: Mapping[str, Any] | None = ...,
         private: Mapping[str, Any] | None = ...,
+        function_invocation_kwargs: Mapping[str, Any] | None = ...,
+        client_kwargs: Mapping[str, Any] | None = ...,
         durability: Durability = ...,
         tags: Mapping[str, str] | None = ...,
         by: str | None = ...,
@@ -165,6 +171,8 @@ class Workflow(DescribedGraph, NotebookDrawing, RunVerbs[OutputT]):
         checkpoint_storage: StorageLike | None = None,
         responses: Mapping[str, Any] | None = None,
         private: Mapping[str, Any] | None = None,
+        function_invocation_kwargs: Mapping[str, Any] | None = None,
+        client_kwargs: Mapping[str, Any] | None = None,
         durability: Durability = "sync",
         tags: Mapping[str, str] | None = None,
         by: str | None = None,
@@ -180,11 +188,13 @@ class Workflow(DescribedGraph, NotebookDrawing, RunVerbs[OutputT]):
 
         `responses` answers open requests by request id; without an id it resumes the only waiting run of this
         workflow object. `checkpoint_storage` overrides the one passed to the builder. `private` values can be read by
-        handlers and are never stored. `durability` says what a crash may lose: nothing ("sync"), the last superstep
-        ("async"), or everything since the run last waited, slept, failed or ended ("exit"). `tags` are set when a run
-        starts; `list_runs` of a storage filters by them. `by` says who starts, resumes or answers the run; it is
-        stored with the responses and with the first commit. A step called with arguments different from those of its
-        stored result raises StepChanged; `on_changed_step="recall"` returns the stored result instead.
+        handlers and are never stored; nor are `function_invocation_kwargs` and `client_kwargs`, which agents pass on to
+        their tools and model clients, each to its own if the keys are ids of executors. `durability` says what a crash
+        may lose: nothing ("sync"), the last superstep ("async"), or everything since the run last waited, slept, failed
+        or ended ("exit"). `tags` are set when a run starts; `list_runs` of a storage filters by them. `by` says who
+        starts, resumes or answers the run; it is stored with the responses and with the first commit. A step called
+        with arguments different from those of its stored result raises StepChanged; `on_changed_step="recall"` returns
+        the stored result instead.
         """
         check_run_options(message, responses, durability, on_changed_step)
         check_words("by", by)
@@ -196,7 +206,9 @@ class Workflow(DescribedGraph, NotebookDrawing, RunVerbs[OutputT]):
         if isinstance(position, FromCheckpoint) and responses is not None and run_id is None:
             position = replace(position, only_head=True)
         # Copied now: the run may start later, when the stream is read.
-        private_values, answers = dict(private or {}), dict(responses or {})
+        for_agents = agent_arguments(function_invocation_kwargs, client_kwargs, self._graph.executors)
+        private_values = {**(private or {}), **for_agents}
+        answers = dict(responses or {})
 
         def begin() -> Drive:
             if waiting is not None:

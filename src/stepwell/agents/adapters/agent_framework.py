@@ -28,6 +28,7 @@ from agent_framework import (
     MiddlewareFailure,
     MiddlewareTermination,
     ResponseStream,
+    SupportsAgentRun,
 )
 from agent_framework import Message as FrameworkMessage
 from agent_framework.exceptions import UserInputRequiredException
@@ -35,6 +36,7 @@ from agent_framework.exceptions import UserInputRequiredException
 from stepwell.agents.messages import Answer, Message, ModelReply, ToolCall, Usage, as_heard
 from stepwell.agents.turn import Interrupted, Turn, handoff_answer
 from stepwell.errors import DefinitionError, RunError
+from stepwell.model.agent_arguments import CLIENT_ARGUMENTS, TOOL_ARGUMENTS, arguments_of
 
 # Tools and middlewares raise these to control the library; they are not results of a tool.
 _CONTROL_ERRORS = (MiddlewareFailure, MiddlewareTermination, UserInputRequiredException)
@@ -76,6 +78,8 @@ class AgentFrameworkAgent:
                 session=session,
                 tools=offered,
                 middleware=[_ModelSteps(calls), _ToolSteps(calls)],
+                function_invocation_kwargs=_arguments(turn, TOOL_ARGUMENTS),
+                client_kwargs=_arguments(turn, CLIENT_ARGUMENTS),
             )
             response = await stream.get_final_response()
         except MiddlewareFailure as failure:
@@ -98,7 +102,45 @@ class AgentFrameworkAgent:
         return f"<AgentFrameworkAgent {self.name!r}>"
 
 
-ADAPTED = (FrameworkAgent, AgentFrameworkAgent)
+class RunnableAgent:
+    """Any other agent with that library's `run`: its whole turn is one model call, which is not repeated."""
+
+    def __init__(self, agent: SupportsAgentRun) -> None:
+        self.agent = agent
+        self.name, self.description = agent.name or agent.id, agent.description
+
+    async def take_turn(self, turn: Turn) -> Answer:
+        session = _session(turn)
+        messages = [FrameworkMessage(role, [text]) for role, text in map(as_heard, turn.messages)]
+        options: dict[str, Any] = {
+            kind: given for kind in (TOOL_ARGUMENTS, CLIENT_ARGUMENTS) if (given := _arguments(turn, kind))
+        }
+
+        async def call() -> ModelReply:
+            response: Any
+            if turn.streaming:
+                stream = self.agent.run(messages, stream=True, session=session, **options)
+                async for update in stream:
+                    turn.delta(update.text)
+                response = await stream.get_final_response()
+            else:
+                response = await self.agent.run(messages, session=session, **options)
+            spoken = [Message("assistant", message.text, message.author_name) for message in response.messages]
+            return ModelReply([spoken, _state(session)], response.text)
+
+        spoken, state = (await turn.model(call)).data
+        return Answer(spoken, state=state)
+
+
+def _arguments(turn: Turn, kind: str) -> dict[str, Any]:
+    return arguments_of(turn.executor_id, turn.private, kind)
+
+
+def _wrap(agent: Any) -> AgentFrameworkAgent | RunnableAgent:
+    return AgentFrameworkAgent(agent) if isinstance(agent, FrameworkAgent) else RunnableAgent(agent)
+
+
+ADAPTED = (SupportsAgentRun, _wrap)
 
 
 @dataclass(slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, Unpack
 
-from stepwell.agents.messages import AgentExecutorRequest
 from stepwell.errors import DefinitionError
 from stepwell.graph.executor import Executor
+from stepwell.orchestrations.group_chat.orchestrator import interface_of
+from stepwell.orchestrations.group_chat.values import GroupChatParticipantMessage
 from stepwell.orchestrations.magentic.managers import MagenticManagerBase, StandardMagenticManager
 from stepwell.orchestrations.magentic.orchestrator import ORCHESTRATOR, MagenticOrchestrator
 from stepwell.orchestrations.magentic.values import MagenticTaskLedger
@@ -84,6 +85,8 @@ class MagenticBuilder(TeamBuilder):
         manager = self._make_manager()
         descriptions = {id: getattr(member, "description", None) or id for id, member in members.items()}
         orchestrator = MagenticOrchestrator(manager, descriptions, plan_review=self._plan_review)
+        orchestrator.interfaces = {id: interface_of(member) for id, member in members.items()}
+        orchestrator.listeners = {id for id, member in members.items() if takes(member, GroupChatParticipantMessage)}
         # The edge to itself: the orchestrator asks the manager's next question in the next superstep.
         builder = self._start_builder(orchestrator, [ORCHESTRATOR], result=ORCHESTRATOR)
         builder.add_edge(orchestrator, orchestrator)
@@ -136,7 +139,8 @@ class MagenticBuilder(TeamBuilder):
                 f"a participant has the name of the orchestrator, {ORCHESTRATOR!r}: give it another name",
             )
             yield (
-                id != ORCHESTRATOR and not takes(member, AgentExecutorRequest),
+                id != ORCHESTRATOR and interface_of(member) not in ("agent", "executor"),
                 f"{id!r}, a {type(member).__name__}, cannot receive instructions: it needs a handler for "
-                f"AgentExecutorRequest that sends an AgentExecutorResponse",
+                f"AgentExecutorRequest that sends an AgentExecutorResponse, or one for GroupChatRequestMessage that "
+                f"sends a GroupChatResponseMessage",
             )

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Self
 
 from stepwell.agents.agent_types import Agent
@@ -21,6 +23,12 @@ from stepwell.errors import RunError
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.handler import handler, response_handler
 from stepwell.model.event import WorkflowEvent
+from stepwell.orchestrations.group_chat.orchestrator import Interface
+from stepwell.orchestrations.group_chat.values import (
+    GroupChatParticipantMessage,
+    GroupChatRequestMessage,
+    GroupChatResponseMessage,
+)
 from stepwell.orchestrations.magentic.managers import MagenticContext, MagenticManagerBase
 from stepwell.orchestrations.magentic.values import (
     MANAGER,
@@ -52,6 +60,9 @@ class MagenticOrchestrator(AgentExecutor):
     """
 
     manager: MagenticManagerBase
+    # How each participant is addressed, and which of those that are not agents are sent the messages of others.
+    interfaces: Mapping[str, Interface | None] = MappingProxyType({})
+    listeners: AbstractSet[str] = frozenset()
 
     def __init__(self, manager: MagenticManagerBase, descriptions: Mapping[str, str], *, plan_review: bool) -> None:
         super().__init__(AbsentAgent(ORCHESTRATOR, "plans the work of the team and tracks its progress"))
@@ -113,6 +124,13 @@ class MagenticOrchestrator(AgentExecutor):
         await self._begin_round(replace(progress, heard=heard), ctx)
         if self._progress(ctx).phase != "over":
             await self.respond(ctx)
+
+    @handler
+    async def handle_contribution(self, contribution: GroupChatResponseMessage, ctx: _Context) -> None:
+        """Receive the contribution of a participant that is not an agent."""
+        source = ctx.get_source_executor_id() or ""
+        message = replace(contribution.message, author_name=contribution.message.author_name or source)
+        await self.handle_executor_response(AgentExecutorResponse(source, AgentResponse([message])), ctx)
 
     @handler
     async def continue_work(self, message: MagenticContinue, ctx: _Context) -> None:
@@ -232,7 +250,12 @@ class MagenticOrchestrator(AgentExecutor):
         messages = [message for message in before if (message.role, message.author_name) != ("user", MANAGER)]
         # After a reset a participant must also forget its own part of the abandoned conversation.
         afresh = progress.since > 0 and speaker not in progress.heard
-        await ctx.send_message(AgentExecutorRequest([*messages, instruction], afresh=afresh), speaker)
+        if self.interfaces.get(speaker) == "executor":
+            if speaker in self.listeners and messages:
+                await ctx.send_message(GroupChatParticipantMessage(messages), speaker)
+            await ctx.send_message(GroupChatRequestMessage(instruction.text), speaker)
+        else:
+            await ctx.send_message(AgentExecutorRequest([*messages, instruction], afresh=afresh), speaker)
         heard = {**progress.heard, speaker: len(conversation)}
         ctx.set_state(_PROGRESS, replace(progress, phase="working", speaker=speaker, heard=heard))
 
