@@ -25,6 +25,7 @@ _HOMES = {
     "NotFound": "admin.lookup",
     "OpenRequest": "admin.requests",
     "PruneReport": "admin.retention.pruner",
+    "RetryReport": "admin.retries",
     "apply_patch": "admin.diffs.json_diff",
     "cancel": "admin.cancellation",
     "check": "admin.deploy_check",
@@ -46,6 +47,7 @@ _HOMES = {
     "report_run": "admin.report.page",
     "report_to": "admin.report.page",
     "respond": "admin.requests",
+    "retry": "admin.retries",
     "search": "admin.run_search",
 }
 

@@ -14,6 +14,7 @@ from stepwell.admin.report.page import report_run, report_to
 from stepwell.admin.requests import OpenRequest, open_requests, respond
 from stepwell.admin.retention.policy import Keep
 from stepwell.admin.retention.pruner import PruneReport, delete_runs, prune
+from stepwell.admin.retries import RetryReport, retry
 from stepwell.admin.run_search import Holding, search
 from stepwell.admin.state_edits import EditRefused
 from stepwell.admin.transfer.container import ImportRefused
@@ -39,6 +40,7 @@ __all__ = [
     "NotFound",
     "OpenRequest",
     "PruneReport",
+    "RetryReport",
     "apply_patch",
     "cancel",
     "check",
@@ -60,5 +62,6 @@ __all__ = [
     "report_run",
     "report_to",
     "respond",
+    "retry",
     "search",
 ]

@@ -29,6 +29,7 @@ COMMANDS = {
     "run": "Start a run and drive it until it stops.",
     "resume": "Resume a run.",
     "cancel": "Cancel a run.",
+    "retry": "Retry runs that have stopped.",
     "worker": "Drive the runs that are ready.",
     "workers": "List the workers that drive runs.",
     "viz": "Draw the graph of a workflow.",

@@ -55,7 +55,8 @@ The functions, in the order in which a run meets them:
     route               one sent message, chosen targets    -> who receives it
     merge               checkpoint, plan, outcomes          -> the commit of the superstep
     intake              checkpoint, signals                 -> a commit with their messages
-    fail, cancel, park  checkpoint                          -> a commit that changes only the status
+    fail, cancel, park, retry
+                        checkpoint                          -> a commit that changes only the status
     restore             head, an earlier checkpoint         -> a commit that moves the run back
     apply               checkpoint, commit                  -> the next checkpoint
     events              commit                              -> the events that observers receive
@@ -67,7 +68,7 @@ The functions, in the order in which a run meets them:
 
 from stepwell.kernel.commit import apply, events, is_at_rest, output_events, request_events
 from stepwell.kernel.compatibility import find_incompatibilities, find_rejected_signals
-from stepwell.kernel.lifecycle import begin, cancel, fail, fork, intake, park, restore
+from stepwell.kernel.lifecycle import begin, cancel, fail, fork, intake, park, restore, retry
 from stepwell.kernel.migrate import Migrator, migrate
 from stepwell.kernel.suggestions import suggest_steps
 from stepwell.kernel.superstep import (
@@ -105,6 +106,7 @@ __all__ = [
     "plan",
     "request_events",
     "restore",
+    "retry",
     "route",
     "status_of",
     "suggest_steps",

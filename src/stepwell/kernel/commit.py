@@ -138,7 +138,7 @@ def events(
     # A superstep that leaves the run in progress changes no status. An intake wakes a run that may have been
     # reported idle, and parking puts one to rest: both always report the status.
     changed = commit.kind in _STATUS_KINDS and commit.status is not WorkflowRunState.IN_PROGRESS
-    if changed or commit.kind in (CommitKind.INTAKE, CommitKind.PARKED):
+    if changed or commit.kind in (CommitKind.INTAKE, CommitKind.PARKED, CommitKind.RETRIED):
         events.append(create("status"))
     return events
 

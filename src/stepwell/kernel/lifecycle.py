@@ -128,6 +128,15 @@ def park(before: Checkpoint, wake: str, stamp: Stamp) -> Commit:
     return replace(_change_status(before, CommitKind.PARKED, waiting, stamp), wake=wake)
 
 
+def retry(before: Checkpoint, stamp: Stamp, *, by: str | None = None) -> Commit:
+    """Return the commit of a run that had failed or was cancelled, and is ready to be driven again."""
+    if before.messages:
+        # `wake` says that it was resumed on purpose: failures that are logged have been reported.
+        return replace(park(before, stamp.at, stamp), kind=CommitKind.RETRIED, by=by)
+    resting = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS if before.requests else WorkflowRunState.IDLE
+    return replace(_change_status(before, CommitKind.RETRIED, resting, stamp), by=by)
+
+
 def restore(head: Checkpoint, source: Checkpoint, stamp: Stamp) -> Commit:
     """Return the commit that moves a run back to an earlier checkpoint, to execute afresh from there.
 

@@ -27,6 +27,7 @@ class CommitKind(StrEnum):
     CANCELLED = "cancelled"
     FORKED = "forked"
     PARKED = "parked"  # nothing to do before a certain time
+    RETRIED = "retried"  # a run that had stopped is ready again
     RESTORED = "restored"  # moved back to an earlier checkpoint of the same run
     MIGRATED = "migrated"  # code with another graph or version continues the run
     SAVED = "saved"  # a checkpoint that a user passed to `CheckpointStorage.save`

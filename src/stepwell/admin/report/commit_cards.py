@@ -30,6 +30,7 @@ _KINDS = {
     CommitKind.INPUT: "input",
     CommitKind.INTAKE: "answers and input applied",
     CommitKind.PARKED: "went to sleep",
+    CommitKind.RETRIED: "is to be tried again",
     CommitKind.SAVED: "saved by hand",
 }
 # Messages between the conductor of named agents and its nodes: the outputs in them are shown, the rest

@@ -1,0 +1,98 @@
+"""Makes runs that failed or were cancelled ready again, many at once. Nothing is driven here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from stepwell import kernel
+from stepwell.admin.lookup import find_run, pages_of_runs
+from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.engine.lease_renewal import hold_run
+from stepwell.engine.open_run import STOPPED
+from stepwell.errors import RunBusy
+from stepwell.model.status_words import STATUSES_BY_WORD, status_word
+from stepwell.model.valid_text import check_words, is_text
+from stepwell.storage import clock
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.filters import RunFilter
+from stepwell.storage.ids import new_stamp
+from stepwell.storage.store_archive import StoreArchive
+from stepwell.storage.stored_values import RunEntry
+
+_PAGE = 200  # runs per page of the list
+
+
+@dataclass(frozen=True)
+class RetryReport:
+    """What became of the runs to be retried; with `dry_run`, what would become of them."""
+
+    runs: tuple[str, ...]  # ready again
+    skipped: Mapping[str, str]  # why not
+    dry_run: bool
+
+
+async def retry(
+    storage: BuiltInStorage,
+    runs: Sequence[str] = (),
+    *,
+    status: str = "failed",
+    workflow_name: str | None = None,
+    since: datetime | None = None,
+    by: str | None = None,
+    dry_run: bool = False,
+) -> RetryReport:
+    """Make runs ready again that failed (or with `status="cancelled"`, that were cancelled).
+
+    Those named, or all that stopped at `since` or later, of one workflow or of all. Each gets a
+    commit that says so, and `by` whom; a worker then drives it from where it stopped, and what was
+    committed is not executed again. Raises NotFound or Ambiguous for a named run.
+    """
+    check_words("by", by)
+    if status not in ("failed", "cancelled"):
+        raise ValueError(f"runs that are failed or cancelled can be retried, not those that are {status!r}")
+    done, skipped = list[str](), dict[str, str]()
+    async for entry in _select(storage, runs, status, workflow_name, since):
+        why = await _retry(storage, entry, by, dry_run=dry_run)
+        if why is None:
+            done.append(entry.run_id)
+        else:
+            skipped[entry.run_id] = why
+    return RetryReport(tuple(done), skipped, dry_run)
+
+
+async def _select(
+    storage: BuiltInStorage, runs: Sequence[str], status: str, workflow: str | None, since: datetime | None
+) -> AsyncIterator[RunEntry]:
+    for run in runs:
+        yield (await find_run(storage, run))._entry
+    if runs or (workflow is not None and not is_text(workflow)):
+        return
+    (state,) = STATUSES_BY_WORD[status]
+    moment = None if since is None else clock.stored_moment(since)
+    # All of them first: each retry changes what the list holds.
+    wanted = RunFilter(workflow=workflow, status=state.value, changed_since=moment)
+    for entry in [entry async for page in pages_of_runs(storage._store, wanted, _PAGE) for entry in page]:
+        yield entry
+
+
+async def _retry(storage: BuiltInStorage, entry: RunEntry, by: str | None, *, dry_run: bool) -> str | None:
+    """Make one run ready again; return why not."""
+    if entry.metadata.caller is not None:
+        return f"it is the run of a sub-workflow: retry its caller {entry.metadata.caller!r}"
+    if entry.status not in STOPPED:
+        return f"it is {status_word(entry.status)}"
+    if dry_run:
+        return None
+    archive = StoreArchive(storage._store, DEFAULT_CODEC)
+    try:
+        async with hold_run(archive, entry.run_id) as stored:
+            head = stored.head
+            if head is None or head.status not in STOPPED:  # since we looked
+                return "it was deleted" if head is None else f"it is {status_word(head.status)}"
+            commit = kernel.retry(head, new_stamp(head.run_id, head.header.epoch, head.number + 1), by=by)
+            await archive.commit(commit, kernel.apply(head.header, head, commit), before=head)
+    except RunBusy as busy:
+        return f"it is being driven by {busy.owner}"
+    return None
