@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stepwell import InMemoryCheckpointStorage
-from stepwell.admin.calls import HandlerCall, calls_of, format_seconds, summarise_calls
+from stepwell.admin.calls import HandlerCall, calls_of, summarise_calls
 from stepwell.admin.transfer.redaction import Redaction
 from stepwell.agents import AgentExecutor
 from stepwell.agents.call_summaries import summarise_tool
@@ -108,22 +108,6 @@ def test_a_call_reads_as_one_line() -> None:
         "output_tokens": 35,
         "cost": 0.0123,
     }
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0.0123, "12 ms"),
-        (3.21, "3.2 s"),
-        (59.97, "1 min"),
-        (245, "4 min 5 s"),
-        (7200, "2 h"),
-        (7800, "2 h 10 min"),
-        (86400 * 3 + 3600, "3 d 1 h"),
-    ],
-)
-def test_how_long_something_took_is_said_in_two_units_at_most(seconds: float, words: str) -> None:
-    assert format_seconds(seconds) == words
 
 
 @pytest.mark.parametrize("path", ["steps", "steps.arguments", "*"])

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from stepwell.model.timing import CallSummary, CallTime, StepRecord
+from stepwell.viz.durations import format_seconds
 
 _NO_SUMMARY = CallSummary()
 _NOUNS = {"model": "model call", "tool": "tool call", "step": "step"}
@@ -89,18 +90,3 @@ def _describe_tokens(summary: CallSummary) -> str:
     if not summary.input_tokens and not summary.output_tokens:
         return ""
     return f"{summary.input_tokens:,} + {summary.output_tokens:,} tokens"
-
-
-def format_seconds(seconds: float) -> str:
-    """Format how long something took: `12 ms`, `3.2 s`, `4 min 5 s`, `2 h 10 min`, `3 d`."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    return f"{hours // 24} d {hours % 24} h" if hours % 24 else f"{hours // 24} d"

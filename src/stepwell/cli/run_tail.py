@@ -14,6 +14,7 @@ from stepwell.cli.views.events import Follower
 from stepwell.cli.views.follow import JsonLines, Lines, draw_on
 from stepwell.cli.views.live_view_state import Scene
 from stepwell.cli.views.output import print_note
+from stepwell.cli.views.text import format_moment
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.model.status_words import status_word
 from stepwell.storage.store_archive import StoreArchive
@@ -38,10 +39,11 @@ async def follow_run(storage: BuiltInStorage, run: RunInfo, count: int, *, wait:
         for event in await read_latest(storage, run.run_id, run.number, count):
             follower.show(event)
         follower.expect(upcoming)
+        _note_standing(run, follower)
         word, latest = str(run.standing), monotonic()
         async for commit in follow_commits(storage, run.run_id, run.number):
             if commit is not None:
-                word, latest = status_word(commit.status), monotonic()
+                word, latest = status_word(commit.status, wake=commit.wake), monotonic()
                 for event in events_of(run.run_id, commit):
                     follower.show(event)
                 follower.expect(_find_takers(commit.messages or ()))
@@ -52,10 +54,26 @@ async def follow_run(storage: BuiltInStorage, run: RunInfo, count: int, *, wait:
             elif monotonic() - latest > SILENCE and word != "waiting":
                 now = await storage.get_run(run.run_id)
                 latest = monotonic()
-                if now is not None and now.standing in ("queued", "stalled"):
-                    print_note(f"the run is {now.standing}: no process drives it; `stepwell resume` does")
+                if now is not None and _note_standing(now, follower):
                     latest = math.inf  # the note is printed once
     return word
+
+
+def _note_standing(run: RunInfo, follower: Follower) -> bool:
+    """Say why no commit is to be expected, if nobody drives the run; return whether that is so."""
+    match run.standing:
+        case "queued":
+            why = "no process drives it; `stepwell resume` does"
+        case "stalled":
+            why = f"{run.owner} stopped driving it; `stepwell resume` resumes it"
+        case "sleeping":
+            why = f"until {format_moment(run.until or '')}"
+        case _:
+            return False
+    # A live view has the word in its heading, and no room for a note.
+    if not follower.redraws:
+        print_note(f"run {run.run_id!r} is {run.standing}: {why}")
+    return True
 
 
 def _make_plain(json: bool) -> Follower:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from stepwell.admin.overview.run_overview import PendingAnswer as PendingAnswer
     from stepwell.codec.codec import Codec as Codec
     from stepwell.declarative.instance import AgentWorkflowInstance
     from stepwell.engine.durability import Durability as Durability
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from stepwell.model.message import RoutedMessage as RoutedMessage
     from stepwell.model.request import Request as Request
     from stepwell.model.timing import StepRecord as StepRecord
+    from stepwell.storage.answers import Response as Response
     from stepwell.storage.built_in_storage import BuiltInStorage as BuiltInStorage
     from stepwell.storage.pending_requests import PendingRequest as PendingRequest
     from stepwell.storage.run_list import RunInfo as RunInfo

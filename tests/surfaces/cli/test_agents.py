@@ -51,6 +51,25 @@ def test_events_list_the_calls_of_a_turn(clerk_run: str, say: Say) -> None:
     assert "May clerk call refund(order=7, amount=900)?" in shown
 
 
+def test_requests_ask_in_a_sentence_and_say_who_has_answered(tmp_path: Any, say: Say) -> None:
+    storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
+
+    async def work() -> None:
+        await clerking(storage).run("order 7 is broken", run_id="clerk-1")
+        await storage.close()
+
+    asyncio.run(work())
+    listed = say(*STORE, "requests").stdout
+    assert "May clerk call refund(order=7, amount=900)?" in listed
+    assert "parameters" not in listed
+    (request,) = json.loads(say(*STORE, "requests", "--json").stdout)["requests"]
+    assert request["question"] == "May clerk call refund(order=7, amount=900)?"
+    assert say(*STORE, "respond", "--response", '{"decision": "deny"}', "--by", "ada").exit_code == 0
+    assert "(received from ada)" in say(*STORE, "requests").stdout
+    (request,) = json.loads(say(*STORE, "requests", "--json").stdout)["requests"]
+    assert (request["answered"], request["answered_by"]) == (True, "ada")
+
+
 def test_events_as_json_hold_the_calls_as_data(clerk_run: str, say: Say) -> None:
     events = [json.loads(line) for line in say(*STORE, "events", clerk_run, "--json").stdout.splitlines()]
     first, second = [event for event in events if event["type"] == "executor_completed"]

@@ -44,6 +44,7 @@ def test_a_run_that_crashed(say: Say) -> None:
     Path(GATE).touch()
     with program(*STORE, "run", DEALING, "--input", "cards", "--run-id", "deal-1") as process:
         until(Path(REACHED).exists)
+        until(lambda: "quick: finished" in say(*STORE, "show", "deal-1").stdout)
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=30)
     lines, command = look(say, "deal-1", DEALING)

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stepwell import SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, admin, executor
+from stepwell import (
+    Executor,
+    SQLiteCheckpointStorage,
+    WorkflowBuilder,
+    WorkflowContext,
+    admin,
+    executor,
+    handler,
+    response_handler,
+)
 from stepwell.storage.lease import this_process
 from tests.support.agent_runs import clerking
 from tests.support.command_line import Place, Say
 from tests.support.operating_runs import Order, asking, counting
+from tests.surfaces.cli.test_following import program
 
 STORE = ["--store", "runs.db"]
 RESUME = "next: stepwell resume {} MODULE:WORKFLOW --store runs.db"
@@ -214,6 +225,40 @@ def test_runs_that_nobody_or_somebody_drives_say_so(sqlite: Place, say: Say) -> 
     assert driven[1] == "next: stepwell tail driven-1 --follow --store runs.db"
 
 
+def test_a_request_is_shown_while_other_branches_still_work(storage: Any, say: Say) -> None:
+    class Asks(Executor):
+        @handler
+        async def ask(self, text: str, ctx: WorkflowContext) -> None:
+            await ctx.request_info("Ship it?", bool, request_id="ship")
+
+        @response_handler
+        async def decided(self, original_request: str, response: bool, ctx: WorkflowContext) -> None:
+            """Nothing comes of it."""
+
+    @executor(id="deal")
+    async def deal(text: str, ctx: WorkflowContext[str]) -> None:
+        await ctx.send_message(text)
+
+    @executor(id="slow")
+    async def slow(text: str, ctx: WorkflowContext) -> None:
+        await asyncio.to_thread(looked.append, await asyncio.to_thread(wait_for_question))
+
+    def wait_for_question() -> list[str]:
+        for _ in range(500):
+            lines = shown(say, "deal-1")
+            if "1 open request" in lines:
+                break
+        return lines
+
+    looked: list[list[str]] = []
+    builder = WorkflowBuilder(name="dealing", start_executor=deal, checkpoint_storage=storage)
+    ran(storage, builder.add_fan_out_edges(deal, [Asks("asks"), slow]).build().run("x", run_id="deal-1"))
+    state, _, wait = looked[0][0].partition(". Meanwhile ")
+    assert state.endswith(": asks is finished; slow is working")
+    assert wait == "it is waiting for a response. asks asks: Ship it?"
+    assert section(looked[0], "1 open request")[1] == "  Ship it?"
+
+
 def test_a_turn_of_an_agent_is_listed_as_its_calls(storage: Any, say: Say) -> None:
     ran(storage, clerking(storage).run("order 7 is broken", run_id="clerk-1"))
     lines = shown(say, "clerk-1")
@@ -249,3 +294,31 @@ def test_a_tool_that_has_not_returned_is_named_with_its_arguments(storage: Any, 
     assert tool == '  tool look_up {"order":7} → no result yet'
     calls = data(say, "clerk-1")["branches"][0]["calls"]
     assert [(call["kind"], call.get("has_result", True)) for call in calls] == [("model", True), ("tool", False)]
+
+
+@pytest.mark.process
+def test_list_and_tail_say_until_when_a_run_sleeps_and_that_nobody_drives_one(sqlite: Place, say: Say) -> None:
+    @executor(id="nap")
+    async def nap(text: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.sleep(timedelta(hours=3))
+
+    async def work(storage: Any) -> None:
+        naps = WorkflowBuilder(name="naps", start_executor=nap, checkpoint_storage=storage).build()
+        await naps.run("x", run_id="nap-1")
+        async with counting(storage).run(1, run_id="queued-1", stream=True) as stream:
+            async for event in stream:
+                if event.type == "superstep_completed":
+                    break
+
+    ran(sqlite.storage, work(sqlite.storage))
+    listed = say(*STORE, "list").stdout.splitlines()
+    (napping,) = [line for line in listed if line.startswith("nap-1")]
+    assert re.search(r"sleeping until 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC ", napping)
+    assert re.search(r"UTC  +\d+ s ago", napping)
+    for run_id, note in (
+        ("nap-1", "run 'nap-1' is sleeping: until 20"),
+        ("queued-1", "run 'queued-1' is queued: no process drives it; `stepwell resume` does"),
+    ):
+        with program(*STORE, "tail", run_id, "--follow") as follower:
+            assert follower.stderr is not None
+            assert follower.stderr.readline().startswith(note)

@@ -12,11 +12,12 @@ from stepwell.admin.overview.branches import BranchProgress, branches_of
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing
 from stepwell.kernel.lifecycle import drop_undone
+from stepwell.kernel.superstep import open_requests
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind
-from stepwell.model.request import AnswerRecord
-from stepwell.model.signal import ReceivedJson, ReceivedResponse
+from stepwell.model.request import AnswerRecord, Request
 from stepwell.storage import clock
+from stepwell.storage.answers import Response
 from stepwell.storage.archive import StoredRun
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.run_list import RunInfo, run_info
@@ -25,8 +26,6 @@ from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.wire.format import read_commit
 
 RECENT = 500  # commits that are read: an overview must not get slower as a run grows
-
-PendingAnswer = ReceivedResponse | ReceivedJson
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,8 @@ class RunOverview:
     has_input: bool
     input: Any  # None if it is not stored any more: see `has_input`
     branches: tuple[BranchProgress, ...]  # of the superstep in progress; none of an older checkpoint
-    pending: Mapping[str, PendingAnswer]  # responses that have arrived and are not applied yet, by request
+    requests: Mapping[str, Request]  # open ones, also those of the superstep in progress
+    pending: Mapping[str, Response]  # responses that have arrived and are not applied yet, by request
 
     @property
     def is_head(self) -> bool:
@@ -94,6 +94,7 @@ async def load_overview(storage: BuiltInStorage, name: str, *, every_commit: boo
         has_input=has_input,
         input=plain_value(first.messages[0].payload) if has_input and first and first.messages else None,
         branches=branches_of(at, stored.log, is_driven=run.standing == "running", now=clock.now()) if is_now else (),
+        requests=open_requests(at, stored.log) if is_now else at.requests,
         pending=_find_pending(stored, at.header.epoch) if is_now else {},
     )
 
@@ -103,10 +104,10 @@ async def _read_first(storage: BuiltInStorage, run_id: str) -> Commit | None:
     return read_commit(records[0], DEFAULT_CODEC)[0] if records else None
 
 
-def _find_pending(stored: StoredRun, epoch: int) -> dict[str, PendingAnswer]:
+def _find_pending(stored: StoredRun, epoch: int) -> dict[str, Response]:
     # A response of an earlier epoch was given before the run was moved back, and will not be applied.
-    pending: dict[str, PendingAnswer] = {}
+    pending: dict[str, Response] = {}
     for key, signal in stored.signals.items():
-        if isinstance(signal, ReceivedResponse | ReceivedJson) and is_of_epoch(key, epoch):
+        if isinstance(signal, Response) and is_of_epoch(key, epoch):
             pending.setdefault(signal.request_id, signal)
     return pending

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from stepwell.admin.calls import format_seconds
 from stepwell.admin.diffs.documents import plain_value
 from stepwell.admin.overview.branches import following_of
 from stepwell.admin.overview.run_overview import RunOverview
 from stepwell.admin.questions import question_of
 from stepwell.admin.values import to_line
+from stepwell.viz.durations import format_seconds
 
 CODE = "MODULE:WORKFLOW"  # stands for the code, which is not stored
 
@@ -34,7 +34,7 @@ def command_of(overview: RunOverview) -> SuggestedCommand:
         return SuggestedCommand("fork", (f"{at.run_id}@{at.number}",))
     # The run of a sub-workflow is driven by its caller, which also asks its questions.
     target = at.header.caller or at.run_id
-    unanswered = [id for id in at.requests if id not in overview.pending]
+    unanswered = [id for id in overview.requests if id not in overview.pending]
     match run.standing:
         case "completed":
             return SuggestedCommand("events", (at.run_id,))
@@ -71,7 +71,8 @@ def sentence_of(overview: RunOverview, *, now: datetime, moment: FormatMoment) -
             return f"{subject} is sleeping until {moment(until)}{_distance(until, now)}; {_next(overview)} then."
         case "running":
             where = f"in superstep {at.iteration + 1}, driven by {run.owner}"
-            return f"{subject} is running {where}: {_progress(overview)}."
+            asks = f" Meanwhile it is waiting {_describe_wait(overview, now)}" if overview.requests else ""
+            return f"{subject} is running {where}: {_progress(overview)}.{asks}"
         case "stalled":
             since = "" if run.since is None else f" {_ago(run.since, now)}"
             return f"{subject} is stalled: {run.owner} stopped driving it{since}; {_resumed(overview)}."
@@ -85,7 +86,7 @@ def _next(overview: RunOverview) -> str:
     following = following_of(overview.at)
     if following:
         return f"{_and(following)} {'comes' if len(following) == 1 else 'come'} next"
-    asking = list(dict.fromkeys(request.executor for request in overview.at.requests.values()))
+    asking = list(dict.fromkeys(request.executor for request in overview.requests.values()))
     if not asking:
         return "nothing comes next"
     return f"{_and(asking)} {'waits' if len(asking) == 1 else 'wait'} for a response"
@@ -112,7 +113,7 @@ def _describe_failure(overview: RunOverview) -> str:
 
 
 def _describe_wait(overview: RunOverview, now: datetime) -> str:
-    requests = list(overview.at.requests.values())
+    requests = list(overview.requests.values())
     arrived = _describe_arrived(overview)
     count = "a response" if len(requests) == 1 else f"{len(requests)} responses"
     first = next((r for r in requests if r.id not in overview.pending), None)
@@ -126,7 +127,7 @@ def _describe_wait(overview: RunOverview, now: datetime) -> str:
 
 def _describe_arrived(overview: RunOverview) -> str:
     """Say which responses have arrived and are not applied yet."""
-    pending = [answer for id, answer in overview.pending.items() if id in overview.at.requests]
+    pending = [answer for id, answer in overview.pending.items() if id in overview.requests]
     if not pending:
         return ""
     by = [answer.by for answer in pending if answer.by]

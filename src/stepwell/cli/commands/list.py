@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from shlex import quote
 from typing import Any
 
@@ -13,8 +14,9 @@ from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_moment_option
 from stepwell.cli.type_names import BuiltInStorage, RunInfo
 from stepwell.cli.views.output import print_document, print_note, print_table
-from stepwell.cli.views.text import format_moment
+from stepwell.cli.views.text import format_age, format_moment
 from stepwell.model.status_words import STANDINGS
+from stepwell.storage import clock
 
 
 @click.command("list")
@@ -77,9 +79,8 @@ def command(
             print_document(runs=[_to_dict(run) for run in page], next=page[-1].run_id if more else None)
             return
         if page:
-            print_table(
-                ["run", "workflow", "status", "commits", "started", "changed", "tags"], [_make_row(run) for run in page]
-            )
+            columns, now = ["run", "workflow", "status", "commits", "started", "changed", "tags"], clock.now()
+            print_table(columns, [_make_row(run, now) for run in page])
         else:
             criteria = (workflow, status, tags or None, after, contains, *other_filters.values())
             print_note("the store has no runs" if all(value is None for value in criteria) else "no run matches")
@@ -116,14 +117,15 @@ def _to_dict(run: RunInfo) -> dict[str, Any]:
     }
 
 
-def _make_row(run: RunInfo) -> list[str]:
+def _make_row(run: RunInfo, now: datetime) -> list[str]:
     tags = " ".join(f"{name}={value}" for name, value in sorted(run.tags.items()))
+    until = f" until {format_moment(run.until)}" if run.standing == "sleeping" and run.until else ""
     return [
         run.run_id,
         run.workflow_name,
-        run.standing,
+        f"{run.standing}{until}",
         str(run.number + 1),
         format_moment(run.began_at),
-        format_moment(run.changed_at),
+        format_age(run.changed_at, now),
         tags,
     ]

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from stepwell import admin
+from stepwell.admin.questions import question_of
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_span_option
@@ -18,7 +19,7 @@ from stepwell.cli.views.text import format_deadline, format_span
 from stepwell.errors import CannotUnseal
 from stepwell.storage import clock
 
-_SHOWN = 40  # characters of a question in the table
+_SHOWN = 60  # characters of a question in the table
 
 
 @click.command("requests")
@@ -96,9 +97,9 @@ async def _find_last(storage: BuiltInStorage, name: str) -> PendingRequest:
 
 
 def _find_question(request: PendingRequest) -> str | None:
-    """Return the text of the question; None if it is sealed and there is no key."""
+    """Return what is asked, in a sentence if possible; None if it is sealed and there is no key."""
     try:
-        return request.question
+        return question_of(request.data)
     except CannotUnseal:
         return None
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from stepwell.admin.calls import calls_of, format_seconds
+from stepwell.admin.calls import calls_of
 from stepwell.admin.diffs.documents import document_of, plain_value
 from stepwell.admin.lookup import NotFound, find_checkpoint, find_run
 from stepwell.admin.overview.branches import BranchProgress, following_of
@@ -17,10 +17,11 @@ from stepwell.admin.questions import question_of
 from stepwell.admin.values import main_part, to_data, to_line, to_lines
 from stepwell.cli.type_names import BuiltInStorage, WorkflowErrorDetails
 from stepwell.cli.views.output import print_document, print_lines
-from stepwell.cli.views.requests import format_requests, pending_to_dict
+from stepwell.cli.views.requests import format_requests, pending_to_dict, request_to_dict
 from stepwell.cli.views.text import format_age, format_moment, pluralise, printable
 from stepwell.model.status_words import status_word
 from stepwell.storage import clock
+from stepwell.viz.durations import format_seconds
 
 LATEST = 10  # handler calls, answers and outputs that are shown unless all are wanted
 TRACEBACK = 30  # lines
@@ -66,8 +67,8 @@ def _sections(overview: RunOverview, full: bool) -> Iterator[list[str]]:
         yield ["output", *_indent(_format_outputs(overview.outputs, full))]
     for failure in overview.commit.failures:
         yield [*_format_failure(failure, full)]
-    if at.requests:
-        yield [*format_requests(at.requests.values(), overview.pending, full=full)]
+    if overview.requests:
+        yield [*format_requests(overview.requests.values(), overview.pending, full=full)]
     if overview.answers:
         yield ["answers", *_indent(_format_answers(overview, full))]
     if overview.branches:
@@ -175,8 +176,13 @@ def _to_dict(overview: RunOverview) -> dict[str, Any]:
     run = overview.run if overview.is_head else None
     # How the run stands now is that of its newest checkpoint; an older one shows how it was then.
     document["status"] = status_word(at.status, wake=at.wake) if run is None else run.standing
-    for id, request in document["requests"].items():
-        request["answer"] = pending_to_dict(overview.pending[id]) if id in overview.pending else None
+    document["requests"] = {
+        id: {
+            **request_to_dict(request),
+            "answer": pending_to_dict(overview.pending[id]) if id in overview.pending else None,
+        }
+        for id, request in overview.requests.items()
+    }
     return {
         "run_id": header.run_id,
         "workflow": header.workflow,
@@ -260,7 +266,7 @@ def _compute_progress(overview: RunOverview) -> dict[str, Any]:
     at, commits = overview.at, overview.commits
     called = Counter(delivery.executor for commit in commits for delivery in commit.done)
     following = following_of(at)
-    asking = list(dict.fromkeys(request.executor for request in at.requests.values()))
+    asking = list(dict.fromkeys(request.executor for request in overview.requests.values()))
     executors = [str(id) for id in at.header.signature.get("executors", ())]
     return {
         "iteration": at.iteration,

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import msgspec
 
-from stepwell.admin.calls import calls_of, format_seconds
+from stepwell.admin.calls import calls_of
 from stepwell.admin.diffs.documents import plain_value
 from stepwell.admin.questions import question_of
 from stepwell.admin.values import to_data, to_line
@@ -16,6 +16,7 @@ from stepwell.cli.type_names import StepRecord, WorkflowEvent
 from stepwell.cli.views.text import format_moment, printable
 from stepwell.model.payload import PayloadList
 from stepwell.model.status_words import status_word
+from stepwell.viz.durations import format_seconds
 
 _OF_REQUESTS = ("request_info", "request_answered")
 

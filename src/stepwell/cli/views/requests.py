@@ -10,14 +10,14 @@ import msgspec
 from stepwell.admin.diffs.documents import plain_value
 from stepwell.admin.questions import question_of, sentence_for
 from stepwell.admin.values import to_data, to_lines
-from stepwell.cli.type_names import PendingAnswer, Request
+from stepwell.cli.type_names import Request, Response
 from stepwell.cli.views.text import format_age, format_deadline, format_moment, pluralise, printable
 from stepwell.storage import clock
 from stepwell.storage.checked_reads import read_moment
 
 
 def format_requests(
-    requests: Iterable[Request], pending: Mapping[str, PendingAnswer] | None = None, *, full: bool = False
+    requests: Iterable[Request], pending: Mapping[str, Response] | None = None, *, full: bool = False
 ) -> Iterator[str]:
     """Yield the number of requests, then each with its question and its response, if that has arrived."""
     requests, now = list(requests), clock.now()
@@ -50,12 +50,12 @@ def request_to_dict(request: Request) -> dict[str, Any]:
         "response_schema": msgspec.json.decode(request.schema),
         "asked_at": request.at,
         "deadline": request.deadline,
-        "text": question_of(stored),
-        "question": to_data(stored),
+        "question": question_of(stored),
+        "data": to_data(stored),
     }
 
 
-def pending_to_dict(answer: PendingAnswer) -> dict[str, Any]:
+def pending_to_dict(answer: Response) -> dict[str, Any]:
     """Return a response that is not applied yet as JSON: who sent it, and when."""
     return {"by": answer.by, "comment": answer.comment, "at": answer.at or None}
 
