@@ -21,6 +21,7 @@ from stepwell import (
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
 from tests.support.lanes import ProcessGuard
+from tests.support.postgres_server import dsn, fresh_schema
 
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large]  # how fast a machine is says nothing about the code
 settings.register_profile("luck", deadline=None, suppress_health_check=slow)  # which finds things
@@ -75,6 +76,20 @@ def every_storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[An
 
     with fresh_schema() as schema:
         yield PostgresCheckpointStorage(dsn(), schema=schema)
+
+
+@pytest.fixture(params=["memory", "sqlite", "file", "postgres"])
+def everywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """Each of the built-in storages, new and empty; called with its options."""
+    if request.param == "postgres":
+        with fresh_schema() as schema:
+            yield lambda **options: PostgresCheckpointStorage(dsn(), schema=schema, **options)
+        return
+    yield {
+        "memory": lambda **options: InMemoryCheckpointStorage(**options),
+        "sqlite": lambda **options: SQLiteCheckpointStorage(tmp_path / "runs.db", **options),
+        "file": lambda **options: FileCheckpointStorage(tmp_path / "runs", **options),
+    }[request.param]
 
 
 class Later:

@@ -115,6 +115,43 @@ async def test_what_was_said_but_not_told_is_told_when_the_session_goes_on(tmp_p
     assert [message.text for message in response.messages] == ["text 1", "good"]
 
 
+async def test_what_agents_of_a_sub_workflow_say_arrives_whole_unless_it_is_asked_for() -> None:
+    agent = around(team(), InMemoryCheckpointStorage()).as_agent()
+    stream = agent.run("go", stream=True)
+    assert [update.text async for update in stream] == ["question ", "text 2\ngood", "thanks "]
+    assert (await stream).text == "question\ntext 2\ngood\nthanks"
+    nested = agent.run("go", stream=True, nested=True)
+    assert [update.text async for update in nested] == ["question ", "text ", "2 ", "good ", "thanks "]
+    assert (await nested).text == (await stream).text
+
+
+async def test_a_completed_checkpoint_is_answered_with_its_outputs() -> None:
+    storage = InMemoryCheckpointStorage()
+    agent = team(storage).as_agent()
+    session = agent.create_session("anna")
+    await agent.run("hello", session=session)
+    head = await storage.get_latest(run_id="anna")
+    assert head is not None
+    response = await agent.run(checkpoint_id=head.checkpoint_id, session=agent.create_session("another"))
+    assert [message.text for message in response.messages] == ["text 1", "good"]
+    # What a session has returned already is not said again.
+    assert not (await agent.run(session=session)).messages
+
+
+async def test_a_session_that_continues_in_a_fork_misses_nothing_there() -> None:
+    storage = InMemoryCheckpointStorage()
+    agent = team(storage).as_agent()
+    session = agent.create_session("anna")
+    await agent.run("hello", session=session)
+    await agent.run("more", session=session)
+    first = (await storage.list_checkpoints(run_id="anna"))[0]
+    response = await agent.run(checkpoint_id=first.checkpoint_id, session=session)
+    assert [message.text for message in response.messages] == ["text 1", "good"]
+    assert session.session_id != "anna"
+    response = await agent.run("more", session=session)
+    assert [message.text for message in response.messages] == ["text 3", "good"]
+
+
 class Asker(Executor):
     @handler
     async def begin(self, messages: list[Message], ctx: WorkflowContext[None, str]) -> None:

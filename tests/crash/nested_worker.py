@@ -125,9 +125,9 @@ async def main() -> None:
     answers: dict[str, Any] = {}
     while True:
         stream = (
-            house().run("x", run_id="r", stream=True)
+            house().run("x", run_id="r", stream=True, nested=True)
             if not answers
-            else house().run(run_id="r", responses=answers, stream=True)
+            else house().run(run_id="r", responses=answers, stream=True, nested=True)
         )
         async for event in stream:
             if event.type == "executor_completed" and not event.replayed:

@@ -103,7 +103,7 @@ async def test_a_failure_inside_comes_out_as_it_was_and_says_which_run_to_resume
 
 
 async def test_the_events_of_a_failure_inside_name_where_it_was() -> None:
-    told = await until_it_fails(deep(shaky(Book(), Flag()), 2).run("a", stream=True))
+    told = await until_it_fails(deep(shaky(Book(), Flag()), 2).run("a", stream=True, nested=True))
     failed = [event for event in told if event.type == "executor_failed"]
     assert [(event.path, event.executor_id, event.details.error_type) for event in failed] == [
         (("sub", "sub"), "shaky", "ValueError"),
@@ -274,7 +274,7 @@ def gated(book: Book, closed: Flag) -> Workflow:
 async def test_stopped_while_the_inside_works_it_goes_on_there(how: str, storage: Any) -> None:
     book, closed = Book(), Flag()
     workflow = deep(gated(book, closed), 3, storage)
-    stream = workflow.run("a", run_id="r", stream=True)
+    stream = workflow.run("a", run_id="r", stream=True, nested=True)
 
     async def read() -> None:
         async for event in stream:
@@ -356,7 +356,7 @@ async def test_a_sleep_inside_puts_the_run_around_it_aside(storage: Any, later: 
 async def test_a_claim_that_died_with_another_machine_does_not_hold_up_the_inside(storage: Any) -> None:
     """The lease of the run inside may last a little longer than that of the run around it."""
     book, broken = Book(), Flag()
-    told = await until_it_fails(around(shaky(book, broken), storage).run("a", run_id="r", stream=True))
+    told = await until_it_fails(around(shaky(book, broken), storage).run("a", run_id="r", stream=True, nested=True))
     gone = Owner("elsewhere", "another machine", 1, "long ago", "its drive")
     await storage._store.acquire(inner_run(told), gone, seconds=3600)
     broken.put_down()
@@ -427,7 +427,7 @@ async def test_a_run_inside_can_be_looked_at_by_its_own_name(storage: Any) -> No
 async def test_a_run_inside_may_be_moved_on_by_its_own_name(storage: Any) -> None:
     """It failed, and was resumed alone; the run around it finds it done."""
     book, broken = Book(), Flag()
-    told = await until_it_fails(around(shaky(book, broken), storage).run("a", run_id="r", stream=True))
+    told = await until_it_fails(around(shaky(book, broken), storage).run("a", run_id="r", stream=True, nested=True))
     broken.put_down()
     alone_again = await shaky(book, broken).run(run_id=inner_run(told), checkpoint_storage=storage)
     assert alone_again.get_outputs() == ["first a", "last a"]
@@ -445,7 +445,7 @@ async def test_its_supersteps_are_commits_of_its_own(storage: Any) -> None:
 
 async def test_a_handle_tells_the_inside_live() -> None:
     handle = deep(stepping(Book()), 2, InMemoryCheckpointStorage()).start("a", run_id="r")
-    live = [event.path async for event in handle.events() if event.type == "output"]
+    live = [event.path async for event in handle.events(nested=True) if event.type == "output"]
     assert (await handle.result()).get_outputs() == ["a after 3"]
     assert live[-1] == ()
     assert live.count(()) == 1

@@ -79,7 +79,7 @@ async def test_only_what_is_told_out_here_counts_as_told_by_the_run(kept: Any) -
     assert result.get_outputs() == ["saw a"]
     assert [event.path for event in result if event.type == "output"] == [("sub",), ()]
     assert [event.executor_id for event in result.get_request_info_events()] == ["sub"]
-    assert [event.path for event in result if event.type == "request_info"] == [("sub",), ()]
+    assert [event.path for event in result if event.type == "request_info"] == [()]
     assert result.get_final_state() is WAITING
 
 
@@ -107,7 +107,7 @@ async def test_events_of_the_inside_are_told_while_it_works() -> None:
             await heard.wait()  # nobody gets further unless this was heard outside
             await ctx.yield_output(text)
 
-    stream = deep(alone(Slow("slow")), 3, InMemoryCheckpointStorage()).run("a", stream=True)
+    stream = deep(alone(Slow("slow")), 3, InMemoryCheckpointStorage()).run("a", stream=True, nested=True)
     async for event in stream:
         if event.type == "data":
             assert (event.data, event.path, event.executor_id) == ("half", ("sub", "sub", "sub"), "slow")

@@ -157,6 +157,7 @@ class World:
         storage = self.storage(WitnessedStore(self.bare, self.witness, drive, self.loop))
         running: Any = workflow.run(
             stream=self.plan.streaming,
+            nested=True,
             run_id=RUN,
             checkpoint_storage=storage,
             durability=self.plan.durability,

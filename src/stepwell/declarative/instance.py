@@ -189,7 +189,7 @@ class AgentWorkflowInstance(NotebookDrawing):
 
         def start(stored: Checkpoint | None) -> RunStream[WorkflowRunResult]:
             message = self._first_message(stored, input, session_id or id)
-            return self.workflow.run_streaming(message, run_id=id, private=private, tags=tags)
+            return self.workflow.run_streaming(message, run_id=id, private=private, tags=tags, nested=True)
 
         # Only an id passed by the caller can name a stored run.
         return self._drive(id, start, checkpoint_events, may_be_stored=run_id is not None)
@@ -203,9 +203,12 @@ class AgentWorkflowInstance(NotebookDrawing):
         checkpoint_events: bool = False,
     ) -> AgentWorkflowStream:
         """Resume a stored run, optionally with responses to its requests by id."""
-        options: dict[str, Any] = {"run_id": run_id, "responses": responses, "private": private}
-        # If there is no such run, the engine raises the error.
-        return self._drive(run_id, lambda stored: self.workflow.run_streaming(**options), checkpoint_events)
+
+        def resume(stored: Checkpoint | None) -> RunStream[WorkflowRunResult]:
+            # If there is no such run, the engine raises the error.
+            return self.workflow.run_streaming(run_id=run_id, responses=responses, private=private, nested=True)
+
+        return self._drive(run_id, resume, checkpoint_events)
 
     def _drive(
         self,

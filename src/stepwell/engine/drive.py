@@ -76,6 +76,8 @@ class Drive:
         self.reader: Callable[[], Awaitable[None]] | None = None
         self.run_id: str | None = None
         self.at: Checkpoint | None = None  # that of the latest commit
+        # When it was opened, the run was completed, and nothing had arrived for it since.
+        self.was_completed = False
         self.executors: Mapping[str, Executor] = {}
 
     @property
@@ -127,6 +129,7 @@ class Drive:
             run, scope, at, first = await self._open()
             plan = plan_first(self._definition, at, run.log)
             answered = self._intake.find_answered(at) if at.requests else set[str]()
+            self.was_completed = at.status is WorkflowRunState.IDLE and not self._intake.judge(at).arrived
             yield await self._broadcast.emit_opening(self._definition.graph, run, at, first, plan, answered)
             if run.replay_only:
                 return

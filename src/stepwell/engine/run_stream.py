@@ -22,10 +22,21 @@ class RunStream(Generic[R]):
 
     The run moves only as far as the stream is read: leaving the loop stops it at its last commit. It is not
     cancelled and can be resumed.
+
+    It shows the events of the run itself: those of sub-workflows are added with `nested`, outputs from before a
+    resume with `replay`. The result is made of all events.
     """
 
-    def __init__(self, begin: Callable[[], Drive], finish: Callable[[list[WorkflowEvent]], R]) -> None:
+    def __init__(
+        self,
+        begin: Callable[[], Drive],
+        finish: Callable[[list[WorkflowEvent]], R],
+        *,
+        nested: bool = False,
+        replay: bool = False,
+    ) -> None:
         self._begin, self._finish = begin, finish
+        self._nested, self._replay = nested, replay
         self._watched: _WatchedDrive | None = None
         self._events: list[WorkflowEvent] = []  # so far, for the result
 
@@ -37,7 +48,7 @@ class RunStream(Generic[R]):
     def __aiter__(self) -> AsyncIterator[WorkflowEvent]:
         if self._watched is not None:
             raise RuntimeError("this stream was read already; await it for the result, or resume the run by its run_id")
-        return _EventReader(self._watch())
+        return _EventReader(self._watch(), nested=self._nested, replay=self._replay)
 
     def __await__(self) -> Generator[Any, None, R]:
         return self._result().__await__()
@@ -165,12 +176,21 @@ _CLOSING: set[asyncio.Task[None]] = set()
 class _EventReader(AsyncIterator[WorkflowEvent]):
     """The iterator of a `for` loop: when the loop is left, this is dropped, and the drive is closed."""
 
-    def __init__(self, watched: _WatchedDrive) -> None:
-        self._watched = watched
+    def __init__(self, watched: _WatchedDrive, *, nested: bool, replay: bool) -> None:
+        self._watched, self._nested, self._replay = watched, nested, replay
         watched.read = True
 
     async def __anext__(self) -> WorkflowEvent:
-        return await self._watched.next()
+        while not self._is_shown(event := await self._watched.next()):
+            pass
+        return event
+
+    def _is_shown(self, event: WorkflowEvent) -> bool:
+        if event.path:
+            return self._nested
+        is_repeated = event.replayed and event.type in ("output", "intermediate")
+        # Of a run that was completed before, they are all there is.
+        return not is_repeated or self._replay or self._watched.drive.was_completed
 
     async def aclose(self) -> None:
         await self._watched.close()

@@ -200,7 +200,7 @@ class Trial:
         arguments = () if more or await storage.get_latest(run_id=_RUN) is not None else (message,)
         options = {"run_id": _RUN, "checkpoint_storage": storage, "private": self.private, **more}
         witness.begin()
-        stream: Any = self.workflow.run(*arguments, stream=True, **options)
+        stream: Any = self.workflow.run(*arguments, stream=True, nested=True, **options)
         async for event in stream:
             witness.observe(event)
         result: WorkflowRunResult = await stream

@@ -23,7 +23,7 @@ from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.workflows.background_drive import AT_REST, BackgroundDrive, Runnable, StartFuture
 from stepwell.workflows.result import OutputT, WorkflowRunResult
 from stepwell.workflows.run_signals import read_head, send_answers, send_input
-from stepwell.workflows.stored_result import failure_at, result_at
+from stepwell.workflows.stored_result import events_before, failure_at, result_at
 
 # Seconds between two looks at the history of a run: one that this process drives (events arrive anyway), one that
 # another process drives, and, at most, one that sleeps.
@@ -81,7 +81,7 @@ class RunHandle(Generic[OutputT]):
         """
         head = await self._head()
         while True:
-            async for _ in self.events(after=head.number):
+            async for _ in self._follow(head.number):
                 pass
             head = await self._head()
             # If not, it has got something new to do meanwhile.
@@ -91,22 +91,48 @@ class RunHandle(Generic[OutputT]):
             raise self._background.failure_of(head.number) or await failure_at(self._archive(), head)
         return await result_at(self._archive(), head, self._workflow)
 
-    async def events(self, *, after: int | CheckpointInfo = -1) -> AsyncIterator[WorkflowEvent]:
+    async def events(self, *, after: int | CheckpointInfo = -1, nested: bool = False) -> AsyncIterator[WorkflowEvent]:
         """Yield the events of the run: first its history after a commit, then what happens, without gap or repeat.
+
+        Open requests come first if they are older. Of a run at rest there is always something: if nothing is newer
+        than `after`, its status, and the outputs of a completed one. With `nested`, the events of sub-workflows are
+        yielded as they happen.
 
         Ends when the run is completed, waits for responses, has failed or was cancelled. `after` is the `commit` of
         an event, or a checkpoint of the run. Drives the run if nobody else does, unless the handle only watches. Of a
         run that another process drives, only committed events are seen.
         """
+        last = self._check_own(after).number if isinstance(after, CheckpointInfo) else after
+        requested: set[str] = set()
+        async for event in self._follow(last, from_before=True):
+            if event.type == "request_info":
+                requested.add(event.request_id)
+            if nested or not event.path:
+                yield event
+        # Those that a restore has opened again.
+        for event in kernel.request_events(self.run_id, await self._head()):
+            if event.request_id not in requested:
+                yield event
+
+    async def _follow(self, last: int, *, from_before: bool = False) -> AsyncIterator[WorkflowEvent]:
+        """Yield the history after a commit, then what happens, until the run rests.
+
+        With `from_before`, begin with what is always yielded and is not in that history.
+        """
         await self._ready()
         drives_ended = self._background.drives_ended
-        last = self._check_own(after).number if isinstance(after, CheckpointInfo) else after
         # The watcher is registered before the history is read: what happens in between is in both, never in neither.
         quiet = 0  # looks in a row that found nothing
         with watchers.Watcher(self._background.key) as watcher:
+            head = await self._head() if from_before else None
+            commits = await self._archive().commits(self.run_id, after=last)
+            if head is not None:
+                rests = (last < 0 or not commits) and not await self._can_continue(head)
+                for event in await events_before(self._archive(), head, commits, rests=rests):
+                    yield event
             while True:
                 quiet += 1
-                for commit in await self._archive().commits(self.run_id, after=last):
+                for commit in commits:
                     last, quiet = commit.number, 0
                     for event in kernel.events(self.run_id, commit, stored=True, replayed=True):
                         yield event
@@ -122,6 +148,7 @@ class RunHandle(Generic[OutputT]):
                     last = last if batch.number is None else batch.number
                     for event in batch.events:
                         yield event
+                commits = await self._archive().commits(self.run_id, after=last)
 
     async def checkpoints(self) -> list[CheckpointInfo]:
         """Return the checkpoints of the run, oldest first: what `restore` and `run(checkpoint_id=...)` accept."""

@@ -1,6 +1,8 @@
-"""Reads the result of a run from what is stored, for handles that did not see it happen."""
+"""Reads what a run has come to from what is stored, for handles that did not see it happen."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from stepwell import kernel
 from stepwell.engine.failures import handler_error
@@ -9,7 +11,7 @@ from stepwell.errors import HandlerTimeout, RoutingFailed, RunError, StateConfli
 from stepwell.kernel.lifecycle import drop_undone
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit
-from stepwell.model.event import WorkflowEvent, WorkflowEventSource
+from stepwell.model.event import WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from stepwell.storage.archive import Archive
 from stepwell.viz.workflow_diagram import Graph
 from stepwell.workflows.result import WorkflowRunResult
@@ -35,6 +37,24 @@ async def result_at(archive: Archive, head: Checkpoint, graph: Graph) -> Workflo
     result = WorkflowRunResult(events, graph=graph)
     result.run_id = head.run_id
     return result
+
+
+async def events_before(
+    archive: Archive, head: Checkpoint, commits: Sequence[Commit], *, rests: bool
+) -> list[WorkflowEvent]:
+    """Return what a stream of a run shows besides these commits, its latest: requests that are open, and, if that is
+    to be shown, what it rests with: the outputs of a completed run, and its status if nothing else is new."""
+    events: list[WorkflowEvent] = []
+    if rests and head.status is WorkflowRunState.IDLE:
+        numbers = {commit.number for commit in commits}
+        for run_id, commit in await archive.output_commits(head):
+            if run_id != head.run_id or commit.number not in numbers:
+                events += kernel.output_events(run_id, commit)
+    asked = {id for commit in commits for done in commit.done for id in done.asked}
+    events += [event for event in kernel.request_events(head.run_id, head) if event.request_id not in asked]
+    if rests and not commits:
+        events.append(_status(head))
+    return events
 
 
 def _status(head: Checkpoint) -> WorkflowEvent:

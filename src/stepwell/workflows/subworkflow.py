@@ -39,7 +39,6 @@ from stepwell.graph.subworkflow import (
 )
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
-from stepwell.model.commit import Commit, CommitKind
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.model.payload import PayloadList
 from stepwell.model.request import Request
@@ -47,6 +46,7 @@ from stepwell.storage.archive import Archive
 from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.ids import child_run_id, forked_child_id
 from stepwell.storage.json_text import json_of
+from stepwell.workflows.response_effects import find_effects
 from stepwell.workflows.workflow import Workflow
 
 
@@ -191,7 +191,7 @@ class WorkflowExecutor(Nesting):
                 ) from missing
             at = self._resting_checkpoint(ctx, drive)
             since = child.number if at.run_id == child.run_id else -1
-            commits = _find_effects(await archive.commits(at.run_id, after=since), request_id)
+            commits = find_effects(await archive.commits(at.run_id, after=since), request_id)
             if commits is None:
                 return False
             self._keep_child(ctx, key, drive, at)
@@ -266,6 +266,9 @@ class WorkflowExecutor(Nesting):
         return error
 
     def _emit(self, ctx: InternalContext, event: WorkflowEvent) -> None:
+        # `_pass_on` decides who is asked; only a request that was passed on further inside has its event already.
+        if event.type == "request_info" and not event.path:
+            return
         # A warning about the storage is one that the calling run has emitted already.
         if event.type == "warning" and event.data is not None and event.data == ctx.scope.archive.shortcomings:
             return
@@ -315,6 +318,14 @@ class WorkflowExecutor(Nesting):
             answerers = [] if self.propagate_request else await self._answerers(ctx, question)
             if not answerers:
                 ctx.ask(replace(request, executor=self.id, child=key))
+                continue
+            # The calling run does not ask it, and has no event of its own for it.
+            about: dict[str, Any] = {"run_id": at.run_id, "state": at.status, "path": (self.id,)}
+            ctx.scope.emit(
+                WorkflowEvent(
+                    "request_info", payload=request.payload, executor_id=request.executor, request=request, **about
+                )
+            )
             for answerer in answerers:
                 ctx.send_message(question, target_id=answerer)
 
@@ -371,25 +382,3 @@ def _as_data(request: Request, key: str) -> SubWorkflowRequest:
         deadline=request.deadline,
         child=key,
     )
-
-
-def _find_effects(commits: Sequence[Commit], request_id: str) -> Sequence[Commit] | None:
-    """Return the commits between a response and the next one; None if it was never applied.
-
-    If several were applied at once, the commits belong to the first of them.
-    """
-    begin = next((n for n, commit in enumerate(commits) if request_id in _applied_requests(commit)), None)
-    if begin is None:
-        return None
-    if _applied_requests(commits[begin])[0] != request_id:
-        return ()
-    after = commits[begin + 1 :]
-    return after[: next((n for n, commit in enumerate(after) if _applied_requests(commit)), len(after))]
-
-
-def _applied_requests(commit: Commit) -> list[str]:
-    """Return the requests whose responses a commit applied."""
-    if commit.kind is not CommitKind.INTAKE:
-        return []
-    prefix = f"{commit.number}."
-    return [m.reply.request_id for m in commit.messages or () if m.reply is not None and m.id.startswith(prefix)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from msgspec.structs import replace
 
@@ -32,6 +32,7 @@ from stepwell.workflows.executor_specs import ExecutorSpec
 from stepwell.workflows.handle import RunHandle
 from stepwell.workflows.introspection import DescribedGraph
 from stepwell.workflows.result import OutputT, WorkflowRunResult
+from stepwell.workflows.run_options import RunOptions, StreamOptions
 from stepwell.workflows.run_verbs import RunVerbs
 from stepwell.workflows.start_position import OMITTED, agent_arguments, check_run_options, position_of
 from stepwell.workflows.storage_options import StorageLike, storage_of
@@ -106,60 +107,15 @@ class Workflow(DescribedGraph, NotebookDrawing, RunVerbs[OutputT]):
 
     @overload
     def run(
-        self,
-        message: Any = ...,
-        *,
-        stream: Literal[True],
-        run_id: str | None = ...,
-        checkpoint_id: str | None = ...,
-        checkpoint_storage: StorageLike | None = ...,
-        responses: Mapping[str, Any] | None = ...,
-        private: Mapping[str, Any] | None = ...,
-        function_invocation_kwargs: Mapping[str, Any] | None = ...,
-        client_kwargs: Mapping[str, Any] | None = ...,
-        durability: Durability = ...,
-        tags: Mapping[str, str] | None = ...,
-        by: str | None = ...,
-        on_changed_step: OnChangedStep = ...,
-        include_status_events: bool = ...,
+        self, message: Any = ..., *, stream: Literal[True], **options: Unpack[StreamOptions]
     ) -> RunStream[WorkflowRunResult[OutputT]]: ...
     @overload
     def run(
-        self,
-        message: Any = ...,
-        *,
-        stream: Literal[False] = ...,
-        run_id: str | None = ...,
-        checkpoint_id: str | None = ...,
-        checkpoint_storage: StorageLike | None = ...,
-        responses: Mapping[str, Any] | None = ...,
-        private: Mapping[str, Any] | None = ...,
-        function_invocation_kwargs: Mapping[str, Any] | None = ...,
-        client_kwargs: Mapping[str, Any] | None = ...,
-        durability: Durability = ...,
-        tags: Mapping[str, str] | None = ...,
-        by: str | None = ...,
-        on_changed_step: OnChangedStep = ...,
-        include_status_events: bool = ...,
+        self, message: Any = ..., *, stream: Literal[False] = ..., **options: Unpack[RunOptions]
     ) -> Coroutine[Any, Any, WorkflowRunResult[OutputT]]: ...
     @overload
     def run(
-        self,
-        message: Any = ...,
-        *,
-        stream: bool,
-        run_id: str | None = ...,
-        checkpoint_id: str | None = ...,
-        checkpoint_storage: StorageLike | None = ...,
-        responses: Mapping[str, Any] | None = ...,
-        private: Mapping[str, Any] | None = ...,
-        function_invocation_kwargs: Mapping[str, Any] | None = ...,
-        client_kwargs: Mapping[str, Any] | None = ...,
-        durability: Durability = ...,
-        tags: Mapping[str, str] | None = ...,
-        by: str | None = ...,
-        on_changed_step: OnChangedStep = ...,
-        include_status_events: bool = ...,
+        self, message: Any = ..., *, stream: bool, **options: Unpack[StreamOptions]
     ) -> RunStream[WorkflowRunResult[OutputT]] | Coroutine[Any, Any, WorkflowRunResult[OutputT]]: ...
     def run(
         self,
@@ -178,6 +134,8 @@ class Workflow(DescribedGraph, NotebookDrawing, RunVerbs[OutputT]):
         by: str | None = None,
         on_changed_step: OnChangedStep = "refuse",
         include_status_events: bool = False,
+        nested: bool = False,
+        replay: bool = False,
     ) -> RunStream[WorkflowRunResult[OutputT]] | Coroutine[Any, Any, WorkflowRunResult[OutputT]]:
         """Start a run, or resume one. Returns an awaitable result; with `stream=True`, a stream of events.
 
@@ -188,13 +146,15 @@ class Workflow(DescribedGraph, NotebookDrawing, RunVerbs[OutputT]):
 
         `responses` answers open requests by request id; without an id it resumes the only waiting run of this
         workflow object. `checkpoint_storage` overrides the one passed to the builder. `private` values can be read by
-        handlers and are never stored; nor are `function_invocation_kwargs` and `client_kwargs`, which agents pass on to
-        their tools and model clients, each to its own if the keys are ids of executors. `durability` says what a crash
-        may lose: nothing ("sync"), the last superstep ("async"), or everything since the run last waited, slept, failed
-        or ended ("exit"). `tags` are set when a run starts; `list_runs` of a storage filters by them. `by` says who
-        starts, resumes or answers the run; it is stored with the responses and with the first commit. A step called
-        with arguments different from those of its stored result raises StepChanged; `on_changed_step="recall"` returns
-        the stored result instead.
+        handlers and are never stored. `durability` says what a crash may lose: nothing ("sync"), the last superstep
+        ("async"), or everything since the run last waited, slept, failed or ended ("exit"). `tags` are set when a run
+        starts; `list_runs` of a storage filters by them. `by` says who starts, resumes or answers the run; it is
+        stored with the responses and with the first commit. A step called with arguments different from those of its
+        stored result raises StepChanged; `on_changed_step="recall"` returns the stored result instead.
+
+        A stream shows the events of the run itself, requests that are open, and, if the run is completed already, its
+        outputs. `nested=True` adds the events of sub-workflows, `replay=True` the outputs from before a resume. A
+        result has all of them.
         """
         check_run_options(message, responses, durability, on_changed_step)
         check_words("by", by)
@@ -227,7 +187,7 @@ class Workflow(DescribedGraph, NotebookDrawing, RunVerbs[OutputT]):
         def finish(events: list[WorkflowEvent]) -> WorkflowRunResult[OutputT]:
             return WorkflowRunResult(events, include_status_events=include_status_events, graph=self)
 
-        return RunStream(begin, finish) if stream else run_to_end(begin, finish)
+        return RunStream(begin, finish, nested=nested, replay=replay) if stream else run_to_end(begin, finish)
 
     def start(
         self,
@@ -343,18 +303,19 @@ class Workflow(DescribedGraph, NotebookDrawing, RunVerbs[OutputT]):
 
         return WorkflowAgent(self, name=name, description=description, checkpoint_storage=checkpoint_storage)
 
-    def run_sync(self, message: Any = OMITTED, **options: Any) -> WorkflowRunResult[OutputT]:
+    def run_sync(self, message: Any = OMITTED, **options: Unpack[RunOptions]) -> WorkflowRunResult[OutputT]:
         """Call `run` in a program without an event loop. Raises RuntimeError inside one."""
         if _inside_a_loop():
             raise RuntimeError("run_sync() cannot be called inside a running event loop; use `await workflow.run(...)`")
 
         async def drive() -> WorkflowRunResult[OutputT]:
-            result: WorkflowRunResult[OutputT] = await self.run(message, **options)
-            return result
+            return await self.run(message, **options)
 
         return asyncio.run(drive())
 
-    def run_streaming(self, message: Any = OMITTED, **options: Any) -> RunStream[WorkflowRunResult[OutputT]]:
+    def run_streaming(
+        self, message: Any = OMITTED, **options: Unpack[StreamOptions]
+    ) -> RunStream[WorkflowRunResult[OutputT]]:
         """Call `run(message, stream=True)`."""
         stream: RunStream[WorkflowRunResult[OutputT]] = self.run(message, stream=True, **options)
         return stream

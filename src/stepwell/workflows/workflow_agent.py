@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Literal, Protocol, Unpack, overload
 
 from stepwell.agents import (
     AgentExecutorResponse,
@@ -23,6 +23,7 @@ from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.storage.ids import new_run_id
 from stepwell.workflows.handle import RunHandle
 from stepwell.workflows.result import WorkflowRunResult
+from stepwell.workflows.run_options import StreamOptions
 from stepwell.workflows.storage_options import StorageLike
 
 _STOPPED = (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)
@@ -55,7 +56,7 @@ class Conversable(Protocol):
         checkpoint_storage: StorageLike | None = ...,
         private: Mapping[str, Any] | None = ...,
     ) -> RunHandle: ...
-    def run_streaming(self, message: Any = ..., **options: Any) -> RunStream[WorkflowRunResult]: ...
+    def run_streaming(self, message: Any = ..., **options: Unpack[StreamOptions]) -> RunStream[WorkflowRunResult]: ...
 
 
 @dataclass(slots=True)
@@ -153,6 +154,7 @@ class WorkflowAgent:
         checkpoint_id: str | None = ...,
         checkpoint_storage: StorageLike | None = ...,
         private: Mapping[str, Any] | None = ...,
+        nested: bool = ...,
     ) -> AgentStream: ...
     @overload
     def run(
@@ -165,6 +167,7 @@ class WorkflowAgent:
         checkpoint_id: str | None = ...,
         checkpoint_storage: StorageLike | None = ...,
         private: Mapping[str, Any] | None = ...,
+        nested: bool = ...,
     ) -> Awaitable[AgentResponse]: ...
     def run(
         self,
@@ -176,12 +179,14 @@ class WorkflowAgent:
         checkpoint_id: str | None = None,
         checkpoint_storage: StorageLike | None = None,
         private: Mapping[str, Any] | None = None,
+        nested: bool = False,
     ) -> AgentStream | Awaitable[AgentResponse]:
         """Send messages or responses, and return the answer.
 
         Without either, a session continues where it was: the answer is what it said since it last returned. With
         `checkpoint_id` it continues from there. Without a session each call is a new conversation, except for
-        `responses`, which go to the last one. Raises what the run raises, and RunError if the conversation waits for
+        `responses`, which go to the last one. A stream has the updates of the workflow's own agents, and with `nested`
+        those of agents in its sub-workflows. Raises what the run raises, and RunError if the conversation waits for
         responses and gets messages.
         """
         if messages is not None and (responses is not None or checkpoint_id is not None):
@@ -200,21 +205,19 @@ class WorkflowAgent:
         self._last = here
         collector = _ResponseCollector(here)
         if checkpoint_id is not None:
-            at = {"checkpoint_id": checkpoint_id, "responses": responses, **options}
-            answering = AgentStream(collector.updates(self._resume(here, at)), collector.response)
+            events = self._resume(here, {"checkpoint_id": checkpoint_id, "responses": responses, **options})
         else:
-            new_messages = None if messages is None else messages_of(messages)
-            answering = AgentStream(
-                collector.updates(self._events(here, new_messages, responses, options)), collector.response
-            )
+            events = self._events(here, None if messages is None else messages_of(messages), responses, options)
+        answering = AgentStream(collector.updates(events, nested=nested), collector.response)
         return answering if stream else answering._read_response()
 
     async def _resume(self, session: AgentSession, options: dict[str, Any]) -> AsyncIterator[WorkflowEvent]:
-        async for event in self.workflow.run_streaming(**{k: v for k, v in options.items() if v is not None}):
-            if not event.path:
-                session.session_id = event.run_id or session.session_id
-            if not event.replayed or event.type == "request_info":
-                yield event
+        options = {name: value for name, value in options.items() if value is not None}
+        stream = self.workflow.run_streaming(nested=True, **options)
+        async for event in stream:
+            if stream.run_id is not None and stream.run_id != session.session_id:
+                session.session_id, session.after = stream.run_id, -1
+            yield event
 
     async def _events(
         self,
@@ -240,7 +243,8 @@ class WorkflowAgent:
             if session.after < 0 and (messages is not None or responses is not None):  # not what came before
                 session.after = (await handle.checkpoints())[-1].number
             await self._send(handle, status, messages, responses)
-        async for event in handle.events(after=session.after):
+        # Not `events`, which would repeat outputs that this session has returned already.
+        async for event in handle._follow(session.after):
             yield event
         result = await handle.result()  # raises what the run failed with
         # Requests that were open before, too.
@@ -287,9 +291,14 @@ class _ResponseCollector:
             tuple(self._messages), usage, self._value, user_input_requests=tuple(self._requests.values())
         )
 
-    async def updates(self, events: AsyncIterator[WorkflowEvent]) -> AsyncIterator[AgentResponseUpdate]:
+    async def updates(
+        self, events: AsyncIterator[WorkflowEvent], *, nested: bool
+    ) -> AsyncIterator[AgentResponseUpdate]:
         async for event in events:
-            if event.commit is not None and not event.path:
+            if event.path and not nested:
+                continue
+            # Replayed outputs of a fork may be those of the run it was forked from.
+            if event.commit is not None and event.run_id == self._session.session_id:
                 self._session.after = max(self._session.after, event.commit)
             if event.type == "update":
                 if event.data.kind == "text":
@@ -307,7 +316,7 @@ class _ResponseCollector:
                 if event.executor_id not in self._streamed and response.text:
                     yield AgentResponseUpdate(response.text, event.executor_id)
                 self._streamed.discard(event.executor_id)
-            elif event.type == "request_info" and not event.path:
+            elif event.type == "request_info":
                 self._requests[event.request_id] = UserInputRequest(
                     event.request_id, event.data, event.response_type, event.response_schema
                 )

@@ -63,9 +63,14 @@ def command(
         head = await _find_head(storage, built, run)
         # Before the run is opened, which would commit a migration and take the lease.
         await _check_code(runnable, head, storage, workflow)
-        changed = "recall" if recall_changed_steps else "refuse"
         return built.run_streaming(
-            run_id=head.run_id, checkpoint_storage=storage, durability=durability, on_changed_step=changed, by=by
+            run_id=head.run_id,
+            checkpoint_storage=storage,
+            durability=durability,
+            on_changed_step="recall" if recall_changed_steps else "refuse",
+            nested=True,
+            replay=True,
+            by=by,
         )
 
     drive(workflow, open_run, agents=agents, follow=follow, json=json)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from stepwell.cli.code_loader import get_workflow
@@ -60,9 +58,16 @@ def command(
         # Chosen here and not by the engine, because the first message may depend on it.
         name = run_id if run_id is not None else new_run_id()
         message = await make_message(runnable, storage, text, name)
-        options: dict[str, Any] = {"run_id": name, "tags": tags or None, "durability": durability}
         try:
-            return get_workflow(runnable).run_streaming(message, checkpoint_storage=storage, **options)
+            return get_workflow(runnable).run_streaming(
+                message,
+                run_id=name,
+                checkpoint_storage=storage,
+                tags=tags or None,
+                durability=durability,
+                nested=True,
+                replay=True,
+            )
         except ValueError as error:  # an id or a tag that cannot be stored
             raise CommandFailed(str(error), code=USAGE) from None
 

@@ -1,0 +1,29 @@
+"""Finds in the history of a sub-workflow run what a response to it led to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stepwell.model.commit import Commit, CommitKind
+
+
+def find_effects(commits: Sequence[Commit], request_id: str) -> Sequence[Commit] | None:
+    """Return the commits between a response and the next one; None if it was never applied.
+
+    If several were applied at once, the commits belong to the first of them.
+    """
+    begin = next((n for n, commit in enumerate(commits) if request_id in _applied_requests(commit)), None)
+    if begin is None:
+        return None
+    if _applied_requests(commits[begin])[0] != request_id:
+        return ()
+    after = commits[begin + 1 :]
+    return after[: next((n for n, commit in enumerate(after) if _applied_requests(commit)), len(after))]
+
+
+def _applied_requests(commit: Commit) -> list[str]:
+    """Return the requests whose responses a commit applied."""
+    if commit.kind is not CommitKind.INTAKE:
+        return []
+    prefix = f"{commit.number}."
+    return [m.reply.request_id for m in commit.messages or () if m.reply is not None and m.id.startswith(prefix)]
