@@ -19,6 +19,7 @@ _HOMES = {
     "WorkflowEventType": "model.event",
     "WorkflowExecutor": "workflows.subworkflow",
     "WorkflowRunResult": "workflows.result",
+    "leave_runs": "workflows.background_drive",
     "status_word": "model.status_words",
 }
 

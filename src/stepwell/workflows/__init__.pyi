@@ -4,6 +4,7 @@ from stepwell.graph.executor import FunctionExecutor
 from stepwell.graph.subworkflow import SubWorkflowRequest, SubWorkflowRequestMessage, SubWorkflowResponseMessage
 from stepwell.model.event import WorkflowErrorDetails, WorkflowEventSource, WorkflowEventType
 from stepwell.model.status_words import status_word
+from stepwell.workflows.background_drive import leave_runs
 from stepwell.workflows.builder import DEFAULT_MAX_ITERATIONS, WorkflowBuilder
 from stepwell.workflows.handle import RunHandle
 from stepwell.workflows.result import WorkflowRunResult
@@ -28,5 +29,6 @@ __all__ = [
     "WorkflowEventType",
     "WorkflowExecutor",
     "WorkflowRunResult",
+    "leave_runs",
     "status_word",
 ]

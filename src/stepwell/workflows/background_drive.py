@@ -94,6 +94,8 @@ class BackgroundDrive:
         """Have signals applied, here or by the process that drives the run, and drive it if nobody does. Never
         resumes a run that failed or was cancelled."""
         self._has_news = True
+        if _loop_state().is_leaving:
+            return  # another process continues it
         if (restore := _loop_state().restores.get(self.key)) is not None:
             # Continued when the restore is done.
             restore.waiting.add(self)
@@ -178,6 +180,8 @@ class BackgroundDrive:
             try:
                 at = await self._drive(position, started)
                 position = self._resume_position
+                if _loop_state().is_leaving:
+                    return None
                 if not await self._needs_another_drive():
                     return at
             except Stopped:
@@ -187,16 +191,21 @@ class BackgroundDrive:
                     raise
                 position = await self._position_if_busy(position, started)
                 await asyncio.sleep(next(waits))
-                if not await self._is_wanted(position) and not self._has_news:
+                if _loop_state().is_leaving or (not await self._is_wanted(position) and not self._has_news):
                     return None
 
     async def _drive(self, position: Position, started: StartFuture) -> Checkpoint | None:
-        drive = self.drive(position)
+        drive, state, seen = self.drive(position), _loop_state(), None
         try:
-            # The first event means that the run is stored where it starts.
-            async for _ in drive.events():
-                if not started.done():
-                    started.set_result(drive.at)
+            async with aclosing(drive.events()) as events:
+                # The first event means that the run is stored where it starts.
+                async for _ in events:
+                    if not started.done():
+                        started.set_result(drive.at)
+                    # Left after a commit. A run that has failed is not left: its error comes next.
+                    if state.is_leaving and drive.at is not seen and drive.at and drive.at.status not in STOPPED:
+                        break
+                    seen = drive.at
             return drive.at
         except RunError as error:
             if drive.at is not None and drive.at.status is WorkflowRunState.FAILED:
@@ -264,6 +273,7 @@ class _LoopState:
         # A loop holds only weak references to its tasks, so they are kept here; the key says which run.
         self.tasks: dict[asyncio.Task[None], watchers.Key] = {}
         self.restores: dict[watchers.Key, _Restore] = {}
+        self.is_leaving = False  # the process is about to end
 
 
 # Several handles of one run must find each other's drives, but only in their own event loop: a task or lock of
@@ -278,3 +288,21 @@ def _loop_state() -> _LoopState:
 def _driving_tasks(key: watchers.Key) -> list[asyncio.Task[None]]:
     """Return the tasks of this event loop that drive a run."""
     return [task for task, run in _loop_state().tasks.items() if run == key and not task.done()]
+
+
+async def leave_runs(*, grace: float = 10.0) -> None:
+    """Leave the runs that handles of this event loop drive, because the process is about to end.
+
+    Supersteps under way may end within `grace` seconds; then handlers are cancelled. Each run is left
+    at its last commit, with its lease free, so that a worker or another process continues it at once.
+    From now on, handles of this event loop drive nothing more than the first commit of a new run.
+    """
+    state = _loop_state()
+    state.is_leaving = True
+    if state.tasks:
+        await asyncio.wait(list(state.tasks), timeout=grace)
+    tasks = list(state.tasks)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
