@@ -82,7 +82,7 @@ async def test_a_page_tells_what_became_of_a_run(storage: Any) -> None:
     for said in (
         *(
             "golden / r",
-            "Failed in right: ValueError: right is broken",
+            "Run r of golden failed in right: ValueError: right is broken",
             "failed",
             "Tag who",
             "ada",
@@ -91,6 +91,7 @@ async def test_a_page_tells_what_became_of_a_run(storage: Any) -> None:
             "✓",
             "ValueError: right is broken",
         ),
+        *("In progress", "left finished"),
         *("Traceback", "+ state.parcel", "is_negative", "Messages in flight", "Input", "superstep 1"),
     ):
         assert said in words, said

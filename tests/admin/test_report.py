@@ -61,18 +61,24 @@ async def test_the_status_and_one_sentence_come_first() -> None:
     storage = InMemoryCheckpointStorage()
     workflow = clerks(storage)
     await workflow.run("a cup", run_id="r")
-    assert lead(await report_run(storage, "r")) == "waiting: Waits for an answer. clerk asks: Ship a cup?"
+    assert lead(await report_run(storage, "r")) == (
+        "waiting: Run r of orders is waiting for a response. clerk asks: Ship a cup?"
+    )
     await workflow.run(run_id="r", responses={"ship": True})
-    assert lead(await report_run(storage, "r")) == "completed: Completed with 1 output after 2 supersteps."
+    assert re.fullmatch(
+        r"completed: Run r of orders is completed: 2 supersteps in \d+ m?s\.", lead(await report_run(storage, "r"))
+    )
     await workflow.run("a cup", run_id="s")
     with pytest.raises(HandlerFailed):
         await workflow.run(run_id="s", responses={"ship": False})
     html = await report_run(storage, "s")
-    assert lead(html) == "failed: Failed in clerk: ValueError: nobody wants it"
+    assert lead(html) == "failed: Run s of orders failed in clerk: ValueError: nobody wants it; a resume calls clerk."
     assert re.search(r"<details open><summary>Traceback</summary><pre>.*?nobody wants it", html, re.DOTALL)
     await workflow.run("a cup", run_id="t")
     await cancel(storage, "t", by="ada", reason="too late")
-    assert lead(await report_run(storage, "t")) == "cancelled: Cancelled by ada: too late"
+    assert lead(await report_run(storage, "t")) == (
+        "cancelled: Run t of orders was cancelled by ada (too late); nothing was in progress."
+    )
 
 
 async def test_a_sleeping_and_a_stopped_run_say_what_is_next() -> None:
@@ -84,13 +90,17 @@ async def test_a_sleeping_and_a_stopped_run_say_what_is_next() -> None:
 
     workflow = WorkflowBuilder(name="naps", start_executor=nap, checkpoint_storage=storage).build()
     await workflow.run("x", run_id="r")
-    assert re.match(r"sleeping: Sleeps until [\d-]+ [\d:]+ UTC\.", lead(await report_run(storage, "r")))
+    assert re.match(
+        r"sleeping: Run r of naps is sleeping until [\d-]+ [\d:]+ UTC", lead(await report_run(storage, "r"))
+    )
     stream = clerks(storage).run_streaming("a cup", run_id="s")
     async for event in stream:
         if event.type == "superstep_started":
             break
     await stream.aclose()
-    assert lead(await report_run(storage, "s")) == "queued: Queued: nobody drives it; next: clerk."
+    assert lead(await report_run(storage, "s")) == (
+        "queued: Run s of orders is queued: no process drives it; clerk comes next."
+    )
 
 
 async def test_input_output_and_answers_are_shown_with_who_gave_them() -> None:

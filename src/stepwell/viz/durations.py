@@ -4,9 +4,7 @@ from __future__ import annotations
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a duration with two units at most: `0.4 ms`, `12 ms`, `2.4 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
-    if seconds < 0.01:
-        return f"{seconds * 1000:.1f} ms"
+    """Return a duration with two units at most: `12 ms`, `2.4 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:

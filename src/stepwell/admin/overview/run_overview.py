@@ -70,8 +70,15 @@ async def load_overview(storage: BuiltInStorage, name: str, *, every_commit: boo
 
     Reads the latest 500 commits up to it, unless `every_commit`. Raises NotFound or Ambiguous.
     """
+    at, commit = await load_checkpoint(storage._store, await find_checkpoint(storage, name))
+    return await overview_at(storage, at, commit, every_commit=every_commit)
+
+
+async def overview_at(
+    storage: BuiltInStorage, at: Checkpoint, commit: Commit, *, every_commit: bool = False
+) -> RunOverview:
+    """Return what there is to say about a run at a checkpoint, which `commit` led to."""
     store, archive = storage._store, StoreArchive(storage._store, DEFAULT_CODEC)
-    at, commit = await load_checkpoint(store, await find_checkpoint(storage, name))
     entry = await store.run(at.run_id)
     if entry is None:
         raise CheckpointMissing(f"run {at.run_id!r} was deleted meanwhile")

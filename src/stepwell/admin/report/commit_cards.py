@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from stepwell.admin.calls import calls_of
+from stepwell.admin.calls import HandlerCall, calls_of
 from stepwell.admin.diffs.documents import plain_value
 from stepwell.admin.report.history import CommitRow
 from stepwell.admin.report.markup import Tree, is_conversation, note_rest, plural
@@ -127,11 +127,15 @@ def _render_turn(done: Done, commit: Commit) -> Iterator[str]:
     tree = Tree(_TEXT)
     yield '<div class="talk">'
     yield from (tree.message(message) for message in heard[-_CALLS:])
-    for call in calls[:_CALLS]:
-        yield f'<div class="says step">{escape(shorten(call.describe(), _LINE))}</div>'
-    yield note_rest(len(calls) - _CALLS, "calls")
+    yield render_calls(calls)
     yield from (tree.message(message) for message in said[-_CALLS:])
     yield "</div>"
+
+
+def render_calls(calls: Sequence[HandlerCall]) -> str:
+    """Return the calls that a handler made as steps: of models and tools, and all others."""
+    lines = [f'<div class="says step">{escape(shorten(call.describe(), _LINE))}</div>' for call in calls[:_CALLS]]
+    return "".join(lines) + note_rest(len(calls) - _CALLS, "calls")
 
 
 def _render_message(message: RoutedMessage) -> str:

@@ -5,25 +5,30 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from stepwell.admin.diffs.documents import document_of, plain_value
-from stepwell.admin.report.commit_cards import input_of, render_commits, render_failure
+from stepwell.admin.overview.branches import BranchProgress
+from stepwell.admin.overview.run_overview import overview_at
+from stepwell.admin.overview.sentence import sentence_of
+from stepwell.admin.report.commit_cards import input_of, render_calls, render_commits, render_failure
 from stepwell.admin.report.history import History, load_history
 from stepwell.admin.report.markup import Tree, note_rest
 from stepwell.admin.report.style import STYLE
-from stepwell.admin.report.summary import facts_of, format_moment, headline_of, sentence_of, times_of
+from stepwell.admin.report.summary import facts_of, format_moment, headline_of, times_of
 from stepwell.admin.report.timeline import Timeline, lay_out_time
 from stepwell.admin.transfer.redaction import LOCK
 from stepwell.declarative.conductor import CONDUCTOR, VALUES
 from stepwell.declarative.stored_diagram import diagram_of_run, find_skipped_nodes, is_of_named_agents
 from stepwell.model.commit import Commit
 from stepwell.model.request import Request
+from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.permissions import creating
+from stepwell.viz.durations import format_seconds
 from stepwell.viz.markup import escape, shorten
 from stepwell.viz.svg import draw
 from stepwell.viz.workflow_diagram import diagram_of
@@ -32,7 +37,8 @@ from stepwell.viz.workflow_diagram import diagram_of
 _ROWS, _CHANGES = 200, 30  # commits, and changes of the state in each
 _VALUES, _NAMES = 4_000, 1_000  # values and keys per section
 _CHARACTERS, _TEXT = 1_000_000, 20_000  # characters of long strings per section, and of an input or output
-_REQUESTS, _LINE = 20, 300
+_REQUESTS, _BRANCHES = 20, 50
+_LINE, _SENTENCE = 300, 1_000  # characters
 _DRAWN = 300  # nodes: nobody can read a larger graph
 _TIMED = 1_000  # commits in the timeline
 
@@ -49,7 +55,9 @@ async def report_run(storage: BuiltInStorage, run_id: str, *, number: int | None
     damaged.
     """
     history = await load_history(storage._store, run_id, number, rows=_ROWS, changes=_CHANGES)
-    return "".join(_render_page(history))
+    overview = await overview_at(storage, history.run_copy.at, history.latest)
+    sentence = sentence_of(overview, now=clock.now(), moment=format_moment)
+    return "".join(_render_page(history, sentence, overview.branches))
 
 
 async def report_to(
@@ -65,7 +73,7 @@ async def report_to(
     await asyncio.to_thread(write_page)
 
 
-def _render_page(history: History) -> Iterator[str]:
+def _render_page(history: History, sentence: str, branches: Sequence[BranchProgress]) -> Iterator[str]:
     header, standing = history.at.header, history.run.standing
     timeline = lay_out_time([_without_conductor(commit) for commit in history.commits[-_TIMED:]])
     # A second line of defence: if anything ever gets past the escaping, the page still fetches and
@@ -77,7 +85,8 @@ def _render_page(history: History) -> Iterator[str]:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body><main>'
         f"<header><h1><span>{escape(header.workflow)} /</span> {escape(header.run_id)}</h1>"
-        f'<span class="pill {standing}">{standing}</span></header><p class="lead">{escape(sentence_of(history))}</p>'
+        f'<span class="pill {standing}">{standing}</span></header>'
+        f'<p class="lead">{escape(shorten(sentence, _SENTENCE))}</p>'
         f'<p class="soft">{escape(" · ".join(times_of(history, timeline)))}</p>'
     )
     if LOCK in history.at.executors:
@@ -85,6 +94,7 @@ def _render_page(history: History) -> Iterator[str]:
     yield from _render_error(history)
     yield from _render_input_and_output(history)
     yield from _render_requests(history.at.requests.values())
+    yield from _render_branches(branches)
     yield from _render_graph(history)
     if timeline is not None:
         yield from _render_timeline(timeline, len(history.commits) - _TIMED)
@@ -170,6 +180,24 @@ def _render_timeline(timeline: Timeline, left_out: int) -> Iterator[str]:
     begin, end = format_moment(timeline.start.isoformat()), format_moment(timeline.end.isoformat())
     yield f'<div class="axis"><span>{begin}</span><span>{end}</span></div>'
     yield f'<ul class="soft small">{waits}</ul></div>' if waits else "</div>"
+
+
+def _render_branches(branches: Sequence[BranchProgress]) -> Iterator[str]:
+    """Render the handler calls of the superstep in progress."""
+    if not branches:
+        return
+    yield '<h2>In progress</h2><div class="card">'
+    for branch in branches[:_BRANCHES]:
+        facts: list[str] = [branch.state]
+        facts += [format_seconds(branch.time.seconds)] if branch.time is not None else []
+        facts += [f"attempt {branch.attempts}"] if branch.attempts > 1 else []
+        facts += [f"until {format_moment(branch.due)}"] if branch.due else []
+        yield f'<div class="call"><b>{escape(branch.executor)}</b> <span class="soft">{", ".join(facts)}</span>'
+        yield render_calls(branch.calls)
+        if branch.failure is not None:
+            yield render_failure(branch.failure)
+        yield "</div>"
+    yield f"{note_rest(len(branches) - _BRANCHES, 'handler calls')}</div>"
 
 
 def _render_requests(requests: Iterable[Request]) -> Iterator[str]:

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from stepwell.admin.diffs.documents import plain_value
 from stepwell.admin.questions import question_of
 from stepwell.admin.report.history import History
 from stepwell.admin.report.markup import plural
 from stepwell.admin.report.timeline import Timeline
 from stepwell.admin.values import open_value
-from stepwell.model.checkpoint import Checkpoint
 from stepwell.viz.durations import format_seconds
 from stepwell.viz.markup import shorten
 
@@ -24,63 +22,10 @@ def format_moment(stored: str) -> str:
     return f"{datetime.fromisoformat(stored).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def sentence_of(history: History) -> str:
-    """Return what became of the run, as of its head, in one sentence."""
-    head, latest = history.run_copy.at, history.latest
-    match history.run.standing:
-        case "completed":
-            produced = len(history.outputs) + history.outputs_left_out
-            outputs = f" with {plural(produced, 'output')}" if produced else ""
-            return f"Completed{outputs} after {plural(head.iteration, 'superstep')}."
-        case "failed":
-            failure = latest.failures[0] if latest.failures else None
-            if failure is None:
-                return "Failed; the reason is not stored any more."
-            who = f" in {failure.executor_id}" if failure.executor_id else ""
-            return f"Failed{who}: {failure.error_type}: {shorten(failure.message, _LONGEST)}"
-        case "waiting":
-            return _describe_waiting(head)
-        case "sleeping":
-            until = history.run.until or head.wake
-            return f"Sleeps until {format_moment(until)}." if until else "Sleeps."
-        case "cancelled":
-            by = f" by {latest.by}" if latest.by else ""
-            return f"Cancelled{by}{f': {shorten(latest.reason, _LONGEST)}' if latest.reason else '.'}"
-    return _describe_under_way(history)
-
-
-def _describe_under_way(history: History) -> str:
-    head, run = history.run_copy.at, history.run
-    match run.standing:
-        case "stalled":
-            begun = f"Stalled{f': {run.owner} drove it and is gone' if run.owner else ''}"
-        case "queued":
-            begun = "Queued: nobody drives it"
-        case _:
-            begun = f"Under way{f', driven by {run.owner}' if run.owner else ''}"
-    following = sorted({taker for message in head.messages for taker in message.takers})
-    stored = len(history.run_copy.superstep_log)
-    entries = "1 entry" if stored == 1 else f"{stored:,} entries"
-    return (
-        begun
-        + (f"; next: {shorten(', '.join(following), _LONGEST)}" if following else "")
-        + (f"; {entries} in its superstep log" if stored else "")
-        + "."
-    )
-
-
 def headline_of(stored: Any) -> str:
     """Return what a stored request asks, or of what class it is, if it is not a question in words."""
     question = question_of(stored)
     return shorten(open_value(stored).class_name if question[:1] in "{[" else question, _LONGEST) or "a value"
-
-
-def _describe_waiting(head: Checkpoint) -> str:
-    requests = list(head.requests.values())
-    if not requests:  # a process has moved the run since its checkpoint was read
-        return "Waits for an answer."
-    asked = f"{requests[0].executor} asks: {headline_of(plain_value(requests[0].payload))}"
-    return f"Waits for {'an answer' if len(requests) == 1 else f'{len(requests)} answers'}. {asked}"
 
 
 def times_of(history: History, timeline: Timeline | None) -> Iterator[str]:
