@@ -203,7 +203,8 @@ class BackgroundDrive:
                     if not started.done():
                         started.set_result(drive.at)
                     # Left after a commit. A run that has failed is not left: its error comes next.
-                    if state.is_leaving and drive.at is not seen and drive.at and drive.at.status not in STOPPED:
+                    at = drive.at
+                    if state.is_leaving and at is not None and at is not seen and at.status not in STOPPED:
                         break
                     seen = drive.at
             return drive.at
