@@ -29,7 +29,7 @@ class NoHandler(Executor):
 
 class BadHandler(Executor):
     @handler
-    async def one(self, message: str) -> None: ...
+    async def one(self, message: str, ctx: int) -> None: ...
 
     @handler
     async def two(self, message, ctx: WorkflowContext) -> None: ...  # type: ignore[no-untyped-def]
@@ -170,7 +170,7 @@ PROBLEMS: dict[str, tuple[Callable[[], WorkflowBuilder], list[str]]] = {
     "bad handlers": (
         lambda: start_of().add_edge("a", BadHandler("n")),
         [
-            "executor 'n': handler 'BadHandler.one' must take (self, message, ctx), not (self, message)",
+            "executor 'n': handler 'BadHandler.one' annotates its context as int; it must be WorkflowContext[...]",
             "executor 'n': handler 'BadHandler.two' does not declare what it takes: annotate 'message', "
             "or pass input=... to its decorator",
         ],

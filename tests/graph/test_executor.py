@@ -448,10 +448,7 @@ def no_context(message: int, ctx: int) -> None: ...
         (iter, "handler 'iter' has no readable signature"),
     ],
 )
-def test_a_wrong_signature_is_told_at_build_with_all_the_other_problems(function: Any, words: str) -> None:
-    one = FunctionExecutor(function, "wrong")
+def test_a_wrong_signature_is_refused_where_the_executor_is_made(function: Any, words: str) -> None:
     with pytest.raises(DefinitionError) as caught:
-        WorkflowBuilder(start_executor=one, max_iterations=0).build()
-    assert len(caught.value.problems) == 2
-    assert caught.value.problems[0].startswith("executor 'wrong': handler ")
-    assert words in caught.value.problems[0]
+        FunctionExecutor(function, "wrong")
+    assert words in str(caught.value)

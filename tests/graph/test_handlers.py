@@ -1,7 +1,7 @@
 """What a handler takes and gives: annotations evaluated where they stand. The postponed ones: the file beside this."""
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -228,30 +228,28 @@ def test_a_type_that_cannot_be_found_is_named_and_so_is_the_handler() -> None:
     assert "'Missing'" in the_problem(Lost())
 
 
-class NoContext(Executor):
-    @handler
-    async def take(self, message: int) -> None: ...
+def no_context(self: Executor, message: int) -> None: ...
+def on_class(cls: type[Executor], message: int) -> None: ...
+def too_many(self: Executor, message: int, ctx: WorkflowContext, more: int) -> None: ...
+def anything(self: Executor, *args: int) -> None: ...
+def by_keyword(self: Executor, message: int, *, ctx: WorkflowContext) -> None: ...
 
 
-class TooMany(Executor):
-    @handler
-    async def take(self, message: int, ctx: WorkflowContext, more: int) -> None: ...
-
-
-class Anything(Executor):
-    @handler
-    async def take(self, *args: int) -> None: ...
-
-
-class ByKeyword(Executor):
-    @handler
-    async def take(self, message: int, *, ctx: WorkflowContext) -> None: ...
-
-
-class Static(Executor):
-    @handler
-    @staticmethod
-    async def take(message: int, ctx: WorkflowContext) -> None: ...
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (no_context, "'no_context' must take (self, message, ctx), not (self, message)"),
+        (too_many, "'too_many' must take (self, message, ctx), not (self, message, ctx, more)"),
+        (anything, "'anything' must take (self, message, ctx), not (self, *args)"),
+        (by_keyword, "'by_keyword' must take (self, message, ctx), not (self, message, *, ctx)"),
+        (staticmethod(no_context), "'no_context' must be a method of an instance, not a staticmethod"),
+        (classmethod(on_class), "'on_class' must be a method of an instance, not a classmethod"),
+    ],
+)
+def test_a_handler_takes_itself_a_message_and_a_context_or_its_decorator_raises(method: Any, words: str) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        handler(method)
+    assert words in str(caught.value)
 
 
 class ByClass(Executor):
@@ -260,20 +258,8 @@ class ByClass(Executor):
     async def take(cls, message: int, ctx: WorkflowContext) -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("cls", "words"),
-    [
-        (NoContext, "must take (self, message, ctx), not (self, message)"),
-        (TooMany, "must take (self, message, ctx), not (self, message, ctx, more)"),
-        (Anything, "must take (self, message, ctx), not (self, *args)"),
-        (ByKeyword, "must take (self, message, ctx), not (self, message, *, ctx)"),
-        (Static, "must be a method of an instance, not a staticmethod"),
-        (ByClass, "must be a method of an instance, not a classmethod"),
-    ],
-)
-def test_a_handler_takes_itself_a_message_and_a_context(cls: type[Executor], words: str) -> None:
-    assert words in the_problem(cls())
-    assert f"{cls.__name__}.take" in the_problem(cls())
+def test_a_handler_that_was_made_a_class_method_is_refused_by_build() -> None:
+    assert "must be a method of an instance, not a classmethod" in the_problem(ByClass())
 
 
 def test_options_by_keyword_do_not_count_as_parameters() -> None:
@@ -326,19 +312,16 @@ def test_a_list_of_types_is_no_type() -> None:
     assert "which is not a type" in the_problem(Listed())
 
 
-def test_a_handler_that_yields_in_the_way_of_python_is_refused() -> None:
-    class Async(Executor):
-        @handler
-        async def take(self, message: int, ctx: WorkflowContext[int]) -> Any:
-            yield message
+def test_a_generator_cannot_be_a_handler() -> None:
+    async def later(self: Executor, message: int, ctx: WorkflowContext) -> AsyncIterator[int]:
+        yield message
 
-    class Plain(Executor):
-        @handler
-        def take(self, message: int, ctx: WorkflowContext[int]) -> Any:
-            yield message
+    def now(self: Executor, message: int, ctx: WorkflowContext) -> Iterator[int]:
+        yield message
 
-    assert "is a generator" in the_problem(Async())
-    assert "is a generator" in the_problem(Plain())
+    for method in (later, now):
+        with pytest.raises(DefinitionError, match="is a generator"):
+            handler(method)
 
 
 def test_a_type_given_to_the_decorator_without_its_keyword_is_refused_at_once() -> None:

@@ -72,13 +72,17 @@ def test_types_may_be_given_in_the_decorator_instead() -> None:
     assert executor.output_types == [str]
 
 
+def test_a_response_handler_with_other_parameters_is_refused_by_its_decorator() -> None:
+    def short(self: Executor, original_request: str, ctx: WorkflowContext) -> None: ...
+
+    with pytest.raises(DefinitionError, match=r"\(self, original_request, response, ctx\)"):
+        response_handler(short)
+
+
 def test_problems_of_response_handlers_are_told_with_all_others_at_build() -> None:
     class Wrong(Executor):
         @handler
         async def ask(self, n: int, ctx: WorkflowContext) -> None: ...
-
-        @response_handler
-        async def short(self, original_request: str, ctx: WorkflowContext) -> None: ...
 
         @response_handler
         async def silent(self, original_request: str, response, ctx: WorkflowContext) -> None: ...  # type: ignore[no-untyped-def]
@@ -92,7 +96,6 @@ def test_problems_of_response_handlers_are_told_with_all_others_at_build() -> No
     with pytest.raises(DefinitionError) as caught:
         WorkflowBuilder(start_executor=Wrong("w")).build()
     words = "\n".join(caught.value.problems)
-    assert "(self, original_request, response, ctx)" in words
     assert "does not declare what response it takes" in words
     assert "'one' and 'other' both accept bool as the response to str" in words
 

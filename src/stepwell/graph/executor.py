@@ -317,12 +317,8 @@ class FunctionExecutor(Executor):
         super().__init__(name, retry=retry, timeout=timeout, idle_timeout=idle_timeout)
         self.func = func
         declared = Declared(input, output, workflow_output, local_names(func, (input, output, workflow_output)))
-        try:
-            # Called like a method, by the name of the attribute that holds it
-            self._handler_table = HandlerTable([replace(read_function(func, declared), name="func")])
-        except DefinitionError as error:
-            # kept for `build()`, which reports all problems of a graph at once
-            self._handler_table = HandlerTable([], error.problems)
+        # Called like a method, by the name of the attribute that holds it
+        self._handler_table = HandlerTable([replace(read_function(func, declared), name="func")])
 
 
 @overload

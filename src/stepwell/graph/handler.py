@@ -125,15 +125,15 @@ def response_handler(
     return mark if func is None else mark(func)
 
 
-# Static and class methods are accepted here and refused by `build()`, which reports all problems at once
-_MARKABLE = (FunctionType, staticmethod, classmethod)
-
-
 def _mark(declared: Declared, method: F) -> F:
-    if not isinstance(method, _MARKABLE):
+    if isinstance(method, (staticmethod, classmethod)):
+        raise _static_error(method)
+    if not isinstance(method, FunctionType):
         if declared.is_response_handler:
             raise DefinitionError(f"@response_handler marks a method, not {method!r}")
         raise DefinitionError(f"@handler marks a method, not {method!r}; pass a type as @handler(input=...)")
+    # What the line alone shows is refused here; its types may be defined later, and are read by `build()`.
+    _check_form(method, *_FORMS[declared.is_response_handler], skipped=1)
     types = (declared.input, declared.response, declared.output, declared.workflow_output)
     setattr(method, SPEC, replace(declared, names=local_names(method, types)))
     return method
@@ -176,14 +176,22 @@ def is_marked(attribute: object) -> bool:
 
 def read_method(method: Callable[..., Any]) -> HandlerSpec:
     """Return the spec of a method that `@handler` marked. Raises DefinitionError."""
+    # A decorator around the marked function may have made it static
     if isinstance(method, (staticmethod, classmethod)):
-        raise DefinitionError(
-            f"handler {_name(method)!r} must be a method of an instance, not a {type(method).__name__}"
-        )
+        raise _static_error(method)
     declared: Declared = getattr(method, SPEC)
-    if declared.is_response_handler:
-        return _read_spec(method, declared, "(self, original_request, response, ctx)", counts=(3,), skipped=1)
-    return _read_spec(method, declared, "(self, message, ctx)", counts=(2,), skipped=1)
+    return _read_spec(method, declared, *_FORMS[declared.is_response_handler], skipped=1)
+
+
+def _static_error(method: Any) -> DefinitionError:
+    return DefinitionError(f"handler {_name(method)!r} must be a method of an instance, not a {type(method).__name__}")
+
+
+# The parameters of a method, as people read them, and how many follow `self`: of handlers, and of response handlers
+_FORMS: tuple[tuple[str, tuple[int, ...]], ...] = (
+    ("(self, message, ctx)", (2,)),
+    ("(self, original_request, response, ctx)", (3,)),
+)
 
 
 def read_function(func: Callable[..., Any], declared: Declared) -> HandlerSpec:
@@ -195,10 +203,7 @@ def _read_spec(
     func: Callable[..., Any], declared: Declared, expected: str, counts: tuple[int, ...], skipped: int = 0
 ) -> HandlerSpec:
     """Read a signature that must have one of these numbers of parameters, after those (`self`) to be skipped."""
-    name, params = _name(func), _parameters(func, expected, counts, skipped)
-    # calling a generator function runs none of its code, so it would look like a handler that does nothing
-    if inspect.isgeneratorfunction(_code_of(func)) or inspect.isasyncgenfunction(_code_of(func)):
-        raise DefinitionError(f"handler {name!r} is a generator; send with ctx.send_message(...) instead of `yield`")
+    name, params = _name(func), _check_form(func, expected, counts, skipped)
     reader = AnnotationReader(func, name, declared.names)
     taken = reader.explicit(declared.input) if declared.input is not None else reader.annotation(params[0].name)
     if taken is None:
@@ -234,10 +239,18 @@ def _read_spec(
     )
 
 
-def _parameters(
+def _check_form(
     func: Callable[..., Any], expected: str, counts: tuple[int, ...], skipped: int
 ) -> list[inspect.Parameter]:
-    """Return the parameters that a call fills, without optional keywords such as those a `partial` filled."""
+    """Return the parameters that a call fills, without optional keywords such as those a `partial` filled.
+
+    Raises DefinitionError for a generator, and for another number of parameters.
+    """
+    # calling a generator function runs none of its code, so it would look like a handler that does nothing
+    if inspect.isgeneratorfunction(_code_of(func)) or inspect.isasyncgenfunction(_code_of(func)):
+        raise DefinitionError(
+            f"handler {_name(func)!r} is a generator; send with ctx.send_message(...) instead of `yield`"
+        )
     try:
         params = list(inspect.signature(func).parameters.values())
     except (TypeError, ValueError):  # some functions written in C have no signature
