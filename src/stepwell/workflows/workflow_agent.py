@@ -70,7 +70,8 @@ class AgentSession:
     state: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        data = asdict(self)
+        return data if self.state else {name: value for name, value in data.items() if name != "state"}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AgentSession:
