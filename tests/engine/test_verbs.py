@@ -26,6 +26,10 @@ from stepwell import (
     WorkflowRunState,
     executor,
 )
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.memory.store import MemoryStore
+from stepwell.testing import Crash, CrashingStore
+from stepwell.testing.clock import FakeClock
 from tests.support.operating_runs import Order, asking, counting
 from tests.support.postgres_server import dsn, fresh_schema
 
@@ -111,6 +115,23 @@ async def test_what_cannot_be_started_is_not_submitted(storage: Any) -> None:
     assert await storage.list_runs() == []
     assert await storage.ready_runs() == []
     await storage.close()
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_wherever_a_process_dies_that_submits_the_next_one_finishes(after: bool) -> None:
+    inner = MemoryStore()
+    dead = CrashingStore(inner, at=1, after=after)
+    with pytest.raises(Crash):
+        await counting(BuiltInStorage(dead)).submit(1, run_id="r", tags={"team": "red"})
+    storage = BuiltInStorage(inner)
+    assert (await storage.get_run("r") is not None) is after
+    with FakeClock() as later:
+        later(minutes=5)  # the lease of the dead one is over
+        assert [run.run_id for run in await storage.ready_runs()] == (["r"] if after else [])
+        assert await counting(storage).submit(1, run_id="r", tags={"team": "red"}) == "r"
+        assert [run.number for run in await storage.list_runs()] == [0]
+        assert await drive_all(counting(storage), storage) == ["r"]
+    assert (await counting(storage).result("r")).get_outputs() == [[1, 2, 3]]
 
 
 # -------------------------------------------------------------------- respond, cancel, result

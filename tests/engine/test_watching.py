@@ -16,6 +16,7 @@ from stepwell import (
     WorkflowRunState,
     executor,
 )
+from tests.support.held import SixMethods
 from tests.support.operating_runs import Order, asking, counting
 
 
@@ -140,6 +141,24 @@ async def test_a_watching_handle_moves_a_run_back_and_leaves_it_there(storage: A
     await counting(storage, calls=calls).run(run_id="r")
     assert calls == [1, 2, 3, 2, 3]
     await storage.close()
+
+
+async def test_a_storage_of_six_methods_is_watched_inside_its_process() -> None:
+    storage, gate = SixMethods(), asyncio.Event()
+
+    @executor(id="slow")
+    async def slow(number: int, ctx: WorkflowContext[int, int]) -> None:
+        await gate.wait()
+        await ctx.yield_output(number)
+
+    workflow = WorkflowBuilder(name="w", start_executor=slow, checkpoint_storage=storage).build()
+    driving = workflow.start(1, run_id="r")
+    await driving.status()
+    waiting = asyncio.create_task(workflow.attach("r").result())
+    await asyncio.sleep(0.1)
+    gate.set()
+    assert (await waiting).get_outputs() == [1]
+    assert (await workflow.attach("r").result()).get_outputs() == [1]
 
 
 async def test_a_run_that_fails_in_the_background_is_logged_as_an_error_once(

@@ -28,7 +28,11 @@ async def followed(storage: Any, run_id: str, **options: Any) -> list[Any]:
         return [event async for event in storage.follow(run_id, **options)]
 
 
-async def test_a_run_that_is_over_is_followed_to_its_end_from_anywhere(storage: Any) -> None:
+@pytest.mark.parametrize("page", [1, 2, 100])
+async def test_a_run_that_is_over_is_followed_to_its_end_from_anywhere(
+    storage: Any, page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followed_run, "_PAGE", page)
     await counting(storage).run(1, run_id="r")
     history = seen(await storage.event_history("r"))
     assert seen(await followed(storage, "r")) == history

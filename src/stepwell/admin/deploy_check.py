@@ -19,11 +19,13 @@ from stepwell.model.child import Child
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.log_keys import RecalledLog
 from stepwell.model.payload import Payload
+from stepwell.model.status_words import Standing
 from stepwell.model.valid_text import is_text
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import RunFilter
 from stepwell.storage.ids import child_run_id
 from stepwell.storage.port import Store
+from stepwell.storage.run_list import run_info
 from stepwell.storage.store_archive import StoreArchive
 from stepwell.workflows.workflow import Workflow
 
@@ -50,6 +52,7 @@ class CheckedRun:
 
     run_id: str
     status: WorkflowRunState
+    standing: Standing  # how it stands: see `RunInfo.standing`
     number: int
     verdict: Verdict
     why: tuple[str, ...] = ()
@@ -103,9 +106,15 @@ async def check(
             for entry in page:
                 with suppress(CheckpointMissing):  # deleted after it was listed
                     verdict, why, suggestions = await _verdict(storage._store, entry.run_id, workflow)
-                    status = WorkflowRunState(entry.status)
+                    run = run_info(entry)
                     runs[entry.run_id] = CheckedRun(
-                        entry.run_id, status, entry.number, verdict=verdict, why=why, suggestions=suggestions
+                        run.run_id,
+                        run.status,
+                        standing=run.standing,
+                        number=run.number,
+                        verdict=verdict,
+                        why=why,
+                        suggestions=suggestions,
                     )
     return Checked(name, workflow.version, tuple(runs.values()))
 

@@ -12,7 +12,6 @@ from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_note, print_table
 from stepwell.cli.views.text import pluralise
-from stepwell.model.status_words import status_word
 
 
 @click.command("check")
@@ -42,7 +41,7 @@ def command(workflow: str, stored_as: str | None, every: bool, json: bool) -> No
         runs = [
             {
                 "run_id": run.run_id,
-                "status": status_word(run.status),
+                "status": run.standing,
                 "number": run.number,
                 "verdict": run.verdict,
                 "why": list(run.why),
@@ -52,7 +51,7 @@ def command(workflow: str, stored_as: str | None, every: bool, json: bool) -> No
         ]
         print_document(workflow=checked.workflow, version=checked.version, runs=runs)
     elif checked.runs:
-        rows = [(run.run_id, status_word(run.status), run.verdict, "; ".join(run.why)) for run in checked.runs]
+        rows = [(run.run_id, run.standing, run.verdict, "; ".join(run.why)) for run in checked.runs]
         print_table(("run", "status", "verdict", "why"), rows)
     print_note(_summarise(checked))
     if checked.incompatible:

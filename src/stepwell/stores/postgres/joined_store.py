@@ -32,6 +32,7 @@ class JoinedStore(PostgresStore):
             )
         self._db: Any = _CallerDatabase(connection)
         self._schema, self._calls = store._schema, {}
+        self._channel, self._notifier = store._channel, store._notifier
 
     def renew(self, fences: Mapping[str, int], *, seconds: float | None) -> LeaseReport:
         """Do nothing: the transaction is shorter than a lease, and a thread must not use its connection."""
