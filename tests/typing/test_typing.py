@@ -1,10 +1,22 @@
-"""What type checkers know: this file is checked by mypy in strict mode, and each `type: ignore` must be needed."""
+"""What type checkers know: mypy (strict) and pyright check this file, and each `type: ignore` must be needed."""
 
+from collections.abc import Coroutine
 from typing import Any, assert_type
 
 import psycopg
 
-from stepwell import StepOptions, Workflow, WorkflowBuilder, WorkflowContext, WorkflowRunResult, executor
+from stepwell import (
+    InMemoryCheckpointStorage,
+    StepOptions,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    WorkflowEvent,
+    WorkflowRunResult,
+    executor,
+)
+from stepwell.engine.run_stream import RunStream
+from stepwell.workflows import RunHandle
 
 
 async def charge(amount: int, *, currency: str = "EUR", idempotency_key: str = "") -> float:
@@ -60,6 +72,32 @@ async def test_the_results_of_steps_and_workflows_have_their_types() -> None:
     handle = workflow.start(6)
     assert_type((await handle.result()).get_outputs(), list[str])
     assert (await handle.result()).get_outputs() == ["bought"]
+
+
+async def wrong_runs(workflow: Workflow[str], flag: bool) -> None:
+    """Never called: options are checked in every form of `run`."""
+    await workflow.run(5, run_di="five")  # type: ignore[call-overload]
+    await workflow.run(5, durability="often")  # type: ignore[call-overload]
+    await workflow.run(5, nested=True)  # type: ignore[call-overload]  # only a stream shows a part of the events
+    workflow.run_streaming(5, nested="yes")  # type: ignore[arg-type]
+    workflow.run_sync(5, replay=True)  # type: ignore[call-arg]
+    assert_type(
+        workflow.run(5, stream=flag),
+        RunStream[WorkflowRunResult[str]] | Coroutine[Any, Any, WorkflowRunResult[str]],
+    )
+
+
+async def test_a_stream_and_a_handle_know_what_the_workflow_yields() -> None:
+    workflow = WorkflowBuilder[str](start_executor=buy, checkpoint_storage=InMemoryCheckpointStorage()).build()
+    stream = workflow.run(5, stream=True, nested=True, replay=True)
+    assert_type(stream, RunStream[WorkflowRunResult[str]])
+    assert_type((await stream).get_outputs(), list[str])
+    assert_type(workflow.run_streaming(5, run_id="r"), RunStream[WorkflowRunResult[str]])
+    assert_type(workflow.attach("r"), RunHandle[str])
+    async for event in workflow.run_streaming(5, run_id="r"):
+        assert_type(event, WorkflowEvent)
+    assert_type(await workflow.result("r"), WorkflowRunResult[str])
+    assert (await workflow.result("r")).get_outputs() == ["bought"]
 
 
 async def test_a_workflow_that_does_not_say_what_it_yields_has_outputs_of_any_type() -> None:
