@@ -525,6 +525,20 @@ EDGES = (
         ("admin/test_answering.py",),
     ),
     Bug(
+        "an answer that a handler waited for is not fixed",
+        "engine/questions.py",
+        "fixed is not None and fixed.answer is not None",
+        "False",
+        ("admin/test_asking.py",),
+    ),
+    Bug(
+        "handlers are left while a sibling works",
+        "engine/questions.py",
+        "return sum(asker.is_waiting for asker in self._askers) >= self.lanes",
+        "return True",
+        ("admin/test_asking.py",),
+    ),
+    Bug(
         "requests of stopped runs are listed",
         "storage/filters.py",
         "return has_owner or status not in STOPPED",

@@ -181,7 +181,8 @@ def encode_answers(
     answers = []
     for id, value in responses.items():
         request = checkpoint.requests.get(id)
-        if request is None:
+        # A handler that waits is called afresh, and asks anew.
+        if request is None or request.is_awaited:
             raise _unknown_error(checkpoint.run_id, id, checkpoint.requests, f" at commit {checkpoint.number}")
         check_deadline(checkpoint.run_id, id, request.deadline)
         answers.append((request, _encode_answer(id, value, by, comment)))

@@ -86,16 +86,19 @@ class Broadcast:
         run: StartingPoint,
         at: Checkpoint,
         first: Commit | None,
+        *,
         plan: Plan,
         answered: AbstractSet[str],
+        rests: bool,
     ) -> list[WorkflowEvent]:
         """Return the events before the first superstep: where the run is, its outputs so far and its open requests.
 
-        `first` is the commit that was made on opening; `answered` are requests whose response has arrived.
+        `first` is the commit that was made on opening; `answered` are requests whose response has arrived. `rests`:
+        its handlers sleep or wait, and there is nothing to do yet.
         """
         self._number = at.number if first is None else at.number - 1
         asleep = at.wake is not None and plan.deliveries
-        state = WorkflowRunState.IN_PROGRESS if plan.deliveries and not asleep else at.status
+        state = WorkflowRunState.IN_PROGRESS if plan.deliveries and not asleep and not rests else at.status
         events = [self.emit("started", at, state=state)]
         if plan.deliveries:
             events.append(self.emit("status", at, state=state))

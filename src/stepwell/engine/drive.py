@@ -25,6 +25,7 @@ from stepwell.engine.drive_options import DriveOptions, ExecutorSource
 from stepwell.engine.drive_scope import DriveScope, PrivateValues
 from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.open_run import StartingPoint, make_first_commit, open_run, plan_first
+from stepwell.engine.questions import Questions
 from stepwell.engine.responses import check_no_caller, check_responses, explain_unknown, send_responses
 from stepwell.engine.set_aside import decide_set_aside
 from stepwell.engine.signals import Intake
@@ -66,6 +67,7 @@ class Drive:
         self._broadcast = Broadcast(options.archive, options.streaming)
         self._acting: asyncio.Task[Any] | None = None
         self._cancel_check: asyncio.Task[None] | None = None
+        self._asks: Questions | None = None  # of the superstep in progress
         self._stopped = self._ended = False
         self._cancelled: ReceivedCancel | None = None  # somebody asked to cancel the run
         self._observer: Observer | None = None
@@ -130,7 +132,9 @@ class Drive:
             plan = plan_first(self._definition, at, run.log)
             answered = self._intake.find_answered(at) if at.requests else set[str]()
             self.was_completed = at.status is WorkflowRunState.IDLE and not self._intake.judge(at).arrived
-            yield await self._broadcast.emit_opening(self._definition.graph, run, at, first, plan, answered)
+            yield await self._broadcast.emit_opening(
+                self._definition.graph, run, at, first, plan=plan, answered=answered, rests=self._rests(at, plan)
+            )
             if run.replay_only:
                 return
             # A run that was just created, forked or moved back has no cancel signal that is meant for it.
@@ -181,7 +185,7 @@ class Drive:
         # - still nothing is to be delivered: the run rests, and the drive ends;
         # - a superstep: the handlers run, and it ends in a commit, in an error that is committed and then
         #   raised, or, if the stream is left, at the commit before it.
-        while plan is not None and not (plan.deliveries and at.wake is not None and is_far(at.wake)):
+        while plan is not None and not self._rests(at, plan):
             if not plan.deliveries or (at.requests and not may_have_run):
                 intake = await self._decide_intake(at, plan)
                 if intake is not None:
@@ -193,7 +197,9 @@ class Drive:
                 break
             observer = self._observer.superstep(at.iteration + 1, len(plan.deliveries)) if self._observer else None
             superstep_log = SuperstepLog(self._archive, at, dict(log.entries))
-            superstep = Superstep(scope, at, plan, log.outcomes, superstep_log, observer)
+            self._asks = Questions(self._archive, at, superstep_log, partial(self._emit_warning, at))
+            self._asks.receive(self._intake.signals or {})
+            superstep = Superstep(scope, at, plan, log.outcomes, superstep_log, self._asks, observer=observer)
             try:
                 if self._options.streaming:
                     async with aclosing(self._stream_superstep(superstep, at)) as live:
@@ -224,6 +230,17 @@ class Drive:
             if decision.error is not None:
                 raise decision.error
             plan, log, may_have_run = decision.next, EMPTY_LOG, False
+
+    def _rests(self, at: Checkpoint, plan: Plan) -> bool:
+        """Return whether the handlers of a run sleep or wait, and there is nothing to do yet."""
+        if not plan.deliveries:
+            return False
+        if at.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:  # they wait in `ctx.ask`
+            return (at.wake is None or is_far(at.wake)) and not self._intake.find_asks(at)
+        return at.wake is not None and is_far(at.wake)
+
+    def _emit_warning(self, at: Checkpoint, text: str) -> None:
+        self._broadcast.emit_live(self._broadcast.emit("warning", at, _IN_PROGRESS, data=text))
 
     # ---------------------------------------------------------------- opening
 
@@ -323,7 +340,10 @@ class Drive:
         with suppress(DurabilityError):
             if self.at is None:
                 return
-            cancel = (await self._intake.find_cancels(self.at)).first
+            signals = await self._archive.pending_signals(self.at.run_id)
+            if self._asks is not None:
+                self._asks.receive(signals)
+            cancel = (await self._intake.find_cancels(self.at, signals)).first
             if cancel is not None:
                 self.cancel(by=cancel.by, reason=cancel.reason)
 
@@ -375,8 +395,8 @@ class Drive:
         # Who resumed the run is on record in the first commit that follows.
         if self._by is not None:
             commit, self._by = replace(commit, by=commit.by or self._by), None
-        if commit.kind is CommitKind.CANCELLED and not consumed:
-            consumed = (await self._intake.find_cancels(at)).valid
+        if commit.kind is CommitKind.CANCELLED and not any(key.startswith("cancel/") for key in consumed):
+            consumed = (*consumed, *(await self._intake.find_cancels(at)).valid)
         # Cancel signals that came too late are consumed here, or they would be read again and again.
         if self._intake.stale_cancels:
             consumed = tuple(dict.fromkeys((*consumed, *self._intake.stale_cancels)))

@@ -18,6 +18,7 @@ from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.failures import find_own_error
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.engine.open_run import ResumeRun
+from stepwell.engine.questions import Questions
 from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.engine.threads import run_in_thread
 from stepwell.errors import StepChanged
@@ -65,12 +66,16 @@ async def replay(
         loop=loop,
         thread=threading.get_ident(),
     )
+    superstep_log = SuperstepLog(archive, at, dict(log.entries))
+    asks = Questions(archive, at, superstep_log, warn=lambda text: None)
+    asks.lanes = 1
     context = HandlerContext(
         scope,
         delivery,
         StateView(at.state, archive.pack, {}),
         at=at,
-        log=SuperstepLog(archive, at, dict(log.entries)),
+        log=superstep_log,
+        asks=asks,
         limit=None,
         attempt=1,
     )

@@ -16,9 +16,10 @@ from stepwell.engine.branches import handler_branch
 from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.handler_steps import HandlerSteps
 from stepwell.engine.internal_context import InternalContext
+from stepwell.engine.questions import Questions
 from stepwell.engine.responses import check_request_id, make_request
 from stepwell.engine.steps import Step, check_transaction
-from stepwell.engine.superstep_log import NOT_WORTH_LOGGING, Parked, SuperstepLog
+from stepwell.engine.superstep_log import NOT_WORTH_LOGGING, Parked, SuperstepLog, earliest
 from stepwell.engine.time_limits import TimeLimit
 from stepwell.graph.context import NO_DEFAULT
 from stepwell.graph.graph import OutputKind
@@ -32,7 +33,7 @@ from stepwell.model.event import (
     WorkflowEventSource,
     WorkflowRunState,
 )
-from stepwell.model.log_keys import LogEntry, timer_key
+from stepwell.model.log_keys import LogEntry, ask_key, timer_key
 from stepwell.model.message import Delivery, Outcome, Output, Sent
 from stepwell.model.payload import Payload
 from stepwell.model.request import Request
@@ -67,6 +68,7 @@ class HandlerContext(InternalContext):
     """The context of one delivery."""
 
     __slots__ = (
+        "_asks",
         "_at",
         "_began",
         "_children",
@@ -82,8 +84,10 @@ class HandlerContext(InternalContext):
         "_steps",
         "_tags",
         "_thread_waits",
+        "asking",
         "attempt",
         "branch",
+        "busy",
         "delivery",
         "has_updates",
         "parked",
@@ -97,6 +101,7 @@ class HandlerContext(InternalContext):
         state: StateView,
         at: Checkpoint,
         log: SuperstepLog,
+        asks: Questions,
         limit: TimeLimit | None,
         attempt: int,
     ) -> None:
@@ -104,6 +109,7 @@ class HandlerContext(InternalContext):
         # Emitted updates, which count only once the superstep is committed.
         self.has_updates = False
         self._state, self._at, self._log, self._limit = state, at, log, limit
+        self._asks = asks
         self.branch = handler_branch(self)
         self._began, self._started = clock.stamp(), perf_counter()
         self._steps: HandlerSteps | None = None
@@ -115,8 +121,10 @@ class HandlerContext(InternalContext):
         self._open, self._returned = True, False
         # What threads of the handler block on.
         self._thread_waits: set[concurrent.futures.Future[Any]] = set()
-        # The handler sleeps until then, and is to be left.
-        self.parked: str | None = None
+        # The handler sleeps until then or waits for an answer, and is to be left.
+        self.parked: Parked | None = None
+        # How many of its steps, sleeps and questions are under way, and how many of them wait for an answer.
+        self.busy = self.asking = 0
 
     @property
     def steps(self) -> HandlerSteps:
@@ -207,8 +215,66 @@ class HandlerContext(InternalContext):
         self._requests.append(request)
         return _Ready(request.id)
 
-    def ask(self, request: Request) -> None:
+    def forward_request(self, request: Request) -> None:
         self._requests.append(request)
+
+    def ask(
+        self,
+        question: object,
+        response_type: Any,
+        *,
+        request_id: str | None = None,
+        deadline: datetime | timedelta | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Any:
+        if threading.get_ident() != self.scope.thread:
+            raise RuntimeError(
+                f"ctx.ask was called in a thread, by a plain function of {self.executor_id!r}: use ctx.ask_sync there"
+            )
+        return self._ask(question, response_type, request_id=request_id, deadline=deadline, default=default)
+
+    def ask_sync(
+        self,
+        question: object,
+        response_type: Any,
+        *,
+        request_id: str | None = None,
+        deadline: datetime | timedelta | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Any:
+        if threading.get_ident() == self.scope.thread:
+            raise RuntimeError(
+                f"ctx.ask_sync was called on the event loop, which it would block, by {self.executor_id!r}: "
+                f"write `await ctx.ask(...)`"
+            )
+        return self._block(
+            self._ask(question, response_type, request_id=request_id, deadline=deadline, default=default)
+        )
+
+    def _ask(
+        self, question: object, response_type: Any, *, request_id: str | None, **options: Any
+    ) -> Coroutine[Any, Any, Any]:
+        self._check_open("ask")
+        branch = self.steps.branch()
+        key = ask_key(self.delivery.id, branch.count("ask"), branch.id)
+
+        def make() -> Request:
+            check_request_id(request_id, {*self._at.requests, *[request.id for request in self._requests]})
+            return make_request(
+                request_id or ids.request_id(self.scope.run_id, self.scope.epoch, key, 0),
+                self.scope.graph.executors[self.executor_id],
+                question,
+                response_type,
+                waiting=key,
+                pack=self.scope.pack,
+                **options,
+            )
+
+        return self._wait_for_answer(key, make, response_type)
+
+    async def _wait_for_answer(self, key: str, make: Callable[[], Request], response_type: Any) -> Any:
+        with self._limit.pause() if self._limit is not None else nullcontext():
+            return await self._await_or_park(self._asks.ask(key, self, make, response_type))
 
     @property
     def at(self) -> Checkpoint:
@@ -308,11 +374,20 @@ class HandlerContext(InternalContext):
 
     async def _await_or_park(self, running: Awaitable[Any]) -> Any:
         """Wait; if the wait is parked, note it, because the handler itself may catch Parked."""
+        self.busy += 1
         try:
             return await running
         except Parked as parked:
-            self.parked = min(self.parked or parked.due, parked.due)
+            due = parked.due if self.parked is None else earliest(self.parked.due, parked.due)
+            self.parked = Parked(due)
             raise
+        finally:
+            self.busy -= 1
+            self._asks.check_soon()
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._open and 0 < self.busy <= self.asking
 
     def _emit_retry(self, number: int, details: WorkflowErrorDetails, due: str) -> None:
         moment, origin = datetime.fromisoformat(due), WorkflowEventSource.FRAMEWORK

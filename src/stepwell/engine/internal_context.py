@@ -45,7 +45,7 @@ class InternalContext(WorkflowContext[Any, Any]):
         """Record in the outcome where a sub-workflow run was left; None if it no longer waits."""
 
     @abstractmethod
-    def ask(self, request: Request) -> None:
+    def forward_request(self, request: Request) -> None:
         """Ask a request of a sub-workflow run."""
 
     @abstractmethod

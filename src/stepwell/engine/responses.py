@@ -42,9 +42,14 @@ def make_request(
     deadline: datetime | timedelta | None,
     default: Any,
     pack: Pack,
+    waiting: str | None = None,
 ) -> Request:
-    """Return a request that a handler asks. Raises DefinitionError, ValueError or TypeError for a wrong one."""
-    _check_answerable(executor, question, response_type)
+    """Return a request that a handler asks. Raises DefinitionError, ValueError or TypeError for a wrong one.
+
+    `waiting` says where the handler waits for the response; otherwise a response handler must accept it.
+    """
+    if waiting is None:
+        _check_answerable(executor, question, response_type)
     asked_at = clock.now()
     return Request(
         id=id,
@@ -56,6 +61,7 @@ def make_request(
         at=asked_at.isoformat(),
         deadline=_deadline_text(asked_at, deadline),
         default=None if default is NO_DEFAULT else pack(_default_for(default, response_type), "$.default"),
+        waiting=waiting,
     )
 
 
@@ -179,12 +185,8 @@ async def send_defaults(archive: Archive, at: Checkpoint, late: list[Request]) -
     return bool(defaults)
 
 
-def expiry_error(at: Checkpoint, late: list[Request]) -> RequestExpired | None:
-    """Return the error for a request without a default that is past its deadline; None if there is none."""
-    unanswered = [request for request in late if request.default is None]
-    if not unanswered:
-        return None
-    request = unanswered[0]
+def expiry_error(at: Checkpoint, request: Request) -> RequestExpired:
+    """Return the error for a request without a default that is past its deadline."""
     return RequestExpired(
         f"run {at.run_id!r}: request {request.id!r} of {request.executor!r} got no response; the deadline was "
         f"{request.deadline}, and it has no default",
@@ -217,13 +219,40 @@ def convert_response(graph: Graph, at: Checkpoint, request: Request, value: Any,
 
 
 def _convert(graph: Graph, at: Checkpoint, request: Request, value: Any) -> Any:
+    if request.waiting is not None:
+        return _check_for_asker(at, request, value)
     accepted = graph.executors[request.executor]._handler_table.response_types(request.payload.open())
     wanted = [reply_type for reply_type in accepted if named_in(request.response_type, reply_type)] or [Any]
     try:
         return answer_as(value, wanted)
     except NotOfType as error:
-        raise ResponseRejected(
-            f"the response to {request.id!r} of {request.executor!r} in run {at.run_id!r} is not accepted: {error}",
-            run_id=at.run_id,
-            request_id=request.id,
-        ) from error
+        raise rejection_error(at, request, error) from error
+
+
+_PLAIN = {"bool": bool, "int": int, "float": float, "str": str, "None": None}
+
+
+def _check_for_asker(at: Checkpoint, request: Request, value: Any) -> Any:
+    """Return a response to a handler that waits: it converts it itself, and alone has the type.
+
+    Raises ResponseRejected for what cannot be right: an object of another class, or the wrong plain type.
+    """
+    names = request.response_type.split(" | ")
+    is_plain = value is None or type(value) in (bool, int, float, str, list, dict)
+    try:
+        if all(name in _PLAIN for name in names):
+            return answer_as(value, [_PLAIN[name] for name in names])
+        if not is_plain and not {describe(type(value)), "Any", "object"} & set(names):
+            raise NotOfType(f"a {type(value).__name__} is not {request.response_type}")
+    except NotOfType as error:
+        raise rejection_error(at, request, error) from error
+    return value
+
+
+def rejection_error(at: Checkpoint, request: Request, error: NotOfType) -> ResponseRejected:
+    """Return the error for a response that does not have the requested type."""
+    return ResponseRejected(
+        f"the response to {request.id!r} of {request.executor!r} in run {at.run_id!r} is not accepted: {error}",
+        run_id=at.run_id,
+        request_id=request.id,
+    )

@@ -50,6 +50,8 @@ def judge_signals(graph: Graph, at: Checkpoint, signals: Mapping[str, Signal], p
         if isinstance(signal, ReceivedInput):
             arrived.append(signal)
         request = requests.get(first_answer_key(key) or "")
+        if request is not None and request.is_awaited:
+            continue  # for a handler that waits, not for an intake
         if isinstance(signal, ReceivedResponse) and request is not None:
             arrived.append(replace(signal, request_id=request.id))
         elif isinstance(signal, ReceivedJson) and request is not None:
@@ -111,7 +113,14 @@ class Intake:
     def find_answered(self, at: Checkpoint) -> set[str]:
         """Return the requests that get a response, or their default, at the next intake."""
         overdue = {request.id for request in find_overdue(at) if request.default is not None}
-        return self.judge(at).answered | overdue
+        return self.judge(at).answered | overdue | self.find_asks(at)
+
+    def find_asks(self, at: Checkpoint) -> set[str]:
+        """Return the requests that handlers wait for and that have a response, or are overdue."""
+        sent = {first_answer_key(key) for key in select_epoch(at, self.signals or {})}
+        asked = [request for request in at.requests.values() if request.is_awaited]
+        answered = {request.id for request in asked if answer_key(at.header.epoch, request) in sent}
+        return answered | {request.id for request in find_overdue(at) if request.is_awaited}
 
     async def find_cancels(self, at: Checkpoint, signals: Mapping[str, Signal] | None = None) -> Cancels:
         """Return the signals that cancel the run now; without `signals`, those that are stored."""
@@ -141,7 +150,8 @@ class Intake:
         cancels = await self.find_cancels(at, signals)
         if cancels.first is not None:
             return CommitDecision(cancel_commit(at, cancels.first), None, consumed=cancels.valid)
-        expired = None if plan.deliveries else expiry_error(at, find_overdue(at))
+        late = [] if plan.deliveries else [request for request in find_overdue(at) if request.default is None]
+        expired = expiry_error(at, late[0]) if late else None
         # A resumed run that was cancelled while it waited: a commit says that it waits again.
         resumed = at.status is WorkflowRunState.CANCELLED and not plan.deliveries and expired is None
         if judged.arrived or (judged.keys and not plan.deliveries) or resumed:

@@ -11,7 +11,7 @@ import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import msgspec
@@ -22,7 +22,8 @@ from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.edge_conditions import choose_routes
 from stepwell.engine.failures import Failure, details_of, handler_error, make_failure
 from stepwell.engine.handler_context import HandlerContext
-from stepwell.engine.superstep_log import Parked, SuperstepLog
+from stepwell.engine.questions import Questions
+from stepwell.engine.superstep_log import Parked, SuperstepLog, earliest
 from stepwell.engine.telemetry import SuperstepObserver
 from stepwell.engine.threads import run_in_own_thread, run_in_thread
 from stepwell.engine.time_limits import TimeLimit
@@ -69,11 +70,13 @@ class Superstep(msgspec.Struct, eq=False):
     _plan: Plan
     _recalled: Mapping[str, Outcome]
     _log: SuperstepLog
+    # What its handlers ask people.
+    asks: Questions
     observer: SuperstepObserver | None = None
     outcomes: dict[str, Outcome] = {}
     failures: dict[str, Failure] = {}
-    # By delivery: the time before which it cannot continue.
-    parked: dict[str, str] = {}
+    # By delivery: the time before which it cannot continue; None if only an answer helps.
+    parked: dict[str, str | None] = {}
     # The writes of outcomes on their own.
     writes: dict[str, asyncio.Task[None]] = {}
     # The state of each executor after its latest message.
@@ -89,6 +92,7 @@ class Superstep(msgspec.Struct, eq=False):
     async def run_handlers(self) -> None:
         """Make every call of the plan. Failures are collected, not raised: siblings of a failed handler finish."""
         deliveries = self._plan.deliveries
+        self.asks.lanes = 1
         if len(deliveries) == 1:
             # The common case needs no task: the handler runs in the task of the caller.
             await self._run_lane(deliveries)
@@ -102,6 +106,7 @@ class Superstep(msgspec.Struct, eq=False):
         if len(lanes) == 1:
             await self._run_lane(lanes.popitem()[1])
             return
+        self.asks.lanes = len(lanes)
         tasks = [asyncio.create_task(self._run_lane(lane)) for lane in lanes.values()]
         try:
             await asyncio.gather(*tasks)
@@ -136,13 +141,15 @@ class Superstep(msgspec.Struct, eq=False):
         stamp = new_stamp(run_id, self._scope.epoch, at.number + 1)
         if cancel is not None:
             await self.persist()
-            return CommitDecision(kernel.cancel(at, stamp, by=cancel.by, reason=cancel.reason), None)
+            return self._settle(CommitDecision(kernel.cancel(at, stamp, by=cancel.by, reason=cancel.reason), None))
         errors = [self.failures[d.id] for d in plan.deliveries if d.id in self.failures] if self.failures else []
         if at.since_input >= max_iterations:
             errors = [make_failure(run_id, None, self._limit_error(), stored=self.is_stored)]
         if not errors and self.parked:
             await self.persist()
-            return CommitDecision(kernel.park(at, min(self.parked.values()), stamp), None)
+            if not self._scope.archive.has_superstep_log:
+                await self._keep_log()
+            return self._settle(CommitDecision(kernel.park(at, reduce(earliest, self.parked.values()), stamp), None))
         if not errors:
             try:
                 routes: dict[str, list[Routed]] = {}
@@ -152,7 +159,8 @@ class Superstep(msgspec.Struct, eq=False):
                         routes[id] = await choose_routes(graph, run_id, outcome)
                     else:
                         routes[id] = [kernel.route(graph, source, s.payload.open(), s.target, fixed) for s in sent]
-                return kernel.merge(graph, at, plan, self.outcomes, routes, pack=self._scope.pack, stamp=stamp)
+                merged = kernel.merge(graph, at, plan, self.outcomes, routes, pack=self._scope.pack, stamp=stamp)
+                return self._settle(merged)
             except DurabilityError:
                 raise
             except StepwellError as error:
@@ -161,7 +169,24 @@ class Superstep(msgspec.Struct, eq=False):
         for other in errors[1:]:
             errors[0].error.add_note(f"also: {other.error}")
         commit = kernel.fail(at, tuple(failure.details for failure in errors), stamp)
-        return CommitDecision(commit, None, errors[0].error)
+        return self._settle(CommitDecision(commit, None, errors[0].error))
+
+    def _settle(self, decision: CommitDecision) -> CommitDecision:
+        """Return a decision with what the handlers have asked, and were answered."""
+        if not any(entry.request is not None for entry in self._log.entries.values()) and not any(
+            request.is_awaited for request in self._at.requests.values()
+        ):
+            return decision
+        commit = kernel.settle_asks(self._at, decision.commit, self._log.entries)
+        commit = msgspec.structs.replace(commit, warnings=(*commit.warnings, *self.asks.warnings))
+        return msgspec.structs.replace(decision, commit=commit, consumed=self.asks.find_used_signals())
+
+    async def _keep_log(self) -> None:
+        """Keep what was done in memory, where there is no superstep log: handlers wait, and are called again."""
+        for outcome in self.outcomes.values():
+            await self._scope.archive.log_outcome(self._at, outcome)
+        for key, entry in self._log.entries.items():
+            await self._scope.archive.log_entry(self._at, key, entry)
 
     def _limit_error(self) -> SuperstepLimit:
         still = ", ".join(dict.fromkeys(repr(delivery.executor) for delivery in self._plan.deliveries))
@@ -173,6 +198,12 @@ class Superstep(msgspec.Struct, eq=False):
         )
 
     async def _run_lane(self, lane: Sequence[Delivery]) -> None:
+        try:
+            await self._handle_lane(lane)
+        finally:
+            self.asks.end_lane()
+
+    async def _handle_lane(self, lane: Sequence[Delivery]) -> None:
         # What the deliveries so far have written: those after them see it.
         earlier: dict[str, Write] = {}
         for delivery in lane:
@@ -320,7 +351,9 @@ class Superstep(msgspec.Struct, eq=False):
         if call.limits.timeout is not None or call.limits.idle_timeout is not None:
             limit = TimeLimit(call.limits, self._scope.run_id, delivery.executor)
         state = StateView(self._at.state, self._scope.pack, earlier)
-        context = HandlerContext(self._scope, delivery, state, at=self._at, log=self._log, limit=limit, attempt=number)
+        context = HandlerContext(
+            self._scope, delivery, state, at=self._at, log=self._log, asks=self.asks, limit=limit, attempt=number
+        )
         self._emit(
             "executor_invoked", delivery.executor, payload=delivery.payload, attempt=number, delivery=delivery.id
         )
@@ -349,7 +382,7 @@ class Superstep(msgspec.Struct, eq=False):
                 raise
         # Checked after a normal return too: the handler may have swallowed Parked in an `except`.
         if context.parked is not None:
-            raise Parked(context.parked)
+            raise context.parked
         executors, id = self._scope.executors, context.delivery.executor
         return context.outcome(await executors.save(id) if id in executors.stateful else None)
 

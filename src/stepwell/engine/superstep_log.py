@@ -7,7 +7,7 @@ attempts are counted on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -30,14 +30,20 @@ _STOPPED = (WorkflowRunState.FAILED, WorkflowRunState.CANCELLED)
 
 
 class Parked(BaseException):
-    """Nothing can be done before a certain time: the handler is left, and called again then.
+    """Nothing can be done before a certain time, or an answer: the handler is left, and called again then.
 
     Not an Exception, so that a handler's `except Exception` does not catch it.
     """
 
-    def __init__(self, due: str) -> None:
-        self.due = due
+    def __init__(self, due: str | None) -> None:
+        self.due = due  # None: only an answer helps
         super().__init__(due)
+
+
+def earliest(first: str | None, second: str | None) -> str | None:
+    """Return the earlier of two times; None is never."""
+    times = [due for due in (first, second) if due is not None]
+    return min(times, key=datetime.fromisoformat, default=None)
 
 
 class SuperstepLog(msgspec.Struct, eq=False):
@@ -76,7 +82,7 @@ class SuperstepLog(msgspec.Struct, eq=False):
             return False
         return datetime.fromisoformat(last.due) <= datetime.fromisoformat(self._at.stamp.at)
 
-    async def add(self, key: str, entry: LogEntry) -> None:
+    async def add(self, key: str, entry: LogEntry, *, closed: Sequence[str] = (), consumed: Sequence[str] = ()) -> None:
         """Add an entry; durable when this returns, if there is a log. The first entry of a key wins."""
         # There already: added by a later attempt, after the one that calls now was given up.
         if key in self.entries:
@@ -84,7 +90,8 @@ class SuperstepLog(msgspec.Struct, eq=False):
             return
         self.entries[key] = entry
         if self._archive.has_superstep_log:
-            writing = asyncio.ensure_future(self._archive.log_entry(self._at, key, entry))
+            write = self._archive.log_entry(self._at, key, entry, closed=closed, consumed=consumed)
+            writing = asyncio.ensure_future(write)
             self._writing[key] = writing
             writing.add_done_callback(partial(self._finish_write, key))
             # Shielded: a handler that is left in one of two concurrent sleeps has logged both.
@@ -118,6 +125,9 @@ class SuperstepLog(msgspec.Struct, eq=False):
         """Raise Parked if a timer of the delivery ends far in the future."""
         if self._timers is None:
             self._timers = _by_delivery(self.entries)
+        # A handler that asks is called in any case: there may be an answer.
+        if any(key.startswith(f"{delivery}/ask/") for key in self.entries):
+            return
         ahead = [due for due in self._timers.get(delivery, ()) if clock.until(due) > timedelta(0)]
         if ahead and is_far(min(ahead)):
             raise Parked(min(ahead))

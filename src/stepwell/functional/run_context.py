@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from stepwell.engine.internal_context import InternalContext, find_current
 from stepwell.functional.child_run import run_child
-from stepwell.graph.context import StepName
+from stepwell.graph.context import NO_DEFAULT, StepName
 from stepwell.model.event import WorkflowEvent
 from stepwell.workflows.result import OutputT
 from stepwell.workflows.workflow import Workflow
@@ -64,6 +64,76 @@ class RunContext:
     def step_sync(self, name: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call a function once, like `step`, from a durable function that is not async: blocks its thread."""
         return self._context.step_sync(name, function, *args, **kwargs)
+
+    @overload
+    def ask(
+        self,
+        question: object,
+        response_type: type[R],
+        *,
+        request_id: str | None = ...,
+        deadline: datetime | timedelta | None = ...,
+        default: R = ...,
+    ) -> Awaitable[R]: ...
+    @overload
+    def ask(
+        self,
+        question: object,
+        response_type: Any,
+        *,
+        request_id: str | None = ...,
+        deadline: datetime | timedelta | None = ...,
+        default: Any = ...,
+    ) -> Awaitable[Any]: ...
+    def ask(
+        self,
+        question: object,
+        response_type: Any,
+        *,
+        request_id: str | None = None,
+        deadline: datetime | timedelta | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Any:
+        """Ask somebody outside the run, and wait for the response: `decision = await ctx.ask(draft, Decision)`.
+
+        If nothing else is to be done, the run waits and uses no memory. If the deadline passes first,
+        the default is returned; without a default RequestExpired is raised.
+        """
+        return self._context.ask(question, response_type, request_id=request_id, deadline=deadline, default=default)
+
+    @overload
+    def ask_sync(
+        self,
+        question: object,
+        response_type: type[R],
+        *,
+        request_id: str | None = ...,
+        deadline: datetime | timedelta | None = ...,
+        default: R = ...,
+    ) -> R: ...
+    @overload
+    def ask_sync(
+        self,
+        question: object,
+        response_type: Any,
+        *,
+        request_id: str | None = ...,
+        deadline: datetime | timedelta | None = ...,
+        default: Any = ...,
+    ) -> Any: ...
+    def ask_sync(
+        self,
+        question: object,
+        response_type: Any,
+        *,
+        request_id: str | None = None,
+        deadline: datetime | timedelta | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Any:
+        """Ask like `ask`, from a durable function that is not async: blocks its thread."""
+        return self._context.ask_sync(
+            question, response_type, request_id=request_id, deadline=deadline, default=default
+        )
 
     def sleep(self, duration: float | timedelta) -> Awaitable[None]:
         """Wait for a duration in seconds, or a timedelta. A restart does not begin the wait again.

@@ -128,6 +128,78 @@ class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
         RequestExpired. Raises DefinitionError if no response handler could take the response.
         """
 
+    @overload
+    def ask(
+        self,
+        question: object,
+        response_type: type[R],
+        *,
+        request_id: str | None = ...,
+        deadline: datetime | timedelta | None = ...,
+        default: R = ...,
+    ) -> Awaitable[R]: ...
+    @overload
+    def ask(
+        self,
+        question: object,
+        response_type: Any,
+        *,
+        request_id: str | None = ...,
+        deadline: datetime | timedelta | None = ...,
+        default: Any = ...,
+    ) -> Awaitable[Any]: ...
+    @abstractmethod
+    def ask(
+        self,
+        question: object,
+        response_type: Any,
+        *,
+        request_id: str | None = None,
+        deadline: datetime | timedelta | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Any:
+        """Ask somebody outside the run, and wait for the response: `decision = await ctx.ask(draft, Decision)`.
+
+        While other handlers of the superstep work, the handler waits here. If nothing else is to be
+        done, the run waits and uses no memory: the handler ends here, and is called again from its
+        beginning when there is a response. Steps, sleeps and questions before this one return at once
+        then; other code before it is executed again. A question is identified by the branch that asks
+        and how many it asked before. If the deadline passes first, the default is returned; without a
+        default RequestExpired is raised. A plain function that is a handler calls `ask_sync`.
+        """
+
+    @overload
+    def ask_sync(
+        self,
+        question: object,
+        response_type: type[R],
+        *,
+        request_id: str | None = ...,
+        deadline: datetime | timedelta | None = ...,
+        default: R = ...,
+    ) -> R: ...
+    @overload
+    def ask_sync(
+        self,
+        question: object,
+        response_type: Any,
+        *,
+        request_id: str | None = ...,
+        deadline: datetime | timedelta | None = ...,
+        default: Any = ...,
+    ) -> Any: ...
+    @abstractmethod
+    def ask_sync(
+        self,
+        question: object,
+        response_type: Any,
+        *,
+        request_id: str | None = None,
+        deadline: datetime | timedelta | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Any:
+        """Ask like `ask`, from a handler that is a plain function: blocks its thread."""
+
     @abstractmethod
     def sleep(self, duration: float | timedelta) -> Awaitable[None]:
         """Wait for a duration in seconds, or a timedelta. A restart does not begin the wait again.

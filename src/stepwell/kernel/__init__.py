@@ -68,7 +68,7 @@ The functions, in the order in which a run meets them:
 
 from stepwell.kernel.commit import apply, events, is_at_rest, output_events, request_events
 from stepwell.kernel.compatibility import find_incompatibilities, find_rejected_signals
-from stepwell.kernel.lifecycle import begin, cancel, fail, fork, intake, park, restore, retry
+from stepwell.kernel.lifecycle import begin, cancel, fail, fork, intake, park, restore, retry, settle_asks
 from stepwell.kernel.migrate import Migrator, migrate
 from stepwell.kernel.suggestions import suggest_steps
 from stepwell.kernel.superstep import (
@@ -108,6 +108,7 @@ __all__ = [
     "restore",
     "retry",
     "route",
+    "settle_asks",
     "status_of",
     "suggest_steps",
     "waiting_joins",

@@ -118,6 +118,13 @@ def events(
         )
     if commit.done:
         _add_done_events(events, commit, create)
+    if commit.kind is CommitKind.PARKED:
+        for request in commit.asked:
+            if request.is_awaited:
+                origin, asker = WorkflowEventSource.EXECUTOR, request.executor
+                events.append(
+                    create("request_info", payload=request.payload, request=request, executor_id=asker, origin=origin)
+                )
     if commit.reason is not None:
         events.append(create("warning", f"{commit.kind.value}: {commit.reason}"))
     for warning in commit.warnings:

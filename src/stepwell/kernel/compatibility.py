@@ -56,7 +56,7 @@ def find_rejected_signals(
             if not graph.executors[graph.start].can_handle(value):
                 kind = type(value).__name__
                 yield f"an input of type {kind} is pending, but the start {graph.start!r} does not accept it"
-        elif (request := at.requests.get(signal.request_id)) is not None:
+        elif (request := at.requests.get(signal.request_id)) is not None and request.waiting is None:
             asker = graph.executors[request.executor]
             if asker._handler_table.choose_response_handler(request.payload.open(), value) is None:
                 response = f"a response of type {type(value).__name__} to {request.id!r} is pending"
@@ -173,6 +173,9 @@ def _find_unanswerable(graph: Graph, request: Request) -> Iterator[str]:
     executor = graph.executors.get(request.executor)
     if executor is None:
         yield f"executor {request.executor!r} was removed, but its request {request.id!r} is open"
+        return
+    # A handler that is still there waits for it, and says itself what it accepts.
+    if request.waiting is not None:
         return
     question = request.payload.open()
     # A stored request knows the type of its response by name only, so names are compared here

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -11,6 +12,7 @@ from stepwell.kernel.superstep import CommitDecision, plan, status_of
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import WorkflowErrorDetails, WorkflowRunState
+from stepwell.model.log_keys import LogEntry
 from stepwell.model.message import Reply, RoutedMessage
 from stepwell.model.payload import Payload
 from stepwell.model.request import AnswerRecord
@@ -40,6 +42,7 @@ def fork(source: Checkpoint, stamp: Stamp) -> Commit:
 
     Place 0 of a new run: no outcome of the source can be recalled, everything executes afresh.
     """
+    source = _without_asks(source)
     status = _resumed_status(source)
     return replace(
         full_commit(source), number=0, kind=CommitKind.FORKED, status=status, stamp=stamp, place=0, wake=None
@@ -121,7 +124,7 @@ def cancel(before: Checkpoint, stamp: Stamp, *, by: str | None = None, reason: s
     return replace(commit, by=by, reason=reason)
 
 
-def park(before: Checkpoint, wake: str, stamp: Stamp) -> Commit:
+def park(before: Checkpoint, wake: str | None, stamp: Stamp) -> Commit:
     """Return the commit of a run that has nothing to do before `wake`; its messages stay in flight."""
     # In progress and not idle: there are messages to deliver, and only `wake` keeps it from that
     waiting = WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS if before.requests else WorkflowRunState.IN_PROGRESS
@@ -137,12 +140,45 @@ def retry(before: Checkpoint, stamp: Stamp, *, by: str | None = None) -> Commit:
     return replace(_change_status(before, CommitKind.RETRIED, resting, stamp), by=by)
 
 
+def settle_asks(before: Checkpoint, commit: Commit, log: Mapping[str, LogEntry]) -> Commit:
+    """Return the commit that ends or parks a superstep with what its handlers have asked and were answered.
+
+    A question is part of a checkpoint only while the run rests; in between it is an entry of the superstep log. Its
+    answer is on record in the first commit after it was used.
+    """
+    asked = {entry.request.id: entry.request for entry in log.values() if entry.request is not None}
+    used = [(entry.answer, entry.due) for entry in log.values() if entry.answer is not None]
+    answered = {answer.request_id for answer, _ in used}
+    last = datetime.fromisoformat(before.stamp.at)
+    answers = tuple(answer for answer, at in used if datetime.fromisoformat(at) > last)
+    if commit.kind is CommitKind.SUPERSTEP:
+        waited = [id for id, request in before.requests.items() if request.is_awaited]
+        closed = dict.fromkeys((*commit.closed, *waited, *asked))
+        return replace(commit, answers=answers, closed=tuple(closed))
+    closed = dict.fromkeys((*commit.closed, *(id for id in answered if id in before.requests)))
+    if commit.kind is not CommitKind.PARKED:
+        return replace(commit, answers=answers, closed=tuple(closed))
+    new = tuple(request for id, request in asked.items() if id not in answered and id not in before.requests)
+    waits = any(request.is_awaited and id not in answered for id, request in {**before.requests, **asked}.items())
+    status = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS if waits else commit.status
+    return replace(commit, answers=answers, closed=tuple(closed), asked=new, status=status)
+
+
+def _without_asks(source: Checkpoint) -> Checkpoint:
+    """Return a checkpoint whose superstep starts afresh: its handlers ask again."""
+    requests = {id: request for id, request in source.requests.items() if not request.is_awaited}
+    if len(requests) == len(source.requests):
+        return source
+    status = WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS if requests else WorkflowRunState.IN_PROGRESS
+    return replace(source, requests=requests, status=status)
+
+
 def restore(head: Checkpoint, source: Checkpoint, stamp: Stamp) -> Commit:
     """Return the commit that moves a run back to an earlier checkpoint, to execute afresh from there.
 
     What was done since remains readable as history and has no other effect.
     """
-    number = head.number + 1
+    number, source = head.number + 1, _without_asks(source)
     return replace(
         full_commit(source),
         number=number,

@@ -178,7 +178,9 @@ def merge(
     children = _collect_children(moved) if moved else {}
     messages, done, unreceived = _build_messages(ordered, routes)
     warnings = _explain_unreceived(graph, before, unreceived) if unreceived else []
-    number, waiting = before.number + 1, bool(before.requests or asked)
+    number = before.number + 1
+    # Those that handlers wait for end with the superstep
+    waiting = bool(asked) or any(not request.is_awaited for request in before.requests.values())
     following = plan(graph, number, messages, current.held)
     # With nothing to deliver next, what still waits may wait permanently: a warning says so
     if not following.deliveries:
@@ -315,6 +317,12 @@ def open_requests(at: Checkpoint, log: RecalledLog) -> dict[str, Request]:
     requests = dict(at.requests)
     for outcome in log.outcomes.values():
         requests |= {request.id: request for request in outcome.requests}
+    for entry in log.entries.values():
+        if entry.request is not None:
+            requests[entry.request.id] = entry.request
+    for entry in log.entries.values():
+        if entry.answer is not None:
+            requests.pop(entry.answer.request_id, None)
     return requests
 
 

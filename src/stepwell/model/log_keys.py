@@ -39,6 +39,20 @@ def attempt_key(delivery: str, number: int) -> str:
     return f"{delivery}/attempt/{number}"
 
 
+def ask_key(delivery: str, number: int, branch: str = "") -> str:
+    return f"{delivery}/ask/{number}{_in_branch(branch)}"
+
+
+def answer_log_key(asked: str) -> str:
+    """Return the key under which the answer to a question is fixed."""
+    return asked.replace("/ask/", "/answer/", 1)
+
+
+def rejection_log_key(asked: str, count: str) -> str:
+    """Return the key of a response that was rejected, of so many before it."""
+    return f"{asked.replace('/ask/', '/rejected/', 1)}/{count}"
+
+
 def step_key(delivery: str, name: str, number: int, branch: str = "") -> str:
     """Return the key of a step: its name, its branch, and how many steps of that name the branch made before."""
     return f"{delivery}/step/{number}{_in_branch(branch)}/{name}"

@@ -24,6 +24,14 @@ class Request(msgspec.Struct, frozen=True):
     default: Payload | None = None
     # the sub-workflow run that made the request, if it was one
     child: str | None = None
+    # where a handler waits for the response, in `ctx.ask`, perhaps one of the child: the key in its
+    # superstep log; None: a response handler gets the response
+    waiting: str | None = None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a handler of this run waits for the response; otherwise it becomes a message."""
+        return self.waiting is not None and self.child is None
 
 
 class AnswerRecord(msgspec.Struct, frozen=True):

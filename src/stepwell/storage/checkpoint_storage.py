@@ -14,7 +14,7 @@ from stepwell.model.checkpoint import Checkpoint, Retention
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit
 from stepwell.model.event import CheckpointInfo
-from stepwell.model.log_keys import LogEntry
+from stepwell.model.log_keys import LogEntry, RecalledLog
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack
 from stepwell.model.request import Request
@@ -87,6 +87,12 @@ class _LocalState:
         self.signals: dict[str, dict[str, Signal]] = {}
         self.used: dict[str, set[str]] = {}  # every key that was ever used, by run
         self.drivers: dict[str, Owner] = {}
+        # Of supersteps in which runs wait for an answer, by run.
+        self.outcomes: dict[str, dict[str, Outcome]] = {}
+        self.entries: dict[str, dict[str, LogEntry]] = {}
+
+    def log_of(self, run_id: str) -> RecalledLog:
+        return RecalledLog(dict(self.outcomes.get(run_id, {})), dict(self.entries.get(run_id, {})))
 
 
 # By the id of the storage object. It has to be a global: every drive makes its own archive, and all
@@ -143,14 +149,16 @@ class ContractArchive:
             if driver != owner and driver.is_this_process():
                 raise Lease(driver, driver.clock() + self.lease).busy_error(run_id)
             self._local.drivers[run_id] = self._owner = owner
-        return StoredRun(await self.head(run_id), signals=await self.pending_signals(run_id))
+        log = self._local.log_of(run_id)
+        return StoredRun(await self.head(run_id), log, signals=await self.pending_signals(run_id))
 
     async def head(self, run_id: str) -> Checkpoint | None:
         checkpoints = await self._of_run(run_id)
         return unview(checkpoints[-1], self._codec)[0] if checkpoints else None
 
     async def look(self, run_id: str) -> StoredRun:
-        return StoredRun(await self.head(run_id), signals=await self.pending_signals(run_id))
+        log = self._local.log_of(run_id)
+        return StoredRun(await self.head(run_id), log, signals=await self.pending_signals(run_id))
 
     async def find(self, checkpoint_id: str) -> Checkpoint | None:
         try:
@@ -173,6 +181,9 @@ class ContractArchive:
 
         try:
             await finish(self._commit(commit, after, consumed, release=release))
+            if drop_log_through is not None:
+                self._local.outcomes.pop(after.run_id, None)
+                self._local.entries.pop(after.run_id, None)
         except StepwellError:
             raise
         except Exception as error:
@@ -225,7 +236,8 @@ class ContractArchive:
         ]
 
     async def log_outcome(self, at: Checkpoint, outcome: Outcome, asked: Sequence[Request] = ()) -> None:
-        """Do nothing: there is no superstep log here, as `shortcomings` states."""
+        """Keep an outcome in this process: there is no superstep log here, as `shortcomings` states."""
+        self._local.outcomes.setdefault(at.run_id, {})[outcome.delivery] = outcome
 
     async def log_entry(
         self,
@@ -236,7 +248,8 @@ class ContractArchive:
         closed: Sequence[str] = (),
         consumed: Sequence[str] = (),
     ) -> None:
-        """Do nothing: there is no superstep log here, as `shortcomings` states."""
+        """Keep an entry in this process, for the same reason."""
+        self._local.entries.setdefault(at.run_id, {})[key] = entry
 
     def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:
         return None

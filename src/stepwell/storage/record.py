@@ -39,12 +39,12 @@ def wake_of(after: Checkpoint) -> str | None:
     """Return from when on a run can be driven: now, when its wait is over, or when a deadline is reached."""
     if after.header.caller is not None:  # a child is resumed by its caller
         return None
-    if after.wake is not None or after.status in IN_PROGRESS:
+    if after.status in IN_PROGRESS:
         return after.wake or after.stamp.at
     if after.status is not WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
-        return None
-    deadlines = [r.deadline for r in after.requests.values() if r.deadline is not None]
-    return min(deadlines, key=datetime.fromisoformat, default=None)
+        return after.wake
+    times = [after.wake, *(request.deadline for request in after.requests.values())]
+    return min((time for time in times if time is not None), key=datetime.fromisoformat, default=None)
 
 
 def pending_of(header: RunHeader, requests: Collection[Request]) -> tuple[RequestEntry, ...]:

@@ -12,7 +12,7 @@ from stepwell.model.checkpoint import Checkpoint, Retention
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit
 from stepwell.model.event import CheckpointInfo
-from stepwell.model.log_keys import LogEntry
+from stepwell.model.log_keys import LogEntry, RecalledLog
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack, pack_copy
 from stepwell.model.request import Request
@@ -39,6 +39,9 @@ class UnstoredArchive:
         self._since_open: list[Commit] = []  # those of the current drive
         self._signals: dict[str, Signal] = {}
         self._used_keys: set[str] = set()
+        # Of the superstep in which the run waits for an answer.
+        self._logged_outcomes: dict[str, Outcome] = {}
+        self._logged_entries: dict[str, LogEntry] = {}
 
     @property
     def where(self) -> object:
@@ -46,7 +49,8 @@ class UnstoredArchive:
 
     async def open(self, run_id: str, owner: Owner) -> StoredRun:
         self._since_open = []
-        return StoredRun(self._head, signals=self._signals)
+        log = RecalledLog(dict(self._logged_outcomes), dict(self._logged_entries))
+        return StoredRun(self._head, log, signals=self._signals)
 
     async def head(self, run_id: str) -> Checkpoint | None:
         return self._head
@@ -68,6 +72,9 @@ class UnstoredArchive:
         release: bool = False,
     ) -> None:
         self._head = after
+        if drop_log_through is not None:
+            self._logged_outcomes.clear()
+            self._logged_entries.clear()
         if any(done.outputs for done in commit.done):
             self._outputs.append(commit)
         if after.header.caller is not None:  # only a caller asks for them
@@ -102,7 +109,8 @@ class UnstoredArchive:
         return source.children
 
     async def log_outcome(self, at: Checkpoint, outcome: Outcome, asked: Sequence[Request] = ()) -> None:
-        """Do nothing: a run that is not stored cannot be resumed in the middle of a superstep."""
+        """Keep an outcome for the next drive: the run waits for an answer in the middle of a superstep."""
+        self._logged_outcomes[outcome.delivery] = outcome
 
     async def log_entry(
         self,
@@ -113,7 +121,8 @@ class UnstoredArchive:
         closed: Sequence[str] = (),
         consumed: Sequence[str] = (),
     ) -> None:
-        """Do nothing, for the same reason."""
+        """Keep an entry, for the same reason."""
+        self._logged_entries[key] = entry
 
     def transaction(self, run_id: str, place: int, key: str) -> Transaction[LogEntry] | None:
         return None

@@ -30,9 +30,10 @@ _LOG = logging.getLogger("stepwell")
 _TRY_AGAIN = (0.05, 0.1, 0.25, 0.5)
 _AT_LEAST_EVERY = 1.0
 
+_WAITING = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 AT_REST = (
     WorkflowRunState.IDLE,
-    WorkflowRunState.IDLE_WITH_PENDING_REQUESTS,
+    _WAITING,
     WorkflowRunState.FAILED,
     WorkflowRunState.CANCELLED,
 )
@@ -252,7 +253,8 @@ class BackgroundDrive:
 
     def _wake_later(self, at: Checkpoint | None) -> None:
         """Set a timer for a parked run: that is all it costs while it sleeps."""
-        if at is not None and at.wake is not None and at.status not in AT_REST:
+        may_sleep = at is not None and (at.status not in AT_REST or at.status is _WAITING)
+        if at is not None and at.wake is not None and may_sleep:
             seconds = max(0.0, clock.until(at.wake).total_seconds())
             self._wake_timer = asyncio.get_running_loop().call_later(seconds, self.continue_run)
 

@@ -17,13 +17,12 @@ def find_effects(commits: Sequence[Commit], request_id: str) -> Sequence[Commit]
         return None
     if _applied_requests(commits[begin])[0] != request_id:
         return ()
+    # An intake only sends it on; a handler that waited has used it in the commit itself.
+    first = [] if commits[begin].kind is CommitKind.INTAKE else [commits[begin]]
     after = commits[begin + 1 :]
-    return after[: next((n for n, commit in enumerate(after) if _applied_requests(commit)), len(after))]
+    return [*first, *after[: next((n for n, commit in enumerate(after) if _applied_requests(commit)), len(after))]]
 
 
 def _applied_requests(commit: Commit) -> list[str]:
     """Return the requests whose responses a commit applied."""
-    if commit.kind is not CommitKind.INTAKE:
-        return []
-    prefix = f"{commit.number}."
-    return [m.reply.request_id for m in commit.messages or () if m.reply is not None and m.id.startswith(prefix)]
+    return [answer.request_id for answer in commit.answers]

@@ -72,8 +72,8 @@ async def failure_at(archive: Archive, head: Checkpoint) -> RunError:
     )
     if details is None:
         return RunError(f"run {run_id!r} failed, and the reason is not stored", run_id=run_id)
-    if details.error_type == "RequestExpired" and (expiry := expiry_error(head, find_overdue(head))) is not None:
-        return expiry
+    if details.error_type == "RequestExpired" and (late := [r for r in find_overdue(head) if r.default is None]):
+        return expiry_error(head, late[0])
     error: RunError
     if details.error_type in _ENGINE_ERRORS:
         error = _ENGINE_ERRORS[details.error_type](details.message, run_id=run_id)

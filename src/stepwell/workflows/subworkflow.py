@@ -201,6 +201,7 @@ class WorkflowExecutor(Nesting):
         for commit in commits:
             outputs += [o.payload.open() for done in commit.done for o in done.outputs if o.kind == "output"]
             new = {id for done in commit.done for id in done.asked}
+            new |= {request.id for request in commit.asked if request.is_awaited}
             # Requests that are answered already are not asked again.
             requests += [request for request in commit.asked if request.id in new and request.id in at.requests]
         await self._pass_on(ctx, key, outputs, requests, at)
@@ -317,7 +318,7 @@ class WorkflowExecutor(Nesting):
             question = SubWorkflowRequestMessage(_as_data(request, key), self.id)
             answerers = [] if self.propagate_request else await self._answerers(ctx, question)
             if not answerers:
-                ctx.ask(replace(request, executor=self.id, child=key))
+                ctx.forward_request(replace(request, executor=self.id, child=key))
                 continue
             # The calling run does not ask it, and has no event of its own for it.
             about: dict[str, Any] = {"run_id": at.run_id, "state": at.status, "path": (self.id,)}

@@ -64,7 +64,7 @@ class WorkflowAgentExecutor(WorkflowExecutor):
         so_far = f"agents/{self.id}/said/{key}"
         ctx.append_state(so_far, *(as_response(output, self.id) for output in outputs))
         for request in requests:
-            ctx.ask(replace(request, executor=self.id, child=key))
+            ctx.forward_request(replace(request, executor=self.id, child=key))
         if at.requests:
             return
         whole = combine(ctx.get_state(so_far, []), self.id)

@@ -78,7 +78,7 @@ def write_commit(
         executor_splices=splices,
         asked=[write_request(r) for r in commit.asked],
         closed=commit.closed,
-        answers=[_answer(a) for a in commit.answers],
+        answers=[write_answer(a) for a in commit.answers],
         children=convert_children(commit.children, WireChild) if commit.children else {},
         tags=dict(commit.tags),
         wake=commit.wake,
@@ -158,7 +158,7 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
         read_changes(shape, record.entry, codec),
         restored=shape.restored,
         migrated=shape.migrated,
-        answers=tuple([_read_answer(a, codec) for a in shape.answers]),
+        answers=tuple([read_answer(a, codec) for a in shape.answers]),
         done=tuple(
             Done(
                 d.delivery,
@@ -242,14 +242,15 @@ def write_request(r: Request) -> WireRequest:
         deadline=r.deadline,
         default=NOTHING if r.default is None else raw_of(r.default),
         child=r.child,
+        waiting=r.waiting,
     )
 
 
-def _answer(a: AnswerRecord) -> WireAnswer:
+def write_answer(a: AnswerRecord) -> WireAnswer:
     return WireAnswer(a.request_id, a.executor, value=raw_of(a.value), at=a.at, by=a.by, comment=a.comment)
 
 
-def _read_answer(a: WireAnswer, codec: Codec) -> AnswerRecord:
+def read_answer(a: WireAnswer, codec: Codec) -> AnswerRecord:
     return AnswerRecord(a.request_id, a.executor, value=payload_of(a.value, codec), at=a.at, by=a.by, comment=a.comment)
 
 
@@ -274,6 +275,7 @@ def read_request(r: WireRequest, codec: Codec) -> Request:
         deadline=r.deadline,
         default=payload_of(r.default, codec) if bytes(r.default) else None,
         child=r.child,
+        waiting=r.waiting,
     )
 
 

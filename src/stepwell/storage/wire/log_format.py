@@ -16,9 +16,11 @@ from stepwell.storage.wire.format import (
     convert_children,
     payload_of,
     raw_of,
+    read_answer,
     read_outputs,
     read_request,
     read_writes,
+    write_answer,
     write_outputs,
     write_request,
     write_state,
@@ -99,6 +101,8 @@ def write_log_entry(entry: LogEntry) -> bytes:
             final=entry.final,
             value=value,
             call=entry.call,
+            request=None if entry.request is None else write_request(entry.request),
+            answer=None if entry.answer is None else write_answer(entry.answer),
             time=entry.time,
             attempts=entry.attempts,
         )
@@ -115,6 +119,10 @@ def read_log_entry(run_id: str, key: str, body: bytes, codec: Codec) -> LogEntry
     check_format(shape.format, what)
     if shape.due:  # the result of a step has no time
         read_moment(shape.due, what)
+    if shape.request is not None:
+        check_requests([shape.request], what)
+    if shape.answer is not None:
+        read_moment(shape.answer.at, what)
     failure = None if shape.failure is None else convert(shape.failure, WorkflowErrorDetails)
     value = payload_of(shape.value, codec) if bytes(shape.value) else None
     return LogEntry(
@@ -123,6 +131,8 @@ def read_log_entry(run_id: str, key: str, body: bytes, codec: Codec) -> LogEntry
         final=shape.final,
         value=value,
         call=shape.call,
+        request=None if shape.request is None else read_request(shape.request, codec),
+        answer=None if shape.answer is None else read_answer(shape.answer, codec),
         time=shape.time,
         attempts=shape.attempts,
     )

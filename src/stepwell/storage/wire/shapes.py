@@ -46,6 +46,7 @@ class WireRequest(_WireShape):
     deadline: str | None = None
     default: Raw = NOTHING
     child: str | None = None
+    waiting: str | None = None
 
 
 class WireAnswer(_WireShape):
@@ -195,5 +196,7 @@ class WireLogEntry(_WireShape):
     final: bool = False
     value: Raw = NOTHING
     call: str | None = None
+    request: WireRequest | None = None
+    answer: WireAnswer | None = None
     time: CallTime | None = None
     attempts: int = 1
