@@ -80,3 +80,33 @@ async def test_intermediate_outputs_are_part_of_the_answer_of_a_workflow() -> No
     builder = WorkflowBuilder(start_executor=one, output_from=[two], intermediate_output_from=[one])
     agent = builder.add_edge(one, two).build().as_agent()
     assert [message.text for message in (await agent.run("go")).messages] == ["first", "second"]
+
+
+async def test_a_start_executor_that_takes_messages_gets_the_history_of_the_session() -> None:
+    class Counts(Executor):
+        @handler
+        async def count(self, messages: list[Message], ctx: WorkflowContext[Never, str]) -> None:
+            await ctx.yield_output(" ".join(message.text for message in messages))
+
+    agent = WorkflowBuilder(start_executor=Counts("counts")).build().as_agent()
+    session = agent.create_session()
+    assert (await agent.run("a", session=session)).text == "a"
+    assert (await agent.run("b", session=session)).text == "a a b"
+    again = AgentSession.from_dict(session.to_dict())
+    assert [message.role for message in again.history] == ["user", "assistant", "user", "assistant"]
+    assert (await agent.run("c", session=again)).text == "a a b a a b c"
+
+
+async def test_an_agent_that_keeps_its_conversation_gets_only_what_is_new() -> None:
+    seen: list[list[str]] = []
+
+    def answer(messages: list[Message]) -> str:
+        seen.append([message.text for message in messages])
+        return "yes"
+
+    agent = WorkflowBuilder(start_executor=ScriptedAgent("poet", answer)).build().as_agent()
+    session = agent.create_session()
+    for word in ("a", "b"):
+        await agent.run(word, session=session)
+    assert seen[-1] == ["a", "yes", "b"]
+    assert session.state == {}

@@ -13,9 +13,21 @@ import pytest
 
 from stepwell.compat import agent_framework as door
 from stepwell.compat.agent_framework import exceptions, orchestrations
+from tests.compat.differences import PAGE
 
 OWN_ENGINE = "it is a part of that framework's own engine, which is not used here"
 LEFT_OUT = {"Runner": OWN_ENGINE, "create_edge_runner": OWN_ENGINE}
+# Present, with the framework's own engine behind them: the page says so.
+FUNCTIONAL = {
+    "FunctionalWorkflow",
+    "FunctionalWorkflowAgent",
+    "FunctionalWorkflowDefinition",
+    "RunContext",
+    "StepWrapper",
+    "get_run_context",
+    "step",
+    "workflow",
+}
 
 
 def _workflow_names() -> list[str]:
@@ -68,6 +80,12 @@ def test_a_name_of_a_team_has_the_same_signature(name: str) -> None:
 def test_the_errors_are_theirs() -> None:
     names = [name for name in dir(agent_framework.exceptions) if name.endswith(("Exception", "Error"))]
     assert [getattr(exceptions, name) for name in names] == [getattr(agent_framework.exceptions, n) for n in names]
+
+
+def test_the_page_says_which_names_run_on_the_framework_itself() -> None:
+    assert set(NAMES) >= FUNCTIONAL
+    assert all(getattr(door, name) is getattr(agent_framework, name) for name in FUNCTIONAL)
+    assert "run on its own engine when they are imported through the door" in " ".join(PAGE.read_text().split())
 
 
 def test_a_name_is_never_a_module_of_the_door() -> None:

@@ -87,6 +87,7 @@ class AgentExecutor(Executor):
     """
 
     _streams_updates = True
+    _keeps_conversation = True
     _state_key_patterns: ClassVar[tuple[str, ...]] = ("agents/{id}/",)
 
     def __init__(

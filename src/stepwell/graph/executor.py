@@ -167,6 +167,8 @@ class Executor:
     _state_key_patterns: ClassVar[tuple[str, ...]] = ()
     # True if it emits `update` events while it works, before what they show is committed.
     _streams_updates: ClassVar[bool] = False
+    # True if the run keeps the conversation of those it speaks for: it needs only what is new.
+    _keeps_conversation: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -116,6 +116,8 @@ class AbsentAgent:
 class TeamEntry(Executor):
     """The first executor of a team: it accepts all forms of input and passes them to `receive` as messages."""
 
+    _keeps_conversation = True
+
     @handler
     async def open_input(
         self, input: str | Message | list[str | Message], ctx: WorkflowContext[Any, AgentResponse]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol, Unpack, overload
 
@@ -66,8 +66,19 @@ class AgentSession:
     session_id: str = field(default_factory=new_run_id)
     # The number of the last commit that was returned.
     after: int = -1
-    # What the program keeps with the conversation, as plain data.
+    # What the program keeps with the conversation, as plain data; the messages so far are under "messages" if the
+    # workflow itself does not keep them.
     state: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def history(self) -> list[Message]:
+        """The messages so far, as far as the session keeps them."""
+        return [Message(**data) for data in self.state.get("messages", ())]
+
+    def remember(self, messages: Sequence[Message]) -> None:
+        """Add messages to the history."""
+        kept = [{"role": m.role, "text": m.text, "author_name": m.author_name} for m in messages]
+        self.state["messages"] = [*self.state.get("messages", ()), *kept]
 
     def to_dict(self) -> dict[str, Any]:
         data = asdict(self)
@@ -144,6 +155,11 @@ class WorkflowAgent:
             f"nor Message nor str"
         )
 
+    def _needs_history(self) -> bool:
+        """Return whether the start executor takes messages and nobody keeps those of earlier calls for it."""
+        start = self.workflow.executors[self.workflow.start_executor_id]
+        return not start._keeps_conversation and start.can_handle(messages_of("hello"))
+
     @overload
     def run(
         self,
@@ -208,7 +224,11 @@ class WorkflowAgent:
         if checkpoint_id is not None:
             events = self._resume(here, {"checkpoint_id": checkpoint_id, "responses": responses, **options})
         else:
-            events = self._events(here, None if messages is None else messages_of(messages), responses, options)
+            spoken = None if messages is None else messages_of(messages)
+            if self._needs_history():
+                collector.new_messages = spoken or []
+                spoken = None if spoken is None else [*here.history, *spoken]
+            events = self._events(here, spoken, responses, options)
         answering = AgentStream(collector.updates(events, nested=nested), collector.response)
         return answering if stream else answering._read_response()
 
@@ -283,6 +303,8 @@ class _ResponseCollector:
         self._usage: list[Usage] = []
         self._value: Any = None
         self._requests: dict[str, UserInputRequest] = {}
+        # What was said to the workflow, if the session has to remember it.
+        self.new_messages: list[Message] | None = None
         # Executors whose text was emitted as updates.
         self._streamed: set[str | None] = set()
 
@@ -321,6 +343,8 @@ class _ResponseCollector:
                 self._requests[event.request_id] = UserInputRequest(
                     event.request_id, event.data, event.response_type, event.response_schema
                 )
+        if self.new_messages is not None:
+            self._session.remember([*self.new_messages, *self._messages])
 
 
 def _speaker(event: WorkflowEvent) -> str | None:
