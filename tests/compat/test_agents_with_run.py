@@ -36,7 +36,7 @@ async def test_its_pieces_are_updates_and_its_answer_is_not_asked_for_again() ->
 
 
 @pytest.mark.parametrize(
-    ("given", "seen"),
+    ("given", "expected"),
     [
         ({"user": "ann"}, [{"user": "ann"}, {"user": "ann"}]),
         ({"one": {"user": "ann"}, "two": {"user": "bob"}}, [{"user": "ann"}, {"user": "bob"}]),
@@ -44,7 +44,7 @@ async def test_its_pieces_are_updates_and_its_answer_is_not_asked_for_again() ->
                                                                                {"user": "bob", "more": 1}]),
     ],
 )  # fmt: skip
-async def test_keyword_arguments_of_a_run_reach_the_tools_of_its_agents(given: Any, seen: Any) -> None:
+async def test_keyword_arguments_of_a_run_reach_the_tools_of_its_agents(given: Any, expected: Any) -> None:
     received: list[dict[str, Any]] = []
 
     def look(ctx: FunctionInvocationContext) -> str:
@@ -56,7 +56,7 @@ async def test_keyword_arguments_of_a_run_reach_the_tools_of_its_agents(given: A
     storage = InMemoryCheckpointStorage()
     workflow = SequentialBuilder(participants=agents, checkpoint_storage=storage).build()
     await workflow.run("go", function_invocation_kwargs=given)
-    assert received == seen
+    assert received == expected
     checkpoints = await storage.list_checkpoints(workflow_name=workflow.name)
     assert "ann" not in str([checkpoint.to_dict() for checkpoint in checkpoints])
 
