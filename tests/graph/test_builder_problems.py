@@ -217,7 +217,10 @@ PROBLEMS: dict[str, tuple[Callable[[], WorkflowBuilder], list[str]]] = {
     ),
     "no such storage": (
         lambda: start_of(checkpoint_storage="nowhere"),
-        ["there is no storage called 'nowhere'; pass a storage object, or one of ['default', 'memory']"],
+        [
+            "there is no storage called 'nowhere'; pass a storage object, one of ['default', 'memory'], "
+            "or a folder, such as './nowhere'"
+        ],
     ),
 }
 

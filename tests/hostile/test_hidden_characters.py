@@ -92,6 +92,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "cancel": [[EVIL, "--reason", EVIL]],
     "viz": [[CODE, "--format", form] for form in ("mermaid", "dot", "text")],
     "check": [[CODE]],
+    "retry": [["fails", "--by", EVIL], ["--status", "failed", "--dry-run"]],
     "prune": [["--keep-last", "0", "--status", "failed", "--dry-run"]],
     "export": [[EVIL, "-o", "out.stepwell"], [EVIL, "--html", "-o", "out.html"]],
     "import": [["evil.stepwell", "--store", "sqlite:///new.db"]],

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from stepwell import CheckpointCorrupt
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.stores.sqlite.store import SQLiteStore
@@ -97,7 +98,7 @@ async def test_what_was_not_touched_is_read(path: Path) -> None:
 
 def changes() -> Iterator[tuple[str, str, str]]:
     for table, columns in {
-        "runs": "hash workflow status began caller tags wake owner until fence dropped_below unordered",
+        "runs": "hash workflow status began caller tags wake owner until fence takeovers dropped_below unordered",
         "commits": "number checkpoint_id status iteration at snapshot outputs latest_only foreign_id body",
         "superstep_log": "place key body",
         "signals": "key position body",
@@ -129,9 +130,23 @@ def hash_of(*words: str) -> int:
 
 async def test_every_column_is_tried(path: Path) -> None:
     tried = {(table, column) for table, column, _ in changes()}
-    there = {(table, name) for table, columns in tables(path).items() for name, _ in columns}
+    # Workers belong to no run: see the next test.
+    there = {(table, name) for table, columns in tables(path).items() for name, _ in columns if table != "workers"}
     keys = {(table, column) for table in tables(path) for column in ("run", "run_id")}
     assert there - tried - keys == {("commits", "position"), ("requests", "position")}
+
+
+async def test_a_row_of_a_worker_that_says_something_else_is_refused_and_stops_no_run(path: Path) -> None:
+    for body in ("", "[", "{}", '{"name":1}', "[" * 100_000):
+        db = sqlite3.connect(path)
+        db.execute("INSERT OR REPLACE INTO workers VALUES ('press', 'p', 1.0, ?)", (body,))
+        db.commit()
+        db.close()
+        store = SQLiteStore(path)
+        with pytest.raises(CheckpointCorrupt, match="press"):
+            await BuiltInStorage(store).list_workers()
+        assert len(await BuiltInStorage(store).list_runs()) == 2
+        await store.close()
 
 
 @pytest.mark.parametrize("table", ["commits", "superstep_log", "signals", "requests", "runs", "tags"])

@@ -30,8 +30,8 @@ _TABLE = {
     "errors": """
         CannotUnseal CheckpointCorrupt CheckpointMissing CodecError CommitConflict DefinitionError DurabilityError
         GraphChanged HandlerFailed HandlerTimeout InputMismatch MigrationFailed NewerFormat PrivateMissing
-        RequestError RequestExpired ResponseRejected RoutingFailed RunBusy RunError StateConflict StepChanged
-        StepFailed StepwellError StoreUnavailable SuperstepLimit UnknownRequest""",
+        RequestError RequestExpired ResponseRejected RoutingFailed RunBusy RunError RunSetAside StateConflict
+        StepChanged StepFailed StepwellError StoreUnavailable SuperstepLimit UnknownRequest""",
     "model.event": "CheckpointInfo WorkflowErrorDetails WorkflowEventSource WorkflowRunState",
     "model.checkpoint": "Retention",
     "model.message": "RepliedRequest=Reply",
@@ -45,11 +45,12 @@ _TABLE = {
         AgentEvent ApprovalRequestedEvent WorkflowAgentCompletedEvent WorkflowAgentSkippedEvent
         WorkflowAgentStartedEvent WorkflowCompletedEvent WorkflowDiagnosticEvent WorkflowEdgeTraversedEvent
         WorkflowLayerCompletedEvent WorkflowLayerStartedEvent WorkflowStartedEvent""",
-    "declarative.instance": "AgentWorkflowResult",
+    "declarative.instance": "AgentRunDrawing AgentWorkflowResult",
     "declarative.messages": """
         BeginWorkflow NodesDecided NodeDone RunNode
         NodeApprovalRequest NodeApprovalResponse NodeOutcome=AgentWorkflowOutcome""",
     "declarative.node": "NodeWork",
+    "storage.answers": "PendingAnswer",
     "storage.checkpoint": "WorkflowCheckpoint WorkflowMessage",
     "storage.lease": "LeaseOwner=Owner RunLease=Lease",
     "storage.pending_requests": "PendingRequest",
@@ -61,6 +62,7 @@ _TABLE = {
     "admin.deploy_check": "Checked CheckedRun",
     "admin.diffs.json_diff": "Change",
     "admin.diffs.checkpoints": "Difference NotForked",
+    "viz.diagram": "Diagram DiagramArrow=Arrow DiagramNode",
     "viz.progress": "Progress",
     "admin.state_edits": "EditRefused",
     "admin.transfer.exporter": "Exported",
@@ -70,6 +72,7 @@ _TABLE = {
     "admin.retention.policy": "Keep",
     "admin.lookup": "Ambiguous NotFound",
     "admin.retention.pruner": "PruneReport",
+    "admin.retries": "RetryReport",
     "admin.requests": "OpenRequest",
     "admin.run_search": "Holding",
     "orchestrations.group_chat.values": """
