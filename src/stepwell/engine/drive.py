@@ -452,7 +452,8 @@ class Drive:
         """Log the end of the drive. Errors are raised, not logged."""
         if self.at is None or self._ended:
             return
-        _LOG.info("run %r of %r is %s", self.at.run_id, self._definition.name, status_word(self.at.status))
+        word = status_word(self.at.status, wake=self.at.wake)
+        _LOG.info("run %r of %r is %s", self.at.run_id, self._definition.name, word)
         if self._observer:
             self._observer.end(self.at.status.value, self._error)
 
