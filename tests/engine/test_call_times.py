@@ -1,16 +1,16 @@
 """A handler that has returned is announced while its siblings work, and calls have their real times in every commit."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from stepwell import (
-    FileCheckpointStorage,
-    InMemoryCheckpointStorage,
+    HandlerFailed,
     RetryPolicy,
-    SQLiteCheckpointStorage,
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
@@ -18,18 +18,15 @@ from stepwell import (
     executor,
 )
 from stepwell.model.timing import HandlerReturn
+from tests.support.streams import collect
 
 SLOW = 0.2
 
 
-@pytest.fixture(params=["memory", "sqlite", "files"])
-def storage(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    match request.param:
-        case "memory":
-            return InMemoryCheckpointStorage()
-        case "sqlite":
-            return SQLiteCheckpointStorage(tmp_path / "runs.db")
-    return FileCheckpointStorage(tmp_path / "runs")
+@pytest.fixture
+async def storage(everywhere: Any) -> AsyncIterator[Any]:
+    async with everywhere() as storage:
+        yield storage
 
 
 async def price(item: str) -> int:
@@ -100,3 +97,55 @@ async def test_a_step_that_is_recalled_says_so_and_keeps_its_time(storage: Any) 
     assert (event.attempt, step.name, step.attempts, step.recalled) == (3, "price", 1, True)
     assert step.time is not None
     assert step.time.seconds >= 0.01
+
+
+@pytest.mark.parametrize("end", ["sleeps", "fails"])
+async def test_a_handler_that_returns_last_is_announced_if_its_superstep_is_not_committed(
+    storage: Any, end: str
+) -> None:
+    done = asyncio.Event()
+
+    @executor
+    async def start(item: str, ctx: WorkflowContext[str]) -> None:
+        await ctx.send_message(item)
+
+    @executor
+    async def other(item: str, ctx: WorkflowContext[None, str]) -> None:
+        done.set()
+        if end == "fails":
+            raise ValueError("no")
+        await ctx.sleep(3600)
+
+    @executor
+    async def last(item: str, ctx: WorkflowContext[None, str]) -> None:
+        await done.wait()
+        await asyncio.sleep(0.02)
+        await ctx.yield_output(item)
+
+    builder = WorkflowBuilder(name="ending", start_executor=start, checkpoint_storage=storage)
+    workflow = builder.add_fan_out_edges(start, [other, last]).build()
+    events: list[WorkflowEvent] = []
+    with suppress(HandlerFailed):
+        await collect(workflow.run("kelp", stream=True, run_id="r"), events)
+    assert events[-1].state == ("FAILED" if end == "fails" else "IN_PROGRESS")
+    returned = [event for event in events if event.type == "executor_returned"]
+    assert [(event.executor_id, event.data.outputs) for event in returned] == [("last", ("str",))]
+    if end == "sleeps":
+        assert "executor_returned" not in [event.type for event in await workflow.run(run_id="r")]
+
+
+async def test_a_handler_call_that_fails_has_its_time_and_attempt_in_the_history(storage: Any) -> None:
+    @executor(retry=RetryPolicy(max_attempts=2, initial_interval=0))
+    async def fails(item: str) -> None:
+        await asyncio.sleep(0.01)
+        raise ValueError("no")
+
+    workflow = WorkflowBuilder(name="failing", start_executor=fails, checkpoint_storage=storage).build()
+    before = datetime.now(UTC)
+    with pytest.raises(HandlerFailed):
+        await workflow.run("kelp", run_id="r")
+    (event,) = [e for e in await storage.event_history("r") if e.type == "executor_failed"]
+    assert event.attempt == 2
+    assert event.time is not None
+    assert event.time.seconds >= 0.01
+    assert before - timedelta(seconds=1) <= event.time.start <= event.time.end

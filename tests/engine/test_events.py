@@ -137,6 +137,7 @@ async def test_the_order_of_a_failure_and_of_its_resume() -> None:
         "superstep_started 2",
         "executor_invoked a",
         "executor_invoked b",
+        "executor_returned a",
         "executor_failed b",
         "failed b",
         "checkpoint 1",
@@ -294,6 +295,7 @@ async def test_event_history_tells_the_same_durable_events_again() -> None:
         "checkpoint",
         "superstep_started",
         "executor_invoked",
+        "executor_returned",
         "executor_bypassed",
     }
 

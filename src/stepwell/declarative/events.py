@@ -210,7 +210,8 @@ class EventTranslator:
                 agent = node_of(str(event.details.executor_id))
                 self._statuses[agent] = "failed"
                 error = _describe(event.details)
-                yield WorkflowAgentCompletedEvent(agent, False, 0.0, self._progress, error=error)
+                seconds = 0.0 if event.time is None else event.time.seconds
+                yield WorkflowAgentCompletedEvent(agent, False, seconds, self._progress, error=error)
             case "failed" if event.details is not None:
                 counts = Counter(self._statuses.values())
                 totals = counts["succeeded"], counts["failed"], counts["skipped"]

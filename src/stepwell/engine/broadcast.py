@@ -50,9 +50,12 @@ class Broadcast:
             self._loop.call_soon_threadsafe(self._add, event)
 
     def drain(self) -> list[WorkflowEvent]:
-        """Return the live events since the last call, for a drive without a reader."""
+        """Return the live events since the last call; with a reader, those that came after its last handler."""
         events = self._waiting[:]
         self._waiting.clear()
+        while not self.live.empty():
+            if (event := self.live.get_nowait()) is not None:
+                events.append(event)
         return events
 
     def emit_commit(self, commit: Commit, at: Checkpoint) -> list[WorkflowEvent]:

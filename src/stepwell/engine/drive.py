@@ -211,6 +211,9 @@ class Drive:
                     await self._halt(superstep)
                     return
                 decision = await superstep.decide(self._definition.max_iterations, cancel=self._cancelled)
+                if decision.commit.kind is not CommitKind.SUPERSTEP:
+                    # Outcomes that were stored on their own, because this commit does not contain them.
+                    yield self._broadcast.drain()
                 # From here on the commit stores the outcomes: if that fails, the superstep has failed.
                 superstep.hand_over()
                 at = await self._commit(decision, at)

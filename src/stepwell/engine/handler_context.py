@@ -469,6 +469,10 @@ class HandlerContext(InternalContext):
         for asleep in tuple(self._thread_waits):
             asleep.cancel()
 
+    def call_time(self) -> CallTime:
+        """Return when the handler was called, and how long it has been running."""
+        return CallTime(self._began, round((perf_counter() - self._started) * 1_000_000))
+
     def outcome(self, saved: Payload | None) -> Outcome:
         self._returned = True
         return Outcome(
@@ -483,7 +487,7 @@ class HandlerContext(InternalContext):
             tags=self._tags,
             attempts=self.attempt,
             version=self._at.header.version,
-            time=CallTime(self._began, round((perf_counter() - self._started) * 1_000_000)),
+            time=self.call_time(),
             steps=() if self._steps is None else tuple(self._steps.made),
         )
 

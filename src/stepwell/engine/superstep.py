@@ -7,9 +7,9 @@ their own, handle their messages concurrently.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial, reduce
 from typing import Any
@@ -21,17 +21,13 @@ from stepwell.engine.attempts import Attempts
 from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.edge_conditions import choose_routes
 from stepwell.engine.failures import Failure, details_of, handler_error, make_failure
+from stepwell.engine.handler_calls import ChosenHandler, choose_handler, invoke
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.engine.questions import Questions
 from stepwell.engine.superstep_log import Parked, SuperstepLog, earliest
 from stepwell.engine.telemetry import SuperstepObserver
-from stepwell.engine.threads import run_in_own_thread, run_in_thread
 from stepwell.engine.time_limits import TimeLimit
-from stepwell.errors import DurabilityError, RoutingFailed, StepwellError, SuperstepLimit
-from stepwell.graph.executor import Executor
-from stepwell.graph.handler import HandlerSpec
-from stepwell.graph.retry import NO_LIMITS, Limits
-from stepwell.graph.type_matching import describe
+from stepwell.errors import DurabilityError, StepwellError, SuperstepLimit
 from stepwell.kernel import CommitDecision
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
@@ -40,6 +36,7 @@ from stepwell.model.payload import Payload
 from stepwell.model.signal import ReceivedCancel
 from stepwell.model.state import StateView, add_writes
 from stepwell.model.state_writes import Write
+from stepwell.model.timing import CallTime
 from stepwell.storage.ids import new_stamp
 
 # Meant for the whole process, not for one run.
@@ -48,15 +45,6 @@ STOPS = (KeyboardInterrupt, SystemExit)
 # Seconds that the last outcome of a superstep waits for the commit that contains it. Usually the
 # commit comes at once, and one write is saved.
 COMMIT_GRACE = 0.01
-
-
-class _Call(msgspec.Struct, frozen=True):
-    """A handler and its arguments."""
-
-    executor: Executor
-    spec: HandlerSpec
-    arguments: list[Any]
-    limits: Limits
 
 
 _LOG = logging.getLogger("stepwell")
@@ -77,6 +65,8 @@ class Superstep(msgspec.Struct, eq=False):
     failures: dict[str, Failure] = {}
     # By delivery: the time before which it cannot continue; None if only an answer helps.
     parked: dict[str, str | None] = {}
+    # By delivery: the attempt that failed last, and its time.
+    _failed_calls: dict[str, tuple[int, CallTime]] = {}
     # The writes of outcomes on their own.
     writes: dict[str, asyncio.Task[None]] = {}
     # The state of each executor after its latest message.
@@ -268,12 +258,12 @@ class Superstep(msgspec.Struct, eq=False):
             task.add_done_callback(partial(self._announce, outcome))
 
     def _announce(self, outcome: Outcome, write: asyncio.Task[None]) -> None:
-        """Emit that a handler has returned, once its outcome is durable, if others still work.
-
-        Otherwise the commit follows at once, and announces it.
-        """
+        """Emit that a handler has returned, once its outcome is durable, unless its commit follows at once."""
         # If the commit fails too, its error is raised; that of the write must not show up as "never retrieved".
-        if not write.cancelled() and write.exception() is None and not self._is_complete:
+        if write.cancelled() or write.exception() is not None:
+            return
+        # A superstep with handlers that failed or sleep is not committed yet.
+        if not self._is_complete or self.failures or self.parked:
             self._emit(
                 "executor_returned",
                 outcome.executor,
@@ -298,14 +288,15 @@ class Superstep(msgspec.Struct, eq=False):
                 await attempts.wait_until_due()
             while True:
                 # Chosen again for each attempt: the handler gets a fresh copy of the message.
-                call = self._choose_handler(delivery)
+                executor = self._scope.executors.instances[delivery.executor]
+                call = choose_handler(executor, delivery, self._scope.run_id)
                 try:
                     return await self._attempt(delivery, call, earlier, 1 if attempts is None else attempts.number)
                 except Exception as error:
                     if call.limits.retry is None:
                         raise
                     attempts = attempts or Attempts(self._log, delivery.id)
-                    details = details_of(delivery.executor, error)
+                    details = self._with_call(delivery, details_of(delivery.executor, error))
                     on_retry = partial(self._emit_retry, delivery.executor)
                     if not await attempts.record_failure(call.limits.retry, error, details, on_retry):
                         raise
@@ -317,8 +308,13 @@ class Superstep(msgspec.Struct, eq=False):
             if isinstance(error, STOPS) or (isinstance(error, asyncio.CancelledError) and _is_being_stopped()):
                 raise
             failure = make_failure(self._scope.run_id, delivery.executor, error, stored=self.is_stored)
-            self.failures[delivery.id] = failure
+            self.failures[delivery.id] = Failure(failure.error, self._with_call(delivery, failure.details))
         return None
+
+    def _with_call(self, delivery: Delivery, details: WorkflowErrorDetails) -> WorkflowErrorDetails:
+        """Return what went wrong with which attempt it was, and its time."""
+        attempts, time = self._failed_calls.get(delivery.id, (None, None))
+        return replace(details, attempts=attempts, time=time)
 
     def _emit_retry(self, executor: str, number: int, details: WorkflowErrorDetails, due: str) -> None:
         moment = datetime.fromisoformat(due)
@@ -332,21 +328,9 @@ class Superstep(msgspec.Struct, eq=False):
         if before is not None and executor in self._scope.executors.stateful:
             await self._scope.executors.restore(executor, before)
 
-    def _choose_handler(self, delivery: Delivery) -> _Call:
-        """Choose the handler for a delivery, and decode a copy of the message for it."""
-        executor = self._scope.executors.instances[delivery.executor]
-        value = delivery.payload.open()
-        if delivery.reply is None:
-            arguments, spec = [value], executor._handler_table.choose(value)
-        else:
-            question = delivery.reply.question.open()
-            arguments, spec = [question, value], executor._handler_table.choose_response_handler(question, value)
-        if spec is None:
-            raise self._unroutable_error(executor, arguments)
-        limits = spec.limits if executor._executor_limits is NO_LIMITS else executor._limits_for(spec)
-        return _Call(executor, spec, arguments, limits)
-
-    async def _attempt(self, delivery: Delivery, call: _Call, earlier: Mapping[str, Write], number: int) -> Outcome:
+    async def _attempt(
+        self, delivery: Delivery, call: ChosenHandler, earlier: Mapping[str, Write], number: int
+    ) -> Outcome:
         limit = None
         if call.limits.timeout is not None or call.limits.idle_timeout is not None:
             limit = TimeLimit(call.limits, self._scope.run_id, delivery.executor)
@@ -363,20 +347,21 @@ class Superstep(msgspec.Struct, eq=False):
             with self.observer.handler(delivery.executor, type(call.arguments[-1]).__name__, number):
                 return await self._call(call, context, limit)
         except BaseException:
+            self._failed_calls[delivery.id] = number, context.call_time()
             if context.has_updates:
                 self._emit("withdrawn", delivery.executor, attempt=number, delivery=delivery.id)
             raise
         finally:
             context.finish()
 
-    async def _call(self, call: _Call, context: HandlerContext, limit: TimeLimit | None) -> Outcome:
+    async def _call(self, call: ChosenHandler, context: HandlerContext, limit: TimeLimit | None) -> Outcome:
         """Run the handler within its time limit. Raises Parked if it sleeps, even if it caught that itself."""
         try:
             if limit is None:
-                await _invoke(call, context, limit)
+                await invoke(call, context, limit)
             else:
                 async with limit:
-                    await _invoke(call, context, limit)
+                    await invoke(call, context, limit)
         except (Exception, BaseExceptionGroup):
             if context.parked is None:
                 raise
@@ -386,23 +371,6 @@ class Superstep(msgspec.Struct, eq=False):
         executors, id = self._scope.executors, context.delivery.executor
         return context.outcome(await executors.save(id) if id in executors.stateful else None)
 
-    def _unroutable_error(self, executor: Executor, arguments: Sequence[Any]) -> RoutingFailed:
-        """Return the error for a delivery that no handler accepts. `arguments` are those of the handler.
-
-        There are two such cases: the messages of a fan-in fit a handler one by one, but not together as a list;
-        or the handler of a response was removed after the request was made.
-        """
-        *questions, value = arguments
-        if questions:
-            problem = (
-                f"{executor.id!r} has no response handler for a request of type {type(questions[0]).__name__} and a "
-                f"response of type {type(value).__name__}; add it again"
-            )
-        else:
-            accepted = " | ".join(describe(item) for item in executor.input_types)
-            problem = f"{executor.id!r} accepts {accepted}, but was sent {_describe_sent(value)}"
-        return RoutingFailed(f"run {self._scope.run_id!r}: {problem}", run_id=self._scope.run_id)
-
     def _emit(self, type: str, executor: str, **attributes: Any) -> None:
         state, origin = WorkflowRunState.IN_PROGRESS, WorkflowEventSource.FRAMEWORK
         self._scope.emit(
@@ -410,35 +378,6 @@ class Superstep(msgspec.Struct, eq=False):
                 type, executor_id=executor, run_id=self._scope.run_id, state=state, origin=origin, **attributes
             )
         )
-
-
-async def _invoke(call: _Call, context: HandlerContext, limit: TimeLimit | None) -> None:
-    function = getattr(call.executor, call.spec.name)
-    args = [*call.arguments, context] if call.spec.takes_context else call.arguments
-    try:
-        result: Any
-        with context.branch:
-            if call.spec.is_async:
-                result = await function(*args)
-            # A thread that runs out of time cannot be stopped; it must not occupy the shared pool.
-            elif limit is not None:
-                result = await run_in_own_thread(function, *args, name=call.executor.id, on_abandon=limit.abandon)
-            else:
-                result = await run_in_thread(function, *args)
-            if result is not None and inspect.isawaitable(result):
-                result = await result
-    except GeneratorExit as error:
-        # Raised by the handler; passed on, it would close the drive's generator.
-        raise RuntimeError(f"{call.executor.id!r} raised GeneratorExit") from error
-    if result is not None:
-        context.send_message(result)
-
-
-def _describe_sent(value: Any) -> str:
-    if not isinstance(value, list):
-        return f"a {type(value).__name__}; add a handler that accepts it"
-    kinds = " | ".join(dict.fromkeys(type(item).__name__ for item in value))
-    return f"a {type(value).__name__}[{kinds}]; add a handler that accepts all of its items"
 
 
 def _is_being_stopped() -> bool:

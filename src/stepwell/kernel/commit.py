@@ -133,7 +133,9 @@ def events(
         events.append(create("sleeping", datetime.fromisoformat(commit.wake)))
     for details in commit.failures:
         if details.executor_id is not None:
-            events.append(create("executor_failed", details, details=details, executor_id=details.executor_id))
+            event = create("executor_failed", details, details=details, executor_id=details.executor_id)
+            event.attempt, event.time = details.attempts, details.time
+            events.append(event)
     # several handlers may fail in one superstep; the run fails once, with the first
     for details in commit.failures[:1]:
         events.append(create("failed", details, details=details, executor_id=details.executor_id))

@@ -87,6 +87,9 @@ class WorkflowErrorDetails:
     traceback: str | None = None
     executor_id: str | None = None
     extra: dict[str, Any] | None = None
+    # of a handler call that failed: which attempt it was, and its time
+    attempts: int | None = None
+    time: CallTime | None = None
 
 
 class CheckpointInfo(msgspec.Struct, frozen=True, gc=False):

@@ -114,7 +114,9 @@ def _spans(commit: Commit, time: float, before: float, previous: Commit, start: 
         yield _Span(done.executor, "ran", called, ended, _describe_call(done, ended - called))
     for failure in commit.failures:
         words = f"{failure.executor_id or 'the run'} failed: {failure.error_type}"
-        yield _Span(failure.executor_id or "", "failed", began, time, words)
+        called = began if failure.time is None else (failure.time.start - start).total_seconds()
+        ended = time if failure.time is None else called + failure.time.seconds
+        yield _Span(failure.executor_id or "", "failed", called, ended, words)
 
 
 def _describe_call(done: Done, seconds: float | None) -> str:

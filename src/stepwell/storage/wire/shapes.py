@@ -111,6 +111,8 @@ class WireFailure(_WireShape):
     traceback: str | None = None
     executor_id: str | None = None
     extra: dict[str, Any] | None = None
+    attempts: int | None = None
+    time: CallTime | None = None
 
 
 class WireRun(_WireShape):

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from stepwell.model.timing import CallTime
 from stepwell.storage.checked_reads import damage_error, decode_stored, read_moment
 from stepwell.storage.limits import LARGEST
 from stepwell.storage.wire.shapes import WireCommit, WireRequest, WireRun
@@ -51,15 +52,21 @@ def _check_run(run: WireRun, what: str) -> None:
             raise damage_error(what, f"the {part} in its signature are not a list of names")
 
 
+def _check_time(time: CallTime | None, executor: str | None, what: str) -> None:
+    if time is not None:
+        read_moment(time.began, f"a call of {executor!r} in {what}")
+        if not 0 <= time.microseconds <= LARGEST:
+            raise damage_error(what, f"a call of {executor!r} took {time.microseconds} microseconds")
+
+
 def _check_done(shape: WireCommit, what: str) -> None:
     """Check times, and that the messages and requests that deliveries name are there: events need them."""
+    for failure in shape.failures:
+        _check_time(failure.time, failure.executor_id, what)
     sent, requests = {part.id for part in shape.messages or ()}, {part.id for part in shape.asked}
     for done in shape.done:
         for time in (done.time, *(step.time for step in done.steps)):
-            if time is not None:
-                read_moment(time.began, f"a call of {done.executor!r} in {what}")
-                if not 0 <= time.microseconds <= LARGEST:
-                    raise damage_error(what, f"a call of {done.executor!r} took {time.microseconds} microseconds")
+            _check_time(time, done.executor, what)
         for id in done.sent:
             if id not in sent:
                 raise damage_error(what, f"{done.executor!r} sent message {id!r}, which is not in it")
