@@ -94,7 +94,7 @@ def _render_page(history: History, sentence: str, branches: Sequence[BranchProgr
     yield from _render_error(history)
     yield from _render_input_and_output(history)
     yield from _render_requests(history.at.requests.values())
-    yield from _render_branches(branches)
+    yield from _render_branches([branch for branch in branches if branch.executor != CONDUCTOR])
     yield from _render_graph(history)
     if timeline is not None:
         yield from _render_timeline(timeline, len(history.commits) - _TIMED)
