@@ -13,9 +13,11 @@ import pytest
 
 from stepwell import (
     Executor,
+    LatestOnly,
     SQLiteCheckpointStorage,
     WorkflowBuilder,
     WorkflowContext,
+    WorkflowExecutor,
     admin,
     executor,
     handler,
@@ -294,6 +296,25 @@ def test_a_tool_that_has_not_returned_is_named_with_its_arguments(storage: Any, 
     assert tool == '  tool look_up {"order":7} → no result yet'
     calls = data(say, "clerk-1")["branches"][0]["calls"]
     assert [(call["kind"], call.get("has_result", True)) for call in calls] == [("model", True), ("tool", False)]
+
+
+def test_the_run_of_a_sub_workflow_points_to_its_caller(storage: Any, say: Say) -> None:
+    inner = WorkflowExecutor(asking(None), id="inner", allow_direct_output=True)
+    outer = WorkflowBuilder(name="outer", start_executor=inner, checkpoint_storage=storage).build()
+    ran(storage, outer.run(Order(7, ["tea"]), run_id="outer-1"))
+    (child,) = data(say, "outer-1")["children"].values()
+    lines = shown(say, child["run_id"])
+    assert " is waiting for a response. desk asks: " in lines[0]
+    assert lines[1] == "next: stepwell show outer-1 --store runs.db"
+
+
+def test_a_run_that_keeps_its_latest_checkpoint_only_shows_what_is_left(tmp_path: Path, say: Say) -> None:
+    storage = SQLiteCheckpointStorage(tmp_path / "runs.db", retention=LatestOnly)
+    ran(storage, counting(storage).run(1, run_id="count-1"))
+    lines = shown(say, "count-1")
+    assert lines[0].startswith("Run count-1 of counting is completed: 3 supersteps")
+    assert "input" not in lines
+    assert section(lines, "output") == ["- 1", "- 2", "- 3"]
 
 
 @pytest.mark.process

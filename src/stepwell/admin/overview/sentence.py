@@ -11,6 +11,7 @@ from stepwell.admin.overview.branches import following_of
 from stepwell.admin.overview.run_overview import RunOverview
 from stepwell.admin.questions import question_of
 from stepwell.admin.values import to_line
+from stepwell.storage.checked_reads import read_moment
 from stepwell.viz.durations import format_seconds
 
 CODE = "MODULE:WORKFLOW"  # stands for the code, which is not stored
@@ -145,7 +146,8 @@ def _progress(overview: RunOverview) -> str:
 
 
 def _lasted(overview: RunOverview) -> str:
-    began, ended = (datetime.fromisoformat(at) for at in (overview.run.began_at, overview.at.stamp.at))
+    began = read_moment(overview.run.began_at, f"the start of run {overview.at.run_id!r} in the list of runs")
+    ended = datetime.fromisoformat(overview.at.stamp.at)
     return format_seconds(max((ended - began).total_seconds(), 0.0))
 
 

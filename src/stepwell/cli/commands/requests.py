@@ -10,6 +10,7 @@ import click
 
 from stepwell import admin
 from stepwell.admin.questions import question_of
+from stepwell.admin.values import to_data
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_span_option
@@ -104,6 +105,14 @@ def _find_question(request: PendingRequest) -> str | None:
         return None
 
 
+def _find_data(request: PendingRequest) -> Any:
+    """Return what is asked as data; None if it is sealed and there is no key."""
+    try:
+        return to_data(request.data)
+    except CannotUnseal:
+        return None
+
+
 def _shorten(text: str) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
@@ -121,6 +130,7 @@ def _to_dict(request: PendingRequest, now: datetime) -> dict[str, Any]:
         "asked_at": request.asked_at.isoformat(),
         "age_seconds": int((now - request.asked_at).total_seconds()),
         "question": _find_question(request),
+        "data": _find_data(request),
         "answered": answer is not None,
         "answered_by": None if answer is None else answer.by,
         "answered_at": None if answer is None else answer.at,
