@@ -1,4 +1,4 @@
-"""Random durable functions: steps, branches, loops, sleeps, caught errors and calls of other functions, by a seed."""
+"""Random durable functions, by a seed: steps, branches, loops, questions, sleeps, caught errors, other functions."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Program:
                 return await self._step(what, plain=kind == "plain")
 
     async def _ask(self, what: str, ctx: RunContext) -> Any:
-        return await self._step(f"instead of asking {what}")
+        return await ctx.ask(f"{what}?", str)
 
     async def _inside(self, parts: list[Part]) -> list[Any]:
         """Do what may be done inside a step: other steps."""

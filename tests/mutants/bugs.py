@@ -170,15 +170,15 @@ TIME = (
     Bug(
         "what a step does inside counts outside",
         "engine/branches.py",
-        "        return Branch(self, self.outer, step, is_in_step=True)\n",
+        "        return Branch(self, self.outer, step, is_in_step=True, is_step=True)\n",
         "        return self\n",
         (BRANCHES,),
     ),
     Bug(
         "a renamed step of a durable function is executed",
         "engine/handler_steps.py",
-        "                self.replay.check_order(step, context)\n",
-        "                pass\n",
+        "            self.replay.check_order(step, context)\n",
+        "            pass\n",
         (FUNCTIONS,),
     ),
     Bug(
@@ -194,6 +194,13 @@ TIME = (
         "        is_over = self.replay.is_over\n",
         "        is_over = True\n",
         (FUNCTIONS,),
+    ),
+    Bug(
+        "a handler whose step asks is never left",
+        "engine/handler_context.py",
+        "self.asking + len(set(map(id, self._waiting_steps)))",
+        "self.asking",
+        ("functional/test_questions.py",),
     ),
     Bug(
         "a changed call is recalled in silence",

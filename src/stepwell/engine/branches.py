@@ -56,6 +56,7 @@ class Branch(msgspec.Struct, eq=False):
     task: int | None = None
     # Inside a step, so that nothing in it is called when the step is recalled.
     is_in_step: bool = False
+    is_step: bool = False  # the first branch inside it
     # Of the handler itself, as long as it runs: its context. Any, because that refers to branches.
     context: Any = None
     # By name, how many branches were created here, and how often it was counted.
@@ -96,7 +97,7 @@ class Branch(msgspec.Struct, eq=False):
 
     def inside(self, step: str) -> Branch:
         """Create the branch inside a step; it starts to count anew at each attempt."""
-        return Branch(self, self.outer, step, is_in_step=True)
+        return Branch(self, self.outer, step, is_in_step=True, is_step=True)
 
     def ancestors(self) -> Iterator[Branch]:
         """Yield this branch, the one that created it, and so on up to the handler itself."""

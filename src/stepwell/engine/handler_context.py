@@ -12,7 +12,9 @@ from datetime import UTC, datetime, timedelta
 from time import perf_counter
 from typing import Any
 
-from stepwell.engine.branches import handler_branch
+import msgspec
+
+from stepwell.engine.branches import Branch, handler_branch
 from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.handler_steps import HandlerSteps
 from stepwell.engine.internal_context import InternalContext
@@ -84,6 +86,7 @@ class HandlerContext(InternalContext):
         "_steps",
         "_tags",
         "_thread_waits",
+        "_waiting_steps",
         "asking",
         "attempt",
         "branch",
@@ -125,6 +128,8 @@ class HandlerContext(InternalContext):
         self.parked: Parked | None = None
         # How many of its steps, sleeps and questions are under way, and how many of them wait for an answer.
         self.busy = self.asking = 0
+        # The steps around those questions.
+        self._waiting_steps: list[Branch] = []
 
     @property
     def steps(self) -> HandlerSteps:
@@ -272,9 +277,21 @@ class HandlerContext(InternalContext):
 
         return self._wait_for_answer(key, make, response_type)
 
+    def ask_for_child(self, request: Request) -> Awaitable[Any]:
+        # Known by its id: which requests of the child are open differs when it is driven again.
+        key = ask_key(self.delivery.id, 0, self.steps.branch().inside(f"request {request.id}").id)
+        asked = msgspec.structs.replace(request, executor=self.executor_id, waiting=key, child=None)
+        return self._wait_for_answer(key, lambda: asked, Any)
+
     async def _wait_for_answer(self, key: str, make: Callable[[], Request], response_type: Any) -> Any:
-        with self._limit.pause() if self._limit is not None else nullcontext():
-            return await self._await_or_park(self._asks.ask(key, self, make, response_type))
+        steps = [branch for branch in self.steps.branch().ancestors() if branch.is_step]
+        self._waiting_steps += steps
+        try:
+            with self._limit.pause() if self._limit is not None else nullcontext():
+                return await self.await_or_park(self._asks.ask(key, self, make, response_type))
+        finally:
+            for branch in steps:
+                self._waiting_steps.remove(branch)
 
     @property
     def at(self) -> Checkpoint:
@@ -337,7 +354,7 @@ class HandlerContext(InternalContext):
             if (moment - clock.now()).total_seconds() >= NOT_WORTH_LOGGING:
                 await self._log.add(key, entry)
         with self._limit.pause() if self._limit is not None else nullcontext():
-            await self._await_or_park(self._log.wait(entry.due))
+            await self.await_or_park(self._log.wait(entry.due))
 
     def step(self, name: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != self.scope.thread:
@@ -345,7 +362,7 @@ class HandlerContext(InternalContext):
                 f"ctx.step was called in a thread, by a plain function of {self.executor_id!r}: use ctx.step_sync there"
             )
         step = self._make_step(name, function, args, kwargs)
-        return self._await_or_park(self.steps.do(step))
+        return self.await_or_park(self.steps.do(step))
 
     def step_sync(self, name: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() == self.scope.thread:
@@ -355,7 +372,7 @@ class HandlerContext(InternalContext):
             )
         step = self._make_step(name, function, args, kwargs)
         with step.branch.block() if step.options.key is None else nullcontext():
-            return self._block(self._await_or_park(self.steps.do(step)))
+            return self._block(self.await_or_park(self.steps.do(step)))
 
     def _make_step(self, name: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Step:
         self._check_open("step")
@@ -370,9 +387,9 @@ class HandlerContext(InternalContext):
 
     async def named_step(self, name: str, function: Callable[[], Awaitable[Any]], call: str | None = None) -> Any:
         self._check_open("named_step")
-        return await self._await_or_park(self.steps.do_by_name(name, function, call))
+        return await self.await_or_park(self.steps.do_by_name(name, function, call))
 
-    async def _await_or_park(self, running: Awaitable[Any]) -> Any:
+    async def await_or_park(self, running: Awaitable[Any]) -> Any:
         """Wait; if the wait is parked, note it, because the handler itself may catch Parked."""
         self.busy += 1
         try:
@@ -387,7 +404,7 @@ class HandlerContext(InternalContext):
 
     @property
     def is_waiting(self) -> bool:
-        return self._open and 0 < self.busy <= self.asking
+        return self._open and 0 < self.busy <= self.asking + len(set(map(id, self._waiting_steps)))
 
     def _emit_retry(self, number: int, details: WorkflowErrorDetails, due: str) -> None:
         moment, origin = datetime.fromisoformat(due), WorkflowEventSource.FRAMEWORK

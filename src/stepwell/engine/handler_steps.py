@@ -102,18 +102,29 @@ class HandlerSteps:
             recall_changed=scope.options.recall_changed,
         )
 
+    def is_recorded(self, log_key: str) -> bool:
+        """Return whether the step with this key has a stored result."""
+        return log_key in self._log.entries
+
+    async def begin(self, step: Step) -> None:
+        """Check that a step may be made now. Raises StepChanged if a durable function made another one here before."""
+        if self.replay is None:
+            return
+        context = self._context()
+        if step.options.key is None and (step.branch.is_blocked or self.branch() is step.branch):
+            self.replay.check_order(step, context)
+        await self.replay.record_failures(context)
+        if self._scope.options.only_replay and not step.name.startswith(PATCH):
+            await asyncio.get_running_loop().create_future()
+
     async def _do_once(self, step: Step) -> Any:
         scope, context = self._scope, self._context()
         if step.options.transaction:
             # What the step writes must not be durable before the commits that led to it.
             await finish(scope.archive.flush())
         recalled = step.key in self._log.entries
-        if self.replay is not None and not recalled:
-            if step.options.key is None and (step.branch.is_blocked or self.branch() is step.branch):
-                self.replay.check_order(step, context)
-            await self.replay.record_failures(context)
-            if scope.options.only_replay and not step.name.startswith(PATCH):
-                await asyncio.get_running_loop().create_future()
+        if not recalled:
+            await self.begin(step)
         try:
             return await do_once(step, context)
         except (Exception, asyncio.CancelledError) as error:

@@ -49,6 +49,14 @@ class InternalContext(WorkflowContext[Any, Any]):
         """Ask a request of a sub-workflow run."""
 
     @abstractmethod
+    def ask_for_child(self, request: Request) -> Awaitable[Any]:
+        """Ask a request of a run that this call drives, under the same id, and return the response."""
+
+    @abstractmethod
+    async def await_or_park(self, running: Awaitable[Any]) -> Any:
+        """Wait for work of this call; if that is parked, the call is left, even if the handler catches it."""
+
+    @abstractmethod
     async def named_step(self, name: str, function: Callable[[], Awaitable[Any]], call: str | None = None) -> Any:
         """Execute a step identified by its name alone; `call` describes the call, compared when it is recalled."""
 

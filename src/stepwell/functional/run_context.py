@@ -135,6 +135,13 @@ class RunContext:
             question, response_type, request_id=request_id, deadline=deadline, default=default
         )
 
+    def request_info(
+        self, request_data: object, response_type: Any, *, request_id: str | None = None
+    ) -> Awaitable[Any]:
+        """Ask like `ask`, under the name that Agent Framework has for it."""
+        answer: Awaitable[Any] = self.ask(request_data, response_type, request_id=request_id)
+        return answer
+
     def sleep(self, duration: float | timedelta) -> Awaitable[None]:
         """Wait for a duration in seconds, or a timedelta. A restart does not begin the wait again.
 

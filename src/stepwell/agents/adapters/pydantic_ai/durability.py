@@ -39,10 +39,11 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.run import AgentRunResult
-from pydantic_ai.tools import AgentDepsT, RunContext
+from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResults, RunContext
 from pydantic_ai.toolsets import ToolsetTool
 from pydantic_ai.usage import RequestUsage
 
+from stepwell.agents.adapters.pydantic_ai.deferred_calls import ask_people
 from stepwell.agents.messages import CURRENT_TOOL_CALL, AgentResponseUpdate, CurrentToolCall
 from stepwell.engine.internal_context import InternalContext, find_current
 from stepwell.graph.retry import RetryPolicy
@@ -205,6 +206,12 @@ class StepwellDurability(BaseDurabilityCapability[AgentDepsT]):
             used[:] = [replace(response, usage=RequestUsage()) for response in used]
             self._recalled.discard(place)
         return response
+
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[AgentDepsT], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults | None:
+        context = _find_context()
+        return None if context is None else await ask_people(context, self.name, requests)
 
     async def _dispatch_event_stream_event(self, ctx: RunContext[AgentDepsT], event: AgentStreamEvent) -> None:
         # Updates are text of the model, and come from its steps.
