@@ -67,3 +67,13 @@ def test_what_a_builder_makes_is_a_workflow_of_the_door() -> None:
 
 def test_a_storage_in_files_knows_its_folder(tmp_path: Any) -> None:
     assert FileCheckpointStorage(tmp_path / "c").storage_path == tmp_path / "c"
+
+
+async def test_pieces_of_an_answer_are_shown_and_not_stored() -> None:
+    storage = InMemoryCheckpointStorage()
+    builder = WorkflowBuilder(name="poet", start_executor=agent("poet", "one two"), checkpoint_storage=storage)
+    events = [event async for event in builder.build().run("go", stream=True) if event.type == "output"]
+    assert [event.data.text for event in events] == ["one", "two"]
+    checkpoints = await storage.native.list_checkpoints(workflow_name="poet")
+    stored = [done.get("outputs", []) for checkpoint in checkpoints for done in checkpoint.position.get("done", [])]
+    assert stored == [[]]

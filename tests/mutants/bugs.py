@@ -800,4 +800,44 @@ PICTURES = (
     ),
 )
 
-BUGS = (*ENGINE, *MAIL, *TIME, *RUNS, *STORES, *CHANGES, *EDGES, *PICTURES)
+PROGRAMS = "compat/test_programs.py"
+
+DOOR = (
+    Bug(
+        "a run of the door shows what it showed before",
+        "compat/agent_framework/events.py",
+        "    if event.replayed or event.path:\n",
+        "    if event.path:\n",
+        (PROGRAMS,),
+    ),
+    Bug(
+        "the door restores no executor from a checkpoint",
+        "compat/agent_framework/runner.py",
+        "        run.start, run.are_live, run.checkpoint_id = at, False, checkpoint_id\n",
+        "        run.start, run.are_live, run.checkpoint_id = at, True, checkpoint_id\n",
+        (PROGRAMS,),
+    ),
+    Bug(
+        "the door stores the keyword arguments of a run",
+        "compat/agent_framework/nodes.py",
+        "        if self._run_values.has(key):\n            return self._run_values.get(key)\n",
+        "        if self._run_values.has(key):\n            self._ctx.set_state(key, self._run_values.get(key))\n",
+        (PROGRAMS,),
+    ),
+    Bug(
+        "pieces of an answer are stored as outputs",
+        "compat/agent_framework/nodes.py",
+        "        return isinstance(data, AgentResponseUpdate) and self.is_streaming()\n",
+        "        return False\n",
+        ("compat/test_manners.py",),
+    ),
+    Bug(
+        "a condition is asked about messages that its target does not take",
+        "compat/agent_framework/edges.py",
+        "        return accepts(target, value) and await edge.should_route(value)\n",
+        "        return await edge.should_route(value)\n",
+        (PROGRAMS,),
+    ),
+)
+
+BUGS = (*ENGINE, *MAIL, *TIME, *RUNS, *STORES, *CHANGES, *EDGES, *PICTURES, *DOOR)
