@@ -11,9 +11,31 @@ import pytest
 
 from tests.compat.differences import DIFFERENCES, DIFFERENT, PAGE, table
 from tests.compat.kit import Program, namespaces, observe
-from tests.compat.programs import agents, checkpoints, definitions, graphs, nested, promises, requests, runs, teams
+from tests.compat.programs import (
+    agents,
+    checkpoints,
+    definitions,
+    functional,
+    graphs,
+    nested,
+    promises,
+    requests,
+    runs,
+    teams,
+)
 
-MODULES: tuple[ModuleType, ...] = (agents, checkpoints, definitions, graphs, nested, promises, requests, runs, teams)
+MODULES: tuple[ModuleType, ...] = (
+    agents,
+    checkpoints,
+    definitions,
+    functional,
+    graphs,
+    nested,
+    promises,
+    requests,
+    runs,
+    teams,
+)
 
 
 def programs() -> Iterator[Program]:
