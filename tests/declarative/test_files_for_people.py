@@ -18,6 +18,7 @@ from stepwell import (
     executor,
 )
 from stepwell.agents import ScriptedAgent
+from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.declarative import AgentWorkflow, Approval, JsonTranscriptStore, from_data
 
 
@@ -78,6 +79,10 @@ async def test_values_are_there_while_a_run_waits(store: str, tmp_path: Path) ->
     if store != "none":
         again = await workflow.resume("r")
         assert again.values == {"input": "go", "write": "a text"}
+    stored = DEFAULT_CODEC.decode(DEFAULT_CODEC.encode(result))
+    assert stored == result
+    assert stored._repr_html_() == html
+    assert result.statuses == {"write": "succeeded", "check": "running"}
     done = await workflow.resume("r", responses={id: request.approve()})
     assert done.values == {"input": "go", "write": "a text", "check": "fine"}
     assert "<pre>&#x27;fine&#x27;</pre><div><svg" in done._repr_html_()

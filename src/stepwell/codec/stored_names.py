@@ -45,7 +45,7 @@ _TABLE = {
         AgentEvent ApprovalRequestedEvent WorkflowAgentCompletedEvent WorkflowAgentSkippedEvent
         WorkflowAgentStartedEvent WorkflowCompletedEvent WorkflowDiagnosticEvent WorkflowEdgeTraversedEvent
         WorkflowLayerCompletedEvent WorkflowLayerStartedEvent WorkflowStartedEvent""",
-    "declarative.instance": "AgentRunDrawing AgentWorkflowResult",
+    "declarative.instance": "AgentWorkflowResult",
     "declarative.messages": """
         BeginWorkflow NodesDecided NodeDone RunNode
         NodeApprovalRequest NodeApprovalResponse NodeOutcome=AgentWorkflowOutcome""",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from stepwell.declarative.definition import Definition, Node
 from stepwell.declarative.node_graph import NodeGraph
@@ -37,6 +38,12 @@ def diagram_of_nodes(graph: NodeGraph) -> Diagram:
         START,
         tuple(map(describe_route, routes)),
     )
+
+
+def graph_of_nodes(graph: NodeGraph) -> dict[str, Any]:
+    """Return the graph of a definition in the form of a `graph_signature`: plain data that can be stored and drawn."""
+    diagram = diagram_of_nodes(graph)
+    return {"start": next(iter(diagram.first_nodes), ""), "executors": list(graph.ids), "edges": list(diagram.lines)}
 
 
 def to_mermaid(definition: Definition) -> str:

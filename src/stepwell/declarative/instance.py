@@ -16,7 +16,7 @@ from stepwell.declarative.binding import Bindings, bind
 from stepwell.declarative.conductor import VALUES, check_routes
 from stepwell.declarative.definition import Definition
 from stepwell.declarative.definition_store import save_definition
-from stepwell.declarative.diagram import diagram_of_nodes, to_mermaid
+from stepwell.declarative.diagram import diagram_of_nodes, graph_of_nodes, to_mermaid
 from stepwell.declarative.events import ApprovalRequestedEvent, EventTranslator, NamedEvent
 from stepwell.declarative.files.reader import from_json
 from stepwell.declarative.files.writer import to_json, to_yaml
@@ -52,21 +52,6 @@ class Stores:
 
 
 @dataclass(frozen=True)
-class AgentRunDrawing:
-    """What a notebook draws of a result: the nodes, and the status of each."""
-
-    diagram: Diagram
-    statuses: Mapping[str, str]
-
-    def parts(self, requests: Mapping[str, Any]) -> tuple[Diagram, Progress]:
-        """Return the diagram and the progress of a run with these open requests."""
-        by_status = {status: frozenset(n for n, s in self.statuses.items() if s == status) for status in SETTLED}
-        waiting = frozenset(request.node for request in requests.values() if isinstance(request, NodeApprovalRequest))
-        ran = dict.fromkeys(by_status["succeeded"], 1)
-        return self.diagram, Progress(ran, by_status["failed"], waiting, skipped=by_status["skipped"])
-
-
-@dataclass(frozen=True)
 class AgentWorkflowResult:
     """The result of a run, or what it waits for."""
 
@@ -75,7 +60,8 @@ class AgentWorkflowResult:
     outcome: AgentWorkflowOutcome | None  # None: the run has not completed
     requests: Mapping[str, Any] = field(default_factory=dict)  # pending requests by id
     values: Mapping[str, Any] = field(default_factory=dict)  # all values of the run by key, as of its last commit
-    _drawing: AgentRunDrawing | None = field(default=None, repr=False, compare=False)
+    statuses: Mapping[str, str] = field(default_factory=dict)  # of the nodes that something is known of
+    graph: Mapping[str, Any] = field(default_factory=dict, repr=False)  # start, executors, edges: what a notebook draws
 
     @property
     def output(self) -> Any:
@@ -87,8 +73,13 @@ class AgentWorkflowResult:
 
     def _repr_html_(self) -> str:
         outputs = [] if self.outcome is None else [self.outcome.output]
-        graph, progress = (None, None) if self._drawing is None else self._drawing.parts(self.requests)
-        return result_html(graph, progress, run_id=self.run_id, state=self.status, outputs=outputs)
+        return result_html(self.graph, self._progress(), run_id=self.run_id, state=self.status, outputs=outputs)
+
+    def _progress(self) -> Progress:
+        settled = {status: frozenset(n for n, s in self.statuses.items() if s == status) for status in SETTLED}
+        asking = [request.node for request in self.requests.values() if isinstance(request, NodeApprovalRequest)]
+        ran = dict.fromkeys(settled["succeeded"], 1)
+        return Progress(ran, settled["failed"], frozenset(asking), skipped=settled["skipped"])
 
 
 class AgentWorkflowStream:
@@ -105,10 +96,10 @@ class AgentWorkflowStream:
         run_id: str,
         *,
         read_values: Callable[[], Awaitable[Mapping[str, Any]]],
-        diagram: Diagram,
+        graph: Mapping[str, Any],
     ) -> None:
         self._events, self._translator = self._translate(events), translator
-        self._run_id, self._read_values, self._diagram = run_id, read_values, diagram
+        self._run_id, self._read_values, self._graph = run_id, read_values, graph
         self._status = WorkflowRunState.IN_PROGRESS
         self._requests: dict[str, Any] = {}
 
@@ -143,13 +134,10 @@ class AgentWorkflowStream:
         async for _ in self._events:
             pass
         outcome = self._translator.outcome
+        values = await self._read_values() if outcome is None else outcome.values
+        statuses = dict(self._translator.statuses)
         return AgentWorkflowResult(
-            self._run_id,
-            self._status,
-            outcome,
-            self._requests,
-            values=await self._read_values() if outcome is None else outcome.values,
-            _drawing=AgentRunDrawing(self._diagram, dict(self._translator.statuses)),
+            self._run_id, self._status, outcome, self._requests, values=values, statuses=statuses, graph=self._graph
         )
 
 
@@ -238,7 +226,7 @@ class AgentWorkflowInstance(NotebookDrawing):
             return {key.removeprefix(VALUES): value.open() for key, value in state.items() if key.startswith(VALUES)}
 
         return AgentWorkflowStream(
-            events(), translator, run_id, read_values=read_values, diagram=diagram_of_nodes(self._graph)
+            events(), translator, run_id, read_values=read_values, graph=graph_of_nodes(self._graph)
         )
 
     async def find_start_message(self, input: Any, run_id: str, storage: CheckpointStorage) -> BeginWorkflow:

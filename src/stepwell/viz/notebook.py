@@ -31,6 +31,6 @@ def result_html(
     word = status_word(state)
     html = f"<p><b>{escape(word)}</b> · run <code>{escape(run_id)}</code></p>"
     html += "".join(f"<pre>{escape(shorten(repr(output), _LONGEST))}</pre>" for output in outputs)
-    if graph is None:
+    if not graph:
         return html
     return f"{html}<div>{draw(graph, progress=progress, title=f'Run {run_id}: {word}')}</div>"

@@ -18,7 +18,7 @@ _CHOSEN = re.compile(rf"({_ID}) -> those of ({_IDS}) (chosen by .*)", re.DOTALL)
 _FIRST = re.compile(rf"({_ID}) -> first of (.*)", re.DOTALL)
 _CASE = re.compile(rf"({_ID}) (if .*?|otherwise)(?:, (?={_ID} (?:if |otherwise))|$)", re.DOTALL)
 _JOIN = re.compile(rf"all of ({_IDS}) -> ({_ID})")
-_DIRECT = re.compile(rf"({_ID}) -> ({_ID})(?: (if .*))?", re.DOTALL)
+_DIRECT = re.compile(rf"({_ID}) -> ({_ID})(?: (if .*|otherwise))?", re.DOTALL)
 
 
 def stored_diagram(signature: Mapping[str, Any]) -> Diagram:
