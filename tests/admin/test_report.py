@@ -280,6 +280,17 @@ def test_long_waits_are_drawn_short_and_say_why_and_how_long() -> None:
     assert sum(bar.width for bar in timeline.bars) > 0.7
 
 
+def test_a_failed_call_is_drawn_where_it_was_with_the_attempts_before_it() -> None:
+    time = CallTime((BEGUN + timedelta(seconds=3)).isoformat(), 1_000_000)
+    failure = WorkflowErrorDetails("ValueError", "no", executor_id="b", attempts=3, time=time)
+    timeline = lay_out_time([commit(0, 0, RUNNING), commit(1, 4, WorkflowRunState.FAILED, failures=(failure,))])
+    assert timeline is not None
+    assert [(bar.kind, bar.left, bar.width, bar.words) for bar in timeline.bars] == [
+        ("retried", 0, 0.75, "b: 2 earlier attempts failed"),
+        ("failed", 0.75, 0.25, "b failed: ValueError"),
+    ]
+
+
 def test_a_run_that_has_done_nothing_has_no_timeline() -> None:
     assert lay_out_time([commit(0, 0, RUNNING, kind=CommitKind.INPUT)]) is None
 

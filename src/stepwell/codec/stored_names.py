@@ -35,6 +35,7 @@ _TABLE = {
     "model.event": "CheckpointInfo WorkflowErrorDetails WorkflowEventSource WorkflowRunState",
     "model.checkpoint": "Retention",
     "model.message": "RepliedRequest=Reply",
+    "model.timing": "CallTime",
     "declarative.conditions.condition": "ConditionFailed",
     "declarative.conductor": "WorkflowBegun",
     "declarative.schedule": """

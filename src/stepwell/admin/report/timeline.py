@@ -109,14 +109,20 @@ def _spans(commit: Commit, time: float, before: float, previous: Commit, start: 
         called = (done.time.start - start).total_seconds()
         ended = called + done.time.seconds
         if done.attempts > 1:
-            words = f"{done.executor}: {done.attempts - 1} earlier attempt{'s' if done.attempts > 2 else ''} failed"
+            words = _describe_retries(done.executor, done.attempts)
             yield _Span(done.executor, "retried", min(began, called), called, words)
         yield _Span(done.executor, "ran", called, ended, _describe_call(done, ended - called))
     for failure in commit.failures:
-        words = f"{failure.executor_id or 'the run'} failed: {failure.error_type}"
+        who, words = failure.executor_id or "", f"{failure.executor_id or 'the run'} failed: {failure.error_type}"
         called = began if failure.time is None else (failure.time.start - start).total_seconds()
         ended = time if failure.time is None else called + failure.time.seconds
-        yield _Span(failure.executor_id or "", "failed", called, ended, words)
+        if failure.attempts is not None and failure.attempts > 1:
+            yield _Span(who, "retried", min(began, called), called, _describe_retries(who, failure.attempts))
+        yield _Span(who, "failed", called, ended, words)
+
+
+def _describe_retries(executor: str, attempts: int) -> str:
+    return f"{executor}: {attempts - 1} earlier attempt{'s' if attempts > 2 else ''} failed"
 
 
 def _describe_call(done: Done, seconds: float | None) -> str:
