@@ -9,9 +9,11 @@ import pytest
 
 from stepwell import WorkflowEvent
 from stepwell.storage.port import Store
+from stepwell.stores.postgres.store import PostgresStore
 from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing import FailingStore, crash_everywhere
 from tests.functional.programs import Program
+from tests.support.postgres_server import fresh_database
 
 
 def answer(event: WorkflowEvent) -> str:
@@ -39,6 +41,17 @@ async def test_random_functions_survive_on_sqlite(seed: int, tmp_path: Path) -> 
         return SQLiteStore(tmp_path / f"{next(numbers)}.db")
 
     await crash_everywhere(program.function, answer=answer, ledger=program.ledger, store=store)
+
+
+@pytest.mark.process
+async def test_a_random_function_survives_on_postgresql() -> None:
+    program, numbers = Program(53), count()
+    with fresh_database() as dsn:
+
+        def store() -> Store:
+            return PostgresStore(dsn, schema=f"s{next(numbers)}")
+
+        await crash_everywhere(program.function, answer=answer, ledger=program.ledger, store=store)
 
 
 def test_the_programs_have_every_part() -> None:

@@ -68,11 +68,12 @@ def storage() -> BuiltInStorage:
 
 async def ask_and_answer(function: DurableFunction[Any, Any], storage: BuiltInStorage, *answers: Any) -> list[Any]:
     """Run a function and give these answers one by one, each to the first open request."""
-    result = await function.run(None, run_id="r", checkpoint_storage=storage)
-    for answer in answers:
-        assert result.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
-        event = result.get_request_info_events()[-1]
-        result = await function.run(run_id="r", checkpoint_storage=storage, responses={str(event.request_id): answer})
+    async with asyncio.timeout(20):
+        result = await function.run(None, run_id="r", checkpoint_storage=storage)
+        for answer in answers:
+            assert result.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
+            asked = str(result.get_request_info_events()[-1].request_id)
+            result = await function.run(run_id="r", checkpoint_storage=storage, responses={asked: answer})
     return result.get_outputs()
 
 
