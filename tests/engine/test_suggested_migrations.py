@@ -20,6 +20,8 @@ from stepwell import (
     response_handler,
 )
 from stepwell.admin import check
+from stepwell.agents import ScriptedAgent
+from stepwell.declarative import AgentWorkflow
 
 
 class Till(Executor):
@@ -172,3 +174,22 @@ async def test_a_fan_in_with_other_sources_is_suggested() -> None:
     copied: Migration = eval(line, {"Migration": Migration})
     (run,) = (await check(storage, joining("a", "b", "c", migrations=[copied]))).runs
     assert run.verdict == "migrates"
+
+
+async def test_nothing_is_suggested_where_a_migration_would_not_do() -> None:
+    """Named agents have no migrations: their runs are resumed with the definition that they started with."""
+
+    def team(checker: str) -> Workflow[Any]:
+        builder = AgentWorkflow.create().with_name("team").add_agent("write", ScriptedAgent("write", ["a text"]))
+        builder.add_agent(checker, ScriptedAgent(checker, ["fine"]), approval=True).from_("write").to(checker)
+        built = builder.build()
+        starts.append(built.make_start_message("go", "s"))
+        return built.workflow
+
+    storage, starts = InMemoryCheckpointStorage(), list[Any]()
+    workflow = team("check")
+    await workflow.run(starts[0], run_id="r", checkpoint_storage=storage)
+    (run,) = (await check(storage, team("checker"))).runs
+    assert (run.verdict, run.suggestions) == ("incompatible", ())
+    assert "edge '0:write>check' is gone" in run.why
+    assert "edge '0:write>checker' is new" in run.why

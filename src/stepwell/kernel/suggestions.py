@@ -37,6 +37,9 @@ class Suggestion:
 
 def suggest_steps(graph: Graph, at: Checkpoint) -> list[Suggestion]:
     """Return what this graph has that parts of a run may have become, if it lacks them."""
+    # An executor with a record of the graph in the state, as that of named agents, would still object.
+    if any(executor.objections(at.state) for executor in graph.executors.values()):
+        return []
     renamed = _match_executors(graph, at)
     return [
         *(
