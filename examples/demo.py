@@ -1,9 +1,10 @@
 """A run survives two kills: one inside a sub-workflow, and one while it waits for a human.
 
-The research is a sub-workflow in which five researchers work concurrently. When three of them have
-returned, the process is killed with SIGKILL. A new process resumes the run inside the research: the
-three do not run again, only the two that were interrupted do. Then the run asks a human, and that
-process is killed too. A third process brings the answer.
+Two workers share a store, and a run is submitted to it. The research is a sub-workflow in which five
+researchers work concurrently. When three of them have returned, the worker is killed with SIGKILL.
+The other worker notices, and takes the run over inside the research: the three do not run again,
+only the two that were interrupted do. Then the run asks a human, and that worker is killed too. A
+third process brings the answer.
 
     python examples/demo.py
 """
@@ -29,10 +30,10 @@ from stepwell import (
     WorkflowBuilder,
     WorkflowContext,
     WorkflowExecutor,
-    WorkflowRunState,
     handler,
     response_handler,
 )
+from stepwell.worker import Worker
 from stepwell.workflows import status_word
 
 HOME = Path(".demo")
@@ -160,12 +161,22 @@ def build() -> Workflow:
     )
 
 
-async def drive(run_id: str) -> None:
-    """Start or resume the run, in the first two child processes: it is the same call."""
-    result = await build().run("Lisbon", run_id=run_id)
-    print(f"  the run is {status_word(result.get_final_state())}", flush=True)
-    if result.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
-        await asyncio.sleep(60)  # until it is killed; the run itself is on disk
+async def work(run_id: str, is_first: bool) -> None:
+    """Drive what is ready, in the first two child processes. The second begins when the first has."""
+    storage = SQLiteCheckpointStorage(HOME / "runs.db")
+    while not is_first and await standing_of(storage, run_id) == "queued":  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    serving = asyncio.create_task(Worker(storage, [build()]).serve())
+    while await standing_of(storage, run_id) != "waiting":  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    print("  the run is waiting", flush=True)
+    await serving  # until it is killed; the run itself is on disk
+
+
+async def standing_of(storage: SQLiteCheckpointStorage, run_id: str) -> str:
+    run = await storage.get_run(run_id)
+    assert run is not None
+    return run.standing
 
 
 async def answer(run_id: str, publish: bool) -> None:
@@ -181,16 +192,18 @@ async def answer(run_id: str, publish: bool) -> None:
 def main() -> int:
     HOME.mkdir(exist_ok=True)
     run_id, before = f"demo-{time.time_ns():x}", stored_outcomes()
-    say("1", f"A process starts run {run_id}. In it the research is a sub-workflow: five researchers at once.")
-    with start("--drive", run_id) as child:
+    asyncio.run(build().submit("Lisbon", run_id=run_id))
+    say("1", f"Run {run_id} is submitted, and a worker drives it: five researchers at once, in a sub-workflow.")
+    second = start("--work", run_id, "second")  # joins in as soon as the first one has begun
+    with start("--work", run_id, "first") as child:
         done = relay(child, " done", times=KILL_AFTER)
         # A handler prints before its outcome is stored; wait until it is on disk.
         while stored_outcomes() < before + KILL_AFTER:
             time.sleep(0.01)
         child.send_signal(signal.SIGKILL)
     say("2", f"Process {child.pid} was killed with SIGKILL while {len(RESEARCHERS) - done} of them were still working.")
-    say("3", "A new process resumes the run, right there inside the research. Then the run asks a human.")
-    with start("--drive", run_id) as second:
+    say("3", "Another worker takes the run over, right there inside the research. Then the run asks a human.")
+    with second:
         relay(second, "the run is waiting")
         second.send_signal(signal.SIGKILL)
     say("4", f"Process {second.pid} was killed too, while the run waits. A third one brings the answer.")
@@ -269,8 +282,8 @@ def paint(text: str, colour: str) -> str:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["--drive", run_id]:
-            asyncio.run(drive(run_id))
+        case ["--work", run_id, place]:
+            asyncio.run(work(run_id, place == "first"))
         case ["--answer", run_id, word]:
             asyncio.run(answer(run_id, word == "yes"))
         case _:

@@ -27,7 +27,7 @@ def check(told: str, folder: Path) -> None:
     for name in TWICE:
         assert re.search(rf"{name} +2x", told), told
     assert "killed with SIGKILL while 2 of them were still working" in told
-    assert "resumes the run, right there inside the research" in told
+    assert "Another worker takes the run over, right there inside the research" in told
     assert "Nothing that had finished ran again." in told
     assert "the run is waiting" in told
     assert "was killed too, while the run waits" in told

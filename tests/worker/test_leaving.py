@@ -17,6 +17,7 @@ from tests.worker.samples import all_are, counting, eventually, standings, submi
 async def serve_until_busy(worker: Worker, storage: BuiltInStorage) -> asyncio.Task[None]:
     serving = asyncio.create_task(worker.serve())
     await all_are(storage, "running")
+    await asyncio.sleep(0.05)  # until its handler is called
     return serving
 
 
@@ -25,7 +26,6 @@ async def test_a_superstep_under_way_may_end(storage: BuiltInStorage) -> None:
     await submit(workflow, storage, 0, "r")
     worker = Worker(storage, [workflow])
     serving = await serve_until_busy(worker, storage)
-    await asyncio.sleep(0.05)
     worker.stop()
     await serving
     run = await storage.get_run("r")
@@ -73,7 +73,6 @@ async def test_a_cancelled_task_leaves_in_good_order_too(storage: BuiltInStorage
     workflow = counting(storage, 100, pause=0.3)
     await submit(workflow, storage, 0, "r")
     serving = await serve_until_busy(Worker(storage, [workflow]), storage)
-    await asyncio.sleep(0.05)
     serving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await serving
@@ -112,7 +111,6 @@ async def test_a_handler_that_ignores_its_cancellation_keeps_nobody(
     await submit(workflow, storage, "x", "r")
     worker = Worker(storage, [workflow], grace=0)
     serving = await serve_until_busy(worker, storage)
-    await asyncio.sleep(0.05)
     worker.stop()
     await asyncio.wait_for(serving, 5)
     assert "1 runs ignore" in caplog.text

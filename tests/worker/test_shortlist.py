@@ -102,14 +102,15 @@ def test_each_run_is_offered_to_exactly_one_worker_first() -> None:
     assert all(len(mine) > 60 for mine in taken.values())  # about a third each
 
 
-def test_a_run_that_nobody_takes_is_taken_by_the_others_a_moment_later() -> None:
+def test_a_run_that_nobody_takes_is_offered_to_one_after_the_other() -> None:
     shortlist = Shortlist("me")
     shortlist.peers = {"w": ["me", "somebody", "another"]}
     runs = [run(f"r{n}") for n in range(50)]
     mine = chosen(shortlist, *runs, free=50, now=0.0)
     assert 0 < len(mine) < 50
     assert chosen(shortlist, *runs, free=50, now=OFFERED * 0.9) == mine
-    assert len(chosen(shortlist, *runs, free=50, now=OFFERED)) == 50
+    assert len(mine) < len(chosen(shortlist, *runs, free=50, now=OFFERED)) < 50
+    assert len(chosen(shortlist, *runs, free=50, now=2 * OFFERED)) == 50
 
 
 def test_workers_of_other_workflows_share_nothing() -> None:

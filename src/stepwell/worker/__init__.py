@@ -13,6 +13,7 @@ one costs the second until the worker looks anyway, a doubled one costs a query.
     slices.py       one drive of one run, from its acquisition to its release
     registration.py how a worker announces itself, and learns who shares its runs
     metrics.py      what it reports; health.py answers those who ask, by HTTP
+    housekeeping.py deleting old runs by a policy
     shutdown.py     SIGTERM and SIGINT
     dispatch/       what makes a worker look before its second is over
 """

@@ -1,8 +1,9 @@
 """Decides which of the ready runs a worker takes now. It does no I/O: the caller passes the time.
 
 Several workers see the same ready runs at the same moment. If each took the oldest, all but one
-would be refused. So each run is first offered to one of them, chosen by a hash of the run and the
-worker that all of them compute alike; the others take it only if it is still there a moment later.
+would be refused. So each run is offered to one after the other, in the order of a hash of the run
+and the worker that all of them compute alike: the second takes it only if it is still there a moment
+later, and so on.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from stepwell.storage.stored_values import RunEntry
 
 FOREVER = float("inf")
-OFFERED = 0.25  # seconds for which a run is left to the worker that it is offered to first
+OFFERED = 0.25  # seconds for which a run is offered to one worker before the next
 # Seconds until a run whose drive ended with an error is tried again: the first wait, and the longest.
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
 _MOST = 1000  # runs to ask for at once
@@ -70,12 +71,12 @@ class Shortlist:
         held = self._set_back.get(run.run_id)
         if held is not None and held.number == run.number and held.until > now:
             return False
-        return self._is_ours(run) or self._first_seen[run.run_id] + OFFERED <= now
+        return self._first_seen[run.run_id] + self._place_in_line(run) * OFFERED <= now
 
-    def _is_ours(self, run: RunEntry) -> bool:
-        """Return whether the run is offered to this worker first."""
+    def _place_in_line(self, run: RunEntry) -> int:
+        """Return how many workers the run is offered to before this one."""
         peers, ours = self.peers.get(run.workflow, ()), _weight(self._name, run.run_id)
-        return all(_weight(peer, run.run_id) <= ours for peer in peers)
+        return sum(_weight(peer, run.run_id) > ours for peer in peers)
 
     def _forget_all_but(self, run_ids: Collection[str]) -> None:
         for memory in (self._set_back, self._first_seen, self._turn_ended):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
 from typing import Any
 
 import stepwell
+from stepwell.admin.retention.policy import Keep
 from stepwell.declarative.instance import AgentWorkflowInstance
 from stepwell.engine.open_run import ResumeRun, Stopped
 from stepwell.errors import CommitConflict, DefinitionError, DurabilityError, RunBusy, RunError, StoreUnavailable
@@ -22,6 +23,7 @@ from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.stored_values import RunEntry
 from stepwell.worker.dispatch.polling import Polling
 from stepwell.worker.dispatch.protocol import WorkerDispatcher
+from stepwell.worker.housekeeping import keep_clean
 from stepwell.worker.metrics import Counters, Metric, MetricsReporter
 from stepwell.worker.ready_runs import find_ready, find_unserved
 from stepwell.worker.registration import WorkerRegistration, default_name
@@ -48,7 +50,8 @@ class Worker:
     its runs (default: as the storage says). A run that would keep others waiting is let go after
     `slice` seconds, at its next commit. `grace` is how many seconds a superstep under way has to end
     when the worker stops. A run whose drivers died `most_takeovers` times in a row, with no commit
-    between, fails. `private` values are passed to the handlers of every run.
+    between, fails. `private` values are passed to the handlers of every run. What the policy `prune`
+    does not keep is deleted every hour, by one of the workers that share the storage.
 
     Raises DefinitionError if the workflows, the storage or the numbers cannot work.
     """
@@ -66,6 +69,7 @@ class Worker:
         most_takeovers: int = 10,
         private: Mapping[str, Any] | None = None,
         dispatcher: WorkerDispatcher | None = None,
+        prune: Keep | None = None,
     ) -> None:
         problems = [*_find_problems(storage, workflows), *_find_bad_numbers(slots, grace, slice, most_takeovers)]
         if name is not None and (not is_text(name) or not name):
@@ -77,6 +81,7 @@ class Worker:
         if lease is not None:
             self._storage._lease = validate_lease(lease)
         self._served = {workflow_of(served).name: served for served in workflows}
+        self._policy = prune
         self._grace, self._slice, self._most_takeovers = grace, slice, most_takeovers
         self._private = dict(private or {})
         self._dispatcher: WorkerDispatcher = dispatcher or Polling()
@@ -107,15 +112,15 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         await self._registration.begin()
         _LOG.info("worker %r drives %s, %d at a time", self.name, ", ".join(map(repr, self._served)), self.slots)
-        aside = [
-            asyncio.create_task(work)
-            for work in (
-                self._listen(),
-                self._name_unserved(),
-                self._registration.keep_up(self._learn),
-                self._metrics.report(),
-            )
+        works: list[Coroutine[Any, Any, None]] = [
+            self._listen(),
+            self._name_unserved(),
+            self._registration.keep_up(self._learn),
+            self._metrics.report(),
         ]
+        if self._policy is not None:
+            works.append(keep_clean(self._storage, self._policy, self._is_first))
+        aside = [asyncio.create_task(work) for work in works]
         try:
             while not self._stopping:
                 self._woken.clear()
@@ -201,6 +206,10 @@ class Worker:
 
     def _learn(self, peers: Mapping[str, Collection[str]]) -> None:
         self._shortlist.peers = peers
+
+    def _is_first(self) -> bool:
+        """Return whether this is the first, by name, of the workers that share its workflows."""
+        return all(self.name <= peer for peers in self._shortlist.peers.values() for peer in peers)
 
     async def _listen(self) -> None:
         """Let the dispatcher wake us, for as long as it can."""

@@ -92,6 +92,7 @@ def test_a_worker_answers_those_who_watch_over_it() -> None:
         (("greeting:workflow", "--grace", "-1"), 1, "grace must be a number of seconds, 0 or more"),
         (("greeting:workflow", "--listen", "9100"), 2, "'9100' is not of the form HOST:PORT"),
         (("greeting:workflow", "--listen", "host:port"), 2, "is not of the form HOST:PORT"),
+        (("greeting:workflow", "--prune", "30d"), 2, "'30d' is not of the form 'older-than 30d'"),
         (("greeting:workflow", "greeting:workflow"), 1, "two workflows are named 'greeting'"),
     ],
 )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from contextlib import AsyncExitStack
+from datetime import timedelta
 
 import click
 
 from stepwell.cli.code_loader import load_code
 from stepwell.cli.settings import common_options
 from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.time_parser import parse_span
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import reserve_stdout
 
@@ -21,6 +23,16 @@ def _parse_address(context: click.Context, option: click.Parameter, text: str | 
     if not divider or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise click.BadParameter(f"{text!r} is not of the form HOST:PORT, such as 127.0.0.1:9100")
     return host.strip("[]"), int(port)
+
+
+def _parse_policy(context: click.Context, option: click.Parameter, text: str | None) -> timedelta | None:
+    if text is None:
+        return None
+    verb, _, span = text.partition(" ")
+    age = parse_span(span.strip())
+    if verb != "older-than" or age is None:
+        raise click.BadParameter(f"{text!r} is not of the form 'older-than 30d'")
+    return age
 
 
 @click.command("worker")
@@ -50,6 +62,12 @@ def _parse_address(context: click.Context, option: click.Parameter, text: str | 
     metavar="HOST:PORT",
     help="Answer GET /live, /ready and /metrics at this address, for monitoring.",
 )
+@click.option(
+    "--prune",
+    callback=_parse_policy,
+    metavar="POLICY",
+    help="Delete old runs every hour: 'older-than 30d' deletes completed and cancelled runs of that age.",
+)
 @common_options
 def command(
     workflows: tuple[str, ...],
@@ -58,6 +76,7 @@ def command(
     name: str | None,
     grace: float,
     listen: tuple[str, int] | None,
+    prune: timedelta | None,
 ) -> None:
     """Drive the runs that are ready.
 
@@ -72,12 +91,14 @@ def command(
     codes = [load_code(workflow) for workflow in workflows]
 
     async def serve(storage: BuiltInStorage) -> None:
+        from stepwell.admin.retention.policy import Keep  # lazy: only with --prune
         from stepwell.worker.health import answering  # lazy: it loads the engine
         from stepwell.worker.shutdown import exit_soon, stopping_on_signals  # lazy: it loads the engine
         from stepwell.worker.worker import Worker  # lazy: it loads the engine
 
         built = [await code.build() for code in codes]
-        worker = Worker(storage, built, slots=slots, lease=lease, name=name, grace=grace)
+        policy = None if prune is None else Keep(age=prune)
+        worker = Worker(storage, built, slots=slots, lease=lease, name=name, grace=grace, prune=policy)
         with stopping_on_signals(worker.stop):
             async with AsyncExitStack() as monitoring:
                 if listen is not None:
