@@ -182,6 +182,13 @@ async def parallel_failure(af, trace):
     trace.note(workflow.status)
 
 
+async def cancelling_nothing(af, trace):
+    workflow = af.WorkflowBuilder(start_executor=collector(af, "end")).build()
+    trace.result(await workflow.cancel_pending_requests([]))
+    await workflow.run("go")
+    trace.result(await workflow.cancel_pending_requests(["nothing"]))
+
+
 async def status_of_a_workflow(af, trace):
     seen = []
 

@@ -78,8 +78,8 @@ class AgentFrameworkAgent:
                 session=session,
                 tools=offered,
                 middleware=[_ModelSteps(calls), _ToolSteps(calls)],
-                function_invocation_kwargs=_arguments(turn, TOOL_ARGUMENTS),
-                client_kwargs=_arguments(turn, CLIENT_ARGUMENTS),
+                function_invocation_kwargs=arguments_of(turn.executor_id, turn.private, TOOL_ARGUMENTS),
+                client_kwargs=arguments_of(turn.executor_id, turn.private, CLIENT_ARGUMENTS),
             )
             response = await stream.get_final_response()
         except MiddlewareFailure as failure:
@@ -112,9 +112,9 @@ class RunnableAgent:
     async def take_turn(self, turn: Turn) -> Answer:
         session = _session(turn)
         messages = [FrameworkMessage(role, [text]) for role, text in map(as_heard, turn.messages)]
-        options: dict[str, Any] = {
-            kind: given for kind in (TOOL_ARGUMENTS, CLIENT_ARGUMENTS) if (given := _arguments(turn, kind))
-        }
+        kinds = (TOOL_ARGUMENTS, CLIENT_ARGUMENTS)
+        given = {kind: arguments_of(turn.executor_id, turn.private, kind) for kind in kinds}
+        options: dict[str, Any] = {kind: arguments for kind, arguments in given.items() if arguments}
 
         async def call() -> ModelReply:
             response: Any
@@ -130,10 +130,6 @@ class RunnableAgent:
 
         spoken, state = (await turn.model(call)).data
         return Answer(spoken, state=state)
-
-
-def _arguments(turn: Turn, kind: str) -> dict[str, Any]:
-    return arguments_of(turn.executor_id, turn.private, kind)
 
 
 def _wrap(agent: Any) -> AgentFrameworkAgent | RunnableAgent:

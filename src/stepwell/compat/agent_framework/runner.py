@@ -118,7 +118,10 @@ class Runner:
         """Deliver what waits in the context, drive the run until it rests, and yield its events."""
         for event in await self.context.drain_events():
             yield event
-        run, position, responses = await self._open(await self.context.drain_messages())
+        waiting = await self.context.drain_messages()
+        if not waiting and (self._run is None or self._run.at is None):
+            return  # there is no run yet, and nothing to start one with
+        run, position, responses = await self._open(waiting)
         source = ExecutorSource(lambda: self._nodes, lambda *_: None, are_live=run.are_live)
         drive = run.drive = Drive(self._definition, self._options(run, position, responses), source)
         run.are_live, run.checkpoint_id, self._run = True, None, run
