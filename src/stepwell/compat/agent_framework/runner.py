@@ -9,6 +9,7 @@ framework promises. A run that failed is left behind, and the next message start
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from collections.abc import Set as AbstractSet
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +43,7 @@ from stepwell.kernel.lifecycle import full_commit
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.request import Request
-from stepwell.model.signal import ReceivedInput
+from stepwell.model.signal import ReceivedInput, ReceivedResponse
 from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint import WorkflowCheckpoint as NativeCheckpoint
 from stepwell.storage.checkpoint import unview, view
@@ -227,7 +228,7 @@ class Runner:
             )
         run.start, run.are_live, run.checkpoint_id = at, False, checkpoint_id
         self._run, self._previous_checkpoint_id, self._first_iteration = run, checkpoint_id, 0
-        await self._show_requests(at)
+        await self._show_requests(at, await _answered(run.archive, at))
 
     async def build_checkpoint(self) -> dict[str, Any] | None:
         """Return the run as data, to be kept in a checkpoint of the workflow that this one is a part of."""
@@ -240,9 +241,10 @@ class Runner:
         self._run = _Run(UnstoredArchive(at, pack=self._definition.codec.pack), None, at, are_live=False)
         await self._show_requests(at)
 
-    async def _show_requests(self, at: Checkpoint) -> None:
+    async def _show_requests(self, at: Checkpoint, answered: AbstractSet[str] = frozenset()) -> None:
         """Make the open requests of a checkpoint those of the context, which emits them again."""
-        requests = {request.id: self._request_event(request) for request in at.requests.values()}
+        unanswered = [request for request in at.requests.values() if request.id not in answered]
+        requests = {request.id: self._request_event(request) for request in unanswered}
         name, hash = self._definition.name, ""
         await self.context.apply_checkpoint(WorkflowCheckpoint(name, hash, pending_request_info_events=requests))
 
@@ -252,6 +254,15 @@ class Runner:
         named = next((kind for kind in types if describe(kind) == request.response_type), object)
         response_type: Any = self._services.response_types.setdefault(request.id, named)
         return WorkflowEvent.request_info(request.id, request.executor, data, response_type)
+
+
+async def _answered(archive: Archive, at: Checkpoint) -> set[str]:
+    """Return the requests whose response is stored and not applied yet: the process that took it may have died."""
+    head = await archive.head(at.run_id)
+    if head is None or head.place != at.place:
+        return set()  # what was sent to the run does not concern a fork of it
+    signals = await archive.pending_signals(at.run_id)
+    return {signal.request_id for signal in signals.values() if isinstance(signal, ReceivedResponse)}
 
 
 def _output_kinds(outputs: list[str] | None, intermediates: list[str] | None) -> dict[str, OutputKind] | None:
