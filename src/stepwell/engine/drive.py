@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing, suppress
 from functools import partial
 from time import perf_counter
-from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -25,14 +24,15 @@ from stepwell.engine.drive_options import DriveOptions, ExecutorSource
 from stepwell.engine.drive_scope import DriveScope, PrivateValues
 from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.open_run import StartingPoint, make_first_commit, open_run, plan_first
+from stepwell.engine.passed_responses import check_passed
 from stepwell.engine.questions import Questions
-from stepwell.engine.responses import check_no_caller, check_responses, explain_unknown, send_responses
 from stepwell.engine.set_aside import decide_set_aside
 from stepwell.engine.signals import Intake
 from stepwell.engine.superstep import Superstep
 from stepwell.engine.superstep_log import SuperstepLog, is_far
+from stepwell.engine.superstep_run import SuperstepRun
 from stepwell.engine.telemetry import Observer, create_observer
-from stepwell.errors import DurabilityError, UnknownRequest
+from stepwell.errors import DurabilityError
 from stepwell.graph.executor import Executor
 from stepwell.kernel import CommitDecision
 from stepwell.model.checkpoint import Checkpoint
@@ -40,8 +40,6 @@ from stepwell.model.commit import Commit, CommitKind
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Plan
-from stepwell.model.payload import Payload
-from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedCancel
 from stepwell.model.status_words import status_word
 from stepwell.storage.archive import EMPTY_LOG, Archive
@@ -49,11 +47,7 @@ from stepwell.storage.cancellation_shield import finish
 
 _LOG = logging.getLogger("stepwell")
 
-Events = AsyncGenerator[WorkflowEvent, None]
 EventBatches = AsyncGenerator[Sequence[WorkflowEvent], None]
-R = TypeVar("R")
-
-_IN_PROGRESS = WorkflowRunState.IN_PROGRESS
 
 
 class Drive:
@@ -65,7 +59,7 @@ class Drive:
         self._lease = DriveLease(self, self._archive, self._on_signal, options.may_take_over)
         self._intake = Intake(definition.graph, self._archive)
         self._broadcast = Broadcast(options.archive, options.streaming)
-        self._acting: asyncio.Task[Any] | None = None
+        self._running: SuperstepRun | None = None  # the latest superstep
         self._cancel_check: asyncio.Task[None] | None = None
         self._asks: Questions | None = None  # of the superstep in progress
         self._stopped = self._ended = False
@@ -100,7 +94,8 @@ class Drive:
         # The first one to ask is on record; a second interruption would hit the handlers while they clean up.
         if self._cancelled is None:
             self._cancelled = ReceivedCancel(-1 if self.at is None else self.at.number, by, reason)
-            self._interrupt()
+            if self._running is not None:
+                self._running.cancel()
 
     async def read_to_end(self) -> None:
         """Read the stream to its end if its reader does not: a run moves only as far as its stream is read."""
@@ -112,13 +107,14 @@ class Drive:
     def stop(self) -> None:
         """Stop at the last commit, as a crash would: nothing is written to the history, and `events` ends."""
         self._stopped = True
-        self._interrupt()
+        if self._running is not None:
+            self._running.stop()
 
     def leave(self) -> None:
         """Announce that the stream was abandoned: the next drive of the run waits until this one is closed."""
         self._lease.announce_release(self._loop)
 
-    async def events(self) -> Events:
+    async def events(self) -> AsyncGenerator[WorkflowEvent, None]:
         """Yield the events of this drive as they happen. Closing the generator stops the run at its last commit."""
         async with aclosing(self.batches()) as batches:
             async for batch in batches:
@@ -195,20 +191,18 @@ class Drive:
                         raise intake.error
             if plan is None or not plan.deliveries:
                 break
-            observer = self._observer.superstep(at.iteration + 1, len(plan.deliveries)) if self._observer else None
-            superstep_log = SuperstepLog(self._archive, at, dict(log.entries))
-            self._asks = Questions(self._archive, at, superstep_log, partial(self._emit_warning, at))
-            self._asks.receive(self._intake.signals or {})
-            superstep = Superstep(scope, at, plan, log.outcomes, superstep_log, self._asks, observer=observer)
+            superstep = self._create_superstep(scope, at, plan, log)
+            self._running = running = SuperstepRun(superstep, self._broadcast, at)
             try:
-                if self._options.streaming:
-                    async with aclosing(self._stream_superstep(superstep, at)) as live:
+                is_stopped = self._cancelled is not None or at.since_input >= self._definition.max_iterations
+                if self._options.streaming and not is_stopped:
+                    async with aclosing(running.stream()) as live:
                         async for event in live:
                             yield (event,)
-                else:
-                    yield await self._run_superstep(superstep, at)
+                elif not is_stopped:
+                    yield await running.run()
                 if self._stopped:
-                    await self._halt(superstep)
+                    await running.halt()
                     return
                 decision = await superstep.decide(self._definition.max_iterations, cancel=self._cancelled)
                 if decision.commit.kind is not CommitKind.SUPERSTEP:
@@ -222,17 +216,24 @@ class Drive:
                 raise
             except BaseException:
                 # The stream was closed, or its task cancelled.
-                await self._halt(superstep)
+                await running.halt()
                 raise
             if superstep.writes:
                 # Their errors no longer matter: the commit holds the same outcomes.
                 await asyncio.gather(*superstep.writes.values(), return_exceptions=True)
-            if observer is not None:
-                observer.end(decision.error)
+            if superstep.observer is not None:
+                superstep.observer.end(decision.error)
             yield self._broadcast.emit_commit(decision.commit, at)
             if decision.error is not None:
                 raise decision.error
             plan, log, may_have_run = decision.next, EMPTY_LOG, False
+
+    def _create_superstep(self, scope: DriveScope, at: Checkpoint, plan: Plan, log: RecalledLog) -> Superstep:
+        observer = self._observer.superstep(at.iteration + 1, len(plan.deliveries)) if self._observer else None
+        superstep_log = SuperstepLog(self._archive, at, dict(log.entries))
+        self._asks = Questions(self._archive, at, superstep_log, partial(self._emit_warning, at))
+        self._asks.receive(self._intake.signals or {})
+        return Superstep(scope, at, plan, log.outcomes, superstep_log, self._asks, observer=observer)
 
     def _rests(self, at: Checkpoint, plan: Plan) -> bool:
         """Return whether the handlers of a run sleep or wait, and there is nothing to do yet."""
@@ -243,16 +244,16 @@ class Drive:
         return at.wake is not None and is_far(at.wake)
 
     def _emit_warning(self, at: Checkpoint, text: str) -> None:
-        self._broadcast.emit_live(self._broadcast.emit("warning", at, _IN_PROGRESS, data=text))
+        self._broadcast.emit_live(self._broadcast.emit("warning", at, WorkflowRunState.IN_PROGRESS, data=text))
 
     # ---------------------------------------------------------------- opening
 
     async def _open(self) -> tuple[StartingPoint, DriveScope, Checkpoint, Commit | None]:
         options = self._options
         run = await open_run(self._definition, options.position, self._archive, self._lease.acquire_and_read)
-        if options.responses and options.caller is None and run.is_continued and run.at is not None:
-            check_no_caller(run.at)
-        self._observe(run)
+        name, trace = self._definition.name, None if run.at is None else run.at.header.trace
+        self._observer = create_observer(name, run.run_id, trace, resumed=run.at is not None)
+        _LOG.info("run %r of %r %s", run.run_id, name, "starts" if run.at is None else "resumes")
         if run.first in (CommitKind.INPUT, CommitKind.FORKED):
             trace = self._observer.traceparent if self._observer else None
             born_with = {"caller": options.caller, "trace": trace, "retention": self._archive.retention}
@@ -267,36 +268,13 @@ class Drive:
             # A run that is not stored continues with its live executors, unless its caller repeats a failed call.
             may_be_restored=self._archive.is_durable or options.caller is not None,
         )
-        answers: Mapping[str, Payload] = {}
-        requests: Mapping[str, Request] = {}
-        # Checked before a fork is created for them.
-        if options.responses and run.at is not None:
-            responses, requests = options.responses, kernel.open_requests(run.at, run.log)
-            # A caller that crashed gives its sub-workflow run a response twice: skip it.
-            if options.caller is not None:
-                responses = {id: value for id, value in responses.items() if id in requests}
-            try:
-                answers = check_responses(
-                    self._definition.graph, run.at, responses, requests=requests, pack=self._archive.pack
-                )
-            except UnknownRequest as unknown:
-                raise await explain_unknown(self._archive, unknown) from None
-        at, first = await make_first_commit(self._definition, run, self._archive, executors, by=options.position.by)
-        self._by = options.position.by if first is None else None
+        passed = await check_passed(self._definition.graph, self._archive, run, options)
+        by = options.position.by
+        at, first = await make_first_commit(self._definition, run, self._archive, executors, by=by)
+        self.at, self._by = at, by if first is None else None
         signals = run.signals if run.is_continued else {}
-        if answers:
-            sent = await send_responses(
-                self._archive, at, answers, requests=requests, pending=signals, by=options.position.by
-            )
-            signals = {**signals, **{key: signal for key, signal in sent.items() if key not in signals}}
-        self.at, self._intake.signals = at, signals
+        self._intake.signals = await passed.send(self._archive, at, signals, by)
         return run, self._create_scope(at, executors), at, first
-
-    def _observe(self, run: StartingPoint) -> None:
-        name, before = self._definition.name, run.at
-        first_trace = None if before is None else before.header.trace
-        self._observer = create_observer(name, run.run_id, first_trace, resumed=before is not None)
-        _LOG.info("run %r of %r %s", run.run_id, name, "starts" if before is None else "resumes")
 
     def _create_scope(self, at: Checkpoint, executors: RunExecutors) -> DriveScope:
         return DriveScope(
@@ -349,47 +327,6 @@ class Drive:
             cancel = (await self._intake.find_cancels(self.at, signals)).first
             if cancel is not None:
                 self.cancel(by=cancel.by, reason=cancel.reason)
-
-    # ---------------------------------------------------------------- a superstep
-
-    async def _stream_superstep(self, superstep: Superstep, at: Checkpoint) -> Events:
-        """Run the handlers in a task, and yield the events they emit meanwhile."""
-        if self._cancelled is not None or at.since_input >= self._definition.max_iterations:
-            return
-        yield self._broadcast.emit("superstep_started", at, _IN_PROGRESS, iteration=at.iteration + 1)
-        live = self._broadcast.live
-        self._acting = asyncio.create_task(superstep.run_handlers())
-        self._acting.add_done_callback(lambda _: live.put_nowait(None))
-        while (event := await live.get()) is not None:
-            yield event
-        if self._cancelled is None and not self._stopped:
-            self._acting.result()
-
-    async def _run_superstep(self, superstep: Superstep, at: Checkpoint) -> list[WorkflowEvent]:
-        """Run the handlers in the caller's task: nobody reads a stream, so events can wait until they have returned."""
-        if self._cancelled is not None or at.since_input >= self._definition.max_iterations:
-            return []
-        started = self._broadcast.emit("superstep_started", at, _IN_PROGRESS, iteration=at.iteration + 1)
-        self._acting = asyncio.current_task()
-        try:
-            await superstep.run_handlers()
-        except asyncio.CancelledError:
-            if self._cancelled is None or self._acting is None or self._acting.uncancel() > 0:
-                raise  # somebody else cancelled the task
-        finally:
-            self._acting = None
-        return [started, *self._broadcast.drain()]
-
-    def _interrupt(self) -> None:
-        if self._acting is not None:
-            self._acting.cancel()
-
-    async def _halt(self, superstep: Superstep) -> None:
-        """Stop the handlers; store finished outcomes, so that a resume does not execute them again."""
-        if self._acting is not None and not self._acting.done():
-            self._acting.cancel()
-            await asyncio.wait([self._acting])
-        await superstep.persist()
 
     # ---------------------------------------------------------------- committing
 
@@ -459,8 +396,3 @@ class Drive:
         _LOG.info("run %r of %r is %s", self.at.run_id, self._definition.name, word)
         if self._observer:
             self._observer.end(self.at.status.value, self._error)
-
-
-async def run_to_end(begin: Callable[[], Drive], finish: Callable[[list[WorkflowEvent]], R]) -> R:
-    """Drive a run until it stops, and return what `finish` makes of its events."""
-    return finish([event async for batch in begin().batches() for event in batch])

@@ -1,4 +1,4 @@
-"""A run as a stream: iterate over its events, await its result, leave it early, or cancel it."""
+"""A run to its end, or as a stream: iterate over its events, await its result, leave it early, or cancel it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ from stepwell.errors import RunError
 from stepwell.model.event import WorkflowEvent
 
 R = TypeVar("R")
+
+
+async def run_to_end(begin: Callable[[], Drive], finish: Callable[[list[WorkflowEvent]], R]) -> R:
+    """Drive a run until it stops, and return what `finish` makes of its events."""
+    return finish([event async for batch in begin().batches() for event in batch])
 
 
 class RunStream(Generic[R]):
