@@ -840,4 +840,49 @@ DOOR = (
     ),
 )
 
-BUGS = (*ENGINE, *MAIL, *TIME, *RUNS, *STORES, *CHANGES, *EDGES, *PICTURES, *DOOR)
+WORKERS = (
+    Bug(
+        "a worker checks no code before it drives a run",
+        "worker/worker.py",
+        "        await check_code(self._storage, served, run.run_id)\n",
+        "",
+        ("worker/test_worker.py",),
+    ),
+    Bug(
+        "a commit does not end the row of takeovers",
+        "stores/sqlite/records.py",
+        "    if run.takeovers:\n",
+        "    if False:\n",
+        ("worker/test_setting_aside.py",),
+    ),
+    Bug(
+        "a lease that was let go counts as a takeover",
+        "stores/runs/transactions.py",
+        "    is_takeover = lease is not None and lease.owner != owner\n",
+        "    is_takeover = True\n",
+        ("worker/test_setting_aside.py",),
+    ),
+    Bug(
+        "a worker that stops cuts its supersteps off",
+        "worker/worker.py",
+        "        if self._driving and not self._hurried.is_set():\n",
+        "        if False:\n",
+        ("worker/test_leaving.py",),
+    ),
+    Bug(
+        "all workers want the same run at once",
+        "worker/shortlist.py",
+        "        return sum(_weight(peer, run.run_id) > ours for peer in peers)\n",
+        "        return 0\n",
+        ("worker/test_shortlist.py",),
+    ),
+    Bug(
+        "a retried run does not say that its failure was reported",
+        "kernel/lifecycle.py",
+        "kind=CommitKind.RETRIED, by=by)\n    resting",
+        "kind=CommitKind.RETRIED, by=by, wake=None)\n    resting",
+        ("admin/test_retries.py",),
+    ),
+)
+
+BUGS = (*ENGINE, *MAIL, *TIME, *RUNS, *STORES, *CHANGES, *EDGES, *PICTURES, *DOOR, *WORKERS)

@@ -228,7 +228,7 @@ def test_every_block_of_a_page_runs_and_prints_what_is_shown(
 
 @pytest.mark.parametrize("page", [*PAGES, README], ids=named)
 def test_no_block_of_a_page_is_kept_from_running(page: Path) -> None:
-    known = {"python", "text", "sh", "sql", "json", "yaml", "mermaid", ""}
+    known = {"python", "text", "sh", "sql", "json", "yaml", "ini", "mermaid", ""}
     assert {block.language for block in blocks_of(page)} <= known
     assert page.read_text().count("\n```") % 2 == 0, "a fence is not closed"
 

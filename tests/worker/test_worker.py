@@ -16,6 +16,7 @@ from stepwell import (
     InMemoryCheckpointStorage,
     SQLiteCheckpointStorage,
     StoreUnavailable,
+    Workflow,
     WorkflowBuilder,
     WorkflowContext,
     WorkflowExecutor,
@@ -293,6 +294,32 @@ async def test_a_run_that_this_code_would_strand_is_named_once_and_left(
     (warning,) = [record.getMessage() for record in caplog.records]
     assert "run 'r' of 'counting' is left to others" in warning
     assert "version 2" in warning
+
+
+async def test_a_run_whose_sub_workflow_this_code_would_strand_is_left_before_anything_is_committed(
+    storage: BuiltInStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    def nested(version: int) -> Workflow:
+        inner = WorkflowBuilder(name="asking", start_executor=Asker("asker"), version=version).build()
+        start = WorkflowExecutor(inner, id="inner", allow_direct_output=True)
+        return WorkflowBuilder(name="outer", start_executor=start, checkpoint_storage=storage).build()
+
+    await nested(2).run("?", run_id="r")
+    (request,) = await storage.pending_requests()
+    await admin.respond(storage, "r", request.request_id, "tea")
+    before = await storage.get_run("r")
+    async with serving(Worker(storage, [nested(1)])):
+        await eventually(lambda: _has_logged(caplog, "is left to others"))
+    after = await storage.get_run("r")
+    assert before is not None
+    assert after is not None
+    assert (after.number, after.standing) == (before.number, "queued")
+    async with serving(Worker(storage, [nested(2)])):
+        await all_are(storage, "completed")
+
+
+async def _has_logged(caplog: pytest.LogCaptureFixture, words: str) -> bool:
+    return words in caplog.text
 
 
 async def test_a_store_that_is_away_is_logged_once_and_tried_again(
