@@ -20,6 +20,7 @@ from stepwell.errors import CheckpointCorrupt, StoreUnavailable
 from stepwell.storage import conflicts, filters
 from stepwell.storage import stored_values as stored
 from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, TOP_RUNS, CheckpointFilter, RequestFilter, RunFilter
+from stepwell.storage.ids import says_its_location
 from stepwell.storage.lease import Lease, Owner
 from stepwell.storage.rewrite_plan import plan_rewrite
 from stepwell.storage.stored_values import LogEffects, RequestEntry
@@ -199,7 +200,7 @@ class MinimalStore:
 
     async def locate(self, checkpoint_id: str) -> stored.Entry | None:
         matching = [entry for entry in await self.checkpoints() if entry.checkpoint_id == checkpoint_id]
-        return matching[-1] if matching else None
+        return max(matching, key=lambda entry: (says_its_location(entry), entry.at), default=None)
 
     async def requests(
         self, request_filter: RequestFilter = ANY_REQUEST, *, past: RequestEntry | None = None, limit: int | None = None

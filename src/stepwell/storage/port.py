@@ -168,7 +168,10 @@ class Index(Protocol):
         """
 
     async def locate(self, checkpoint_id: str) -> Entry | None:
-        """Return the entry of the checkpoint with that id; if there are several, the latest one."""
+        """Return the entry of the checkpoint with that id.
+
+        If there are several, that of the run that made it; of copies elsewhere, the latest one.
+        """
 
     async def requests(
         self,
@@ -215,8 +218,9 @@ class Maintenance(Protocol):
         Numbers in `remove` that are not stored are ignored. Without `effects`, the newest record
         must stay. With them, they are applied; and if the newest record was removed or is the
         inserted one, `effects.asked` are the only open requests from then on and `effects.wake` is
-        from when on it can be driven. The superstep log of places that no longer exist is
-        dropped. A run whose last record is removed is gone, as after `drop`.
+        from when on it can be driven. It ends no lease: `effects.release` is ignored. The superstep
+        log of places that no longer exist is dropped. A run whose last record is removed is gone, as
+        after `drop`.
 
         Raises CommitConflict, and changes nothing, if the newest record would go without `effects`,
         if a record that stays is a delta to one that goes and is not replaced, if the run belongs

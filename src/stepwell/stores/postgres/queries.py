@@ -56,9 +56,9 @@ ONE_RUN = f"SELECT {RUN} FROM {{schema}}.runs AS r WHERE r.run_id = $1 AND r.num
 # An id leads to its run by the hash in it ($2) and to the record by the number in it ($3). For ids
 # that do not say their place there is an index.
 LOCATE = f"""
-SELECT {ENTRY} FROM {COMMITS} WHERE r.hash = $2 AND c.number = $3 AND c.checkpoint_id = $1
-UNION SELECT {ENTRY} FROM {COMMITS} WHERE c.foreign_id AND c.checkpoint_id = $1
-ORDER BY at DESC LIMIT 1
+SELECT {ENTRY}, c.foreign_id FROM {COMMITS} WHERE r.hash = $2 AND c.number = $3 AND c.checkpoint_id = $1
+UNION SELECT {ENTRY}, c.foreign_id FROM {COMMITS} WHERE c.foreign_id AND c.checkpoint_id = $1
+ORDER BY foreign_id, at DESC LIMIT 1
 """
 LATEST_FIRST = "ORDER BY at DESC, run_id DESC, number DESC LIMIT {limit}"
 # Says the obvious, so that the indexes for the list of runs are used.

@@ -202,7 +202,8 @@ class PostgresStore:
     async def locate(self, checkpoint_id: str) -> Entry | None:
         place = location_of(checkpoint_id)
         rows = await self._read(queries.LOCATE, checkpoint_id, *((None, None) if place is None else place))
-        return Entry(*unescape_row(rows[0])) if rows else None
+        # The last column is there for the order.
+        return Entry(*unescape_row(rows[0][:-1])) if rows else None
 
     async def requests(
         self,

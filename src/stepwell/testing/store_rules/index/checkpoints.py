@@ -166,6 +166,16 @@ async def the_latest_of_several_checkpoints_with_one_id_is_located(store: Store)
 
 
 @rule
+async def of_a_checkpoint_and_its_copies_that_of_the_run_that_made_it_is_located(store: Store) -> None:
+    made = record("r", 0, at=on(1))
+    copies = [record(run_id, 0, checkpoint_id=id_of("r", 0), at=on(day)) for run_id, day in [("a", 2), ("b", 1)]]
+    await append_all(store, [copies[0], made, copies[1]])
+    assert await store.locate(id_of("r", 0)) == made.entry
+    await store.drop("r")
+    assert await store.locate(id_of("r", 0)) == copies[0].entry
+
+
+@rule
 async def checkpoints_and_workflows_with_odd_names_are_found(store: Store) -> None:
     await store.append(record("r", 0))
     for name in ODD_IDS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepwell.errors import CommitConflict
+from stepwell.errors import CommitConflict, RunBusy
 from stepwell.storage.filters import RunFilter
 from stepwell.storage.port import Store
 from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects
@@ -33,6 +33,14 @@ from stepwell.testing.store_rules.samples import (
 )
 
 # -------------------------------------------------------------------- inserting
+
+
+@rule
+async def a_rewrite_ends_no_lease(store: Store) -> None:
+    fence = await acquire(store, "r")
+    await store.append(record("r", 0), CommitEffects(fence=fence))
+    await store.rewrite("r", insert=record("r", 1), effects=CommitEffects(fence=fence, release=True))
+    await expect_error(RunBusy, acquire(store, "r", "other"))
 
 
 @rule
