@@ -12,6 +12,7 @@ import pytest
 from stepwell import (
     Executor,
     RunContext,
+    StepChanged,
     WorkflowBuilder,
     WorkflowContext,
     WorkflowEvent,
@@ -22,6 +23,7 @@ from stepwell import (
     step,
     workflow,
 )
+from stepwell.admin import check
 from stepwell.functional import DurableFunction
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.memory.store import MemoryStore
@@ -190,3 +192,23 @@ async def test_a_run_inside_that_is_not_stored_cannot_wait() -> None:
         await outer.run()
     with pytest.raises(RuntimeError, match="has no result yet"):
         await asks()
+
+
+async def test_an_answer_is_not_used_for_another_question(storage: BuiltInStorage) -> None:
+    def version(*questions: str) -> DurableFunction[None, list[str]]:
+        @workflow(name="changing", checkpoint_storage=storage)
+        async def changing(ctx: RunContext) -> list[str]:
+            return [await ctx.ask(question, str) for question in questions]
+
+        return changing
+
+    waiting = await version("pay?", "ship?").run(None, run_id="r")
+    (event,) = waiting.get_request_info_events()
+    waiting = await version("pay?", "ship?").run(run_id="r", responses={str(event.request_id): "yes"})
+    later = {str(waiting.get_request_info_events()[-1].request_id): "no"}
+    with pytest.raises(StepChanged, match=r"asks str#.* where it has asked str#"):
+        await version("really?", "pay?", "ship?").run(run_id="r", responses=later)
+    (checked,) = (await check(storage, version("really?", "pay?", "ship?"))).runs
+    assert checked.verdict == "incompatible"
+    (checked,) = (await check(storage, version("pay?", "ship?", "more?"))).runs
+    assert checked.verdict == "compatible"

@@ -19,7 +19,7 @@ from stepwell.engine.failures import find_own_error
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.engine.open_run import ResumeRun
 from stepwell.engine.questions import Questions
-from stepwell.engine.superstep_log import SuperstepLog
+from stepwell.engine.superstep_log import Parked, SuperstepLog
 from stepwell.engine.threads import run_in_thread
 from stepwell.errors import StepChanged
 from stepwell.graph.executor import Executor
@@ -102,7 +102,7 @@ async def _run_until_quiet(running: asyncio.Task[None], context: HandlerContext)
     context.finish()
     running.cancel()
     # Other errors are left to the drive: a private value or a service may be missing here only.
-    with suppress(asyncio.CancelledError, Exception):
+    with suppress(asyncio.CancelledError, Parked, Exception):
         await running
     error = None if running.cancelled() else running.exception()
     own = None if error is None else find_own_error(error)

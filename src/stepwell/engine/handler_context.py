@@ -262,6 +262,7 @@ class HandlerContext(InternalContext):
         self._check_open("ask")
         branch = self.steps.branch()
         key = ask_key(self.delivery.id, branch.count("ask"), branch.id)
+        self.steps.check_question(key, question)
 
         def make() -> Request:
             check_request_id(request_id, {*self._at.requests, *[request.id for request in self._requests]})

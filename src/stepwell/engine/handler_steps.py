@@ -21,7 +21,7 @@ from stepwell.model.log_keys import explicit_step_key, step_key
 from stepwell.model.message import Delivery
 from stepwell.model.timing import CallSummary, StepRecord
 from stepwell.storage.cancellation_shield import finish
-from stepwell.storage.step_calls import describe_call, name_of
+from stepwell.storage.step_calls import describe_call, describe_value, name_of
 
 
 class HandlerSteps:
@@ -152,6 +152,13 @@ class HandlerSteps:
         options = StepOptions(f"{PATCH}{name}", key=name)
         log_key, branch = self.assign_key(options)
         return bool(await self.do(Step(options, log_key, decide, args=(), kwargs={}, branch=branch)))
+
+    def check_question(self, log_key: str, question: object) -> None:
+        """Raise StepChanged if a durable function asked another question here before."""
+        entry = self._log[log_key]
+        if self.replay is not None and entry is not None and entry.request is not None:
+            stored = describe_value(entry.request.payload.open(), self._scope.codec)
+            self.replay.check_question(stored, describe_value(question, self._scope.codec), self._context())
 
     def check_replay(self) -> None:
         """Raise StepChanged if a durable function returns without having reached all its recorded steps."""

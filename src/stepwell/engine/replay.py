@@ -82,6 +82,19 @@ class Replay:
             asked="",
         )
 
+    def check_question(self, stored: str, asked: str, context: StepContext) -> None:
+        """Raise StepChanged if the question that was asked here before, and may be answered, is another one."""
+        if stored == asked or context.recall_changed:
+            return
+        raise StepChanged(
+            f"{context.executor!r} in run {context.run_id!r} asks {asked} where it has asked {stored} before "
+            f"(# marks a digest): the answer to that is not one to this. {_advice(context)}",
+            run_id=context.run_id,
+            executor_id=context.executor,
+            stored=stored,
+            asked=asked,
+        )
+
     def note_failure(self, step: Step, context: StepContext, error: BaseException) -> None:
         """Note a step that failed or was cancelled; it is not recorded unless the function continues."""
         text = "cancelled" if isinstance(error, asyncio.CancelledError) else str(error)
