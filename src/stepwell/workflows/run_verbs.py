@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Generic
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from stepwell.model.event import WorkflowRunState
 from stepwell.model.valid_text import check_words
 from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
+from stepwell.workflows.deduplication import KEY_TAG, submit_once
 from stepwell.workflows.result import OutputT, WorkflowRunResult
 from stepwell.workflows.run_signals import read_head, send_answers
 from stepwell.workflows.start_position import position_of
@@ -48,6 +50,8 @@ class RunVerbs(Generic[OutputT]):
         by: str | None = None,
         checkpoint_storage: StorageLike | None = None,
         connection: Any = None,
+        deduplication_key: str | None = None,
+        window: timedelta = timedelta(days=1),
     ) -> str:
         """Store a run and return its id when it is durable. Nothing is executed: `ready_runs` lists the run.
 
@@ -55,18 +59,34 @@ class RunVerbs(Generic[OutputT]):
         `connection` is a psycopg connection of your own, to the same database: then the run is stored in its
         transaction, and exists if and only if you commit.
 
+        If a run of this workflow was submitted with the same `deduplication_key` within the `window`, its id is
+        returned and nothing is stored, even if two processes submit at the same moment. The key is a tag of the run.
+
         Raises RoutingFailed if the start executor does not accept the message, and InputMismatch or RunError if the
         id belongs to another run.
         """
         check_words("by", by)
+        check_words("deduplication_key", deduplication_key)
+        if deduplication_key is not None:
+            if connection is not None or run_id is not None:
+                raise ValueError("pass a deduplication_key alone: neither with a run_id nor with a connection")
+            tags = {**(tags or {}), KEY_TAG: deduplication_key}
         position = position_of(message, run_id, None, tags)
         assert isinstance(position, StartRun)
         position = replace(position, by=by)
         storage = self._storage_for(checkpoint_storage)
         if connection is not None:
             storage = await _storage_on(storage, connection)
-        await submit_run(self._definition, position, self._archive_on(storage), self._executors_for(storage, None))
-        return position.run_id
+        archive = self._archive_on(storage)
+
+        async def submit() -> str:
+            await submit_run(self._definition, position, archive, self._executors_for(storage, None))
+            return position.run_id
+
+        if deduplication_key is None:
+            return await submit()
+        name = self._definition.name
+        return await submit_once(storage, archive, name, key=deduplication_key, window=window, submit=submit)
 
     async def respond(
         self,
