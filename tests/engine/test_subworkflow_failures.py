@@ -302,7 +302,7 @@ async def test_stopped_while_the_inside_works_it_goes_on_there(how: str, storage
 async def test_cancelled_through_a_handle_while_the_inside_works_it_goes_on_there(storage: Any) -> None:
     book, closed = Book(), Flag()
     handle = deep(gated(book, closed), 2, storage).start("a", run_id="r")
-    async for event in handle.events():
+    async for event in handle.events(nested=True):
         if event.type == "data":
             assert await handle.cancel() is WorkflowRunState.CANCELLED
     assert await handle.status() is WorkflowRunState.CANCELLED
@@ -315,7 +315,7 @@ async def test_a_run_inside_that_was_cancelled_by_its_own_name_stops_the_one_aro
     book, closed = Book(), Flag()
     inner = gated(book, closed)
     handle = around(inner, storage).start("a", run_id="r")
-    async for event in handle.events():
+    async for event in handle.events(nested=True):
         if event.type == "data":
             await inner.attach(event.run_id or "", checkpoint_storage=storage, drive=True).cancel()
     with pytest.raises(RunError, match="inside 'sub' was cancelled; resuming run 'r' resumes it too"):
