@@ -23,7 +23,7 @@ from stepwell.storage.checkpoint_storage import CheckpointStorage
 from stepwell.workflows.background_drive import AT_REST, BackgroundDrive, Runnable, StartFuture
 from stepwell.workflows.result import OutputT, WorkflowRunResult
 from stepwell.workflows.run_signals import read_head, send_answers, send_input
-from stepwell.workflows.stored_result import events_before, failure_at, result_at
+from stepwell.workflows.stored_result import events_before, failure_at, open_requests, result_at
 
 # Seconds between two looks at the history of a run: one that this process drives (events arrive anyway), one that
 # another process drives, and, at most, one that sleeps.
@@ -110,7 +110,7 @@ class RunHandle(Generic[OutputT]):
             if nested or not event.path:
                 yield event
         # Those that a restore has opened again.
-        for event in kernel.request_events(self.run_id, await self._head()):
+        for event in open_requests(await self._head()):
             if event.request_id not in requested:
                 yield event
 

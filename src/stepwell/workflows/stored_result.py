@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from stepwell import kernel
 from stepwell.engine.failures import handler_error
+from stepwell.engine.open_run import STOPPED
 from stepwell.engine.responses import expiry_error, find_overdue
 from stepwell.errors import HandlerTimeout, RoutingFailed, RunError, StateConflict, SuperstepLimit
 from stepwell.kernel.lifecycle import drop_undone
@@ -51,10 +52,15 @@ async def events_before(
             if run_id != head.run_id or commit.number not in numbers:
                 events += kernel.output_events(run_id, commit)
     asked = {id for commit in commits for done in commit.done for id in done.asked}
-    events += [event for event in kernel.request_events(head.run_id, head) if event.request_id not in asked]
+    events += [event for event in open_requests(head) if event.request_id not in asked]
     if rests and not commits:
         events.append(_status(head))
     return events
+
+
+def open_requests(head: Checkpoint) -> Iterable[WorkflowEvent]:
+    """Return the events of the requests that can be answered: none if the run failed or was cancelled."""
+    return () if head.status in STOPPED else kernel.request_events(head.run_id, head)
 
 
 def _status(head: Checkpoint) -> WorkflowEvent:
