@@ -54,7 +54,9 @@ class Hands:
 
 
 async def told(handle: RunHandle, after: int = -1) -> list[tuple[Any, ...]]:
-    return [(event.commit, event.type, event.data) async for event in handle.events(after=after) if event.durable]
+    """What a handle shows of the history after a commit; what a run rests with may be older, and is left out."""
+    seen = [(event.commit, event.type, event.data) async for event in handle.events(after=after) if event.durable]
+    return [event for event in seen if event[0] is not None and event[0] > after]
 
 
 @pytest.mark.parametrize(
