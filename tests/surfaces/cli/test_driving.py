@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -246,3 +248,13 @@ def test_what_is_no_id_is_wrong_usage(say: Say, run_id: str, code: int) -> None:
     told = say("--store", STORE, "run", f"{RUNS}:counting", "--input", "4", "--run-id", run_id)
     assert (told.exit_code, told.stdout) == (code, "")
     assert "foreseen" not in told.stderr
+
+
+def test_a_completed_run_of_another_workflow_is_left_alone(sqlite: Place, say: Say) -> None:
+    fence = "SELECT fence FROM runs WHERE run_id = 'count-1'"
+    with closing(sqlite3.connect("runs.db")) as db:
+        before = db.execute(fence).fetchone()
+    done = say("--store", sqlite.address, "resume", "count-1", "tests.support.driven_runs:letters")
+    assert (done.exit_code, "cannot continue run 'count-1'" in done.stderr) == (5, True)
+    with closing(sqlite3.connect("runs.db")) as db:
+        assert db.execute(fence).fetchone() == before  # nobody took its lease

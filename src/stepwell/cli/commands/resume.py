@@ -97,8 +97,8 @@ async def _check_code(runnable: Runnable, head: Checkpoint, storage: BuiltInStor
     """Raise CommandFailed if this code cannot continue the run."""
     from stepwell.admin.deploy_check import find_incompatibilities  # lazy: 120 ms
 
-    # A completed run executes nothing more: any code can print its outputs.
-    if status_word(head.status) == "completed":
+    # A completed run executes nothing more: any code of its workflow can print its outputs.
+    if status_word(head.status) == "completed" and head.header.workflow == get_workflow(runnable).name:
         return
     why = await find_incompatibilities(storage._store, head.run_id, get_workflow(runnable))
     # A workflow of agents by name has its definition stored with the run, and that must match as
