@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from stepwell import (
     WorkflowRunState,
     executor,
 )
-from stepwell.admin import cancel, fork, respond
+from stepwell.admin import cancel, export_run, fork, import_run, respond
 from stepwell.engine.responses import send_responses
 from stepwell.storage import clock
 from stepwell.storage.store_archive import StoreArchive
@@ -178,3 +179,21 @@ async def test_a_name_that_cannot_be_stored_is_refused(wrong: Any) -> None:
             await call()
     with pytest.raises(ValueError, match="must be a non-empty string"):
         await counting(storage).run(1, by=wrong)
+
+
+async def test_answers_and_comments_are_left_out_of_a_redacted_export() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = asking(storage)
+    for run_id in ("applied", "pending"):
+        await workflow.run(Order(7, ["tea"]), run_id=run_id)
+        await respond(storage, run_id, "refund-7", True, by="ann", comment="a secret")
+    await workflow.run(run_id="applied")
+    await workflow.run(Order(8, ["tea"]), run_id="stopped")
+    await cancel(storage, "stopped", reason="a secret")
+    for run_id in ("applied", "pending", "stopped"):
+        assert b"a secret" in gzip.decompress(await export_run(storage, run_id))
+        exported = await export_run(storage, run_id, without=["*"])
+        assert b"a secret" not in gzip.decompress(exported)
+        other = InMemoryCheckpointStorage()
+        await import_run(other, exported, inspect_only=True)
+        assert [run.run_id for run in await other.list_runs()] == [run_id]

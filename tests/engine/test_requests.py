@@ -89,7 +89,7 @@ async def test_a_run_waits_and_goes_on_with_the_answer(storage: Any) -> None:
     (event,) = result.get_request_info_events()
     assert result.get_final_state() is WAITING
     assert (event.data, event.source_executor_id, event.response_type) == (Draft("a"), "editor", "Approval")
-    assert event.response_schema["$ref"]
+    assert event.response_schema["properties"].keys() == {"granted", "reason"}
     done = await build(storage, ran).run(run_id="r", responses={event.request_id: Approval(True)})
     assert done.get_outputs() == ["published a"]
     assert done.get_final_state() is WorkflowRunState.IDLE
@@ -146,7 +146,7 @@ async def test_questions_of_all_runs_are_listed_without_reading_them(storage: An
         (ids[0], "r-a", "editor"),
         (ids[1], "r-b", "editor"),
     ]
-    assert pending[0].response_schema["$defs"]["Approval"]["properties"].keys() == {"granted", "reason"}
+    assert pending[0].response_schema["properties"].keys() == {"granted", "reason"}
     assert timedelta(0) <= pending[0].age < timedelta(minutes=5)
     assert pending[0].deadline is not None
     assert pending[0].deadline > before + timedelta(hours=23)

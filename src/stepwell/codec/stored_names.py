@@ -23,8 +23,7 @@ _TABLE = {
     "agents.turn_input": "Budget",
     "agents.executor": "OpenTurn AgentProgress",
     "agents.scripted": "Asks Calls Fails Says",
-    "agents.turn": "Interrupted",
-    "agents.turn_steps": "ToolDone",
+    "agents.turn": "Interrupted ToolDone",
     "agents.messages": """
         AgentExecutorRequest AgentExecutorResponse AgentResponse AgentResponseUpdate Answer
         CurrentToolCall Message ModelReply ToolCall Usage UserInputRequest""",

@@ -75,7 +75,7 @@ async def replay(
         StateView(at.state, archive.pack, {}),
         at=at,
         log=superstep_log,
-        asks=asks,
+        questions=asks,
         limit=None,
         attempt=1,
     )

@@ -16,14 +16,13 @@ import msgspec
 
 from stepwell.engine.branches import Branch, handler_branch
 from stepwell.engine.drive_scope import DriveScope
+from stepwell.engine.handler_requests import HandlerRequests
 from stepwell.engine.handler_steps import HandlerSteps
 from stepwell.engine.internal_context import InternalContext
 from stepwell.engine.questions import Questions
-from stepwell.engine.responses import check_request_id, make_request
 from stepwell.engine.steps import Step, check_transaction
 from stepwell.engine.superstep_log import NOT_WORTH_LOGGING, Parked, SuperstepLog, earliest
 from stepwell.engine.time_limits import TimeLimit
-from stepwell.graph.context import NO_DEFAULT
 from stepwell.graph.graph import OutputKind
 from stepwell.graph.step_options import StepOptions
 from stepwell.model.checkpoint import Checkpoint
@@ -70,7 +69,6 @@ class HandlerContext(InternalContext):
     """The context of one delivery."""
 
     __slots__ = (
-        "_asks",
         "_at",
         "_began",
         "_children",
@@ -78,6 +76,7 @@ class HandlerContext(InternalContext):
         "_log",
         "_open",
         "_outputs",
+        "_questions",
         "_requests",
         "_returned",
         "_sent",
@@ -104,7 +103,7 @@ class HandlerContext(InternalContext):
         state: StateView,
         at: Checkpoint,
         log: SuperstepLog,
-        asks: Questions,
+        questions: Questions,
         limit: TimeLimit | None,
         attempt: int,
     ) -> None:
@@ -112,14 +111,14 @@ class HandlerContext(InternalContext):
         # Emitted updates, which count only once the superstep is committed.
         self.has_updates = False
         self._state, self._at, self._log, self._limit = state, at, log, limit
-        self._asks = asks
+        self._questions = questions
         self.branch = handler_branch(self)
         self._began, self._started = clock.stamp(), perf_counter()
         self._steps: HandlerSteps | None = None
         self._children: dict[str, Child | None] = {}
         self._sent: list[Sent] = []
         self._outputs: list[Output] = []
-        self._requests: list[Request] = []
+        self._requests: HandlerRequests | None = None
         self._tags: Mapping[str, str | None] = {}
         self._open, self._returned = True, False
         # What threads of the handler block on.
@@ -144,6 +143,13 @@ class HandlerContext(InternalContext):
                 on_completed=self._emit_step,
             )
         return self._steps
+
+    @property
+    def requests(self) -> HandlerRequests:
+        # Created when needed, too.
+        if self._requests is None:
+            self._requests = HandlerRequests(self.scope, self.delivery, self._at)
+        return self._requests
 
     @property
     def _internal(self) -> InternalContext:
@@ -196,86 +202,37 @@ class HandlerContext(InternalContext):
     def request_id(self) -> str | None:
         return self.delivery.reply.request_id if self.delivery.reply else None
 
-    def request_info(
-        self,
-        request_data: object,
-        response_type: Any,
-        *,
-        request_id: str | None = None,
-        deadline: datetime | timedelta | None = None,
-        default: Any = NO_DEFAULT,
-    ) -> Awaitable[str]:
+    def request_info(self, request_data: object, response_type: Any, **options: Any) -> Awaitable[str]:
         self._check_open("request_info")
-        check_request_id(request_id, {*self._at.requests, *[request.id for request in self._requests]})
-        here = self.scope.run_id, self.scope.epoch, self.delivery.id, len(self._requests)
-        request = make_request(
-            request_id or ids.request_id(*here),
-            self.scope.graph.executors[self.executor_id],
-            request_data,
-            response_type,
-            deadline=deadline,
-            default=default,
-            pack=self.scope.pack,
-        )
-        self._requests.append(request)
-        return _Ready(request.id)
+        return _Ready(self.requests.ask(request_data, response_type, **options))
+
+    def withdraw(self, request_id: str) -> None:
+        self._check_open("withdraw")
+        self.requests.withdraw(request_id)
 
     def forward_request(self, request: Request) -> None:
-        self._requests.append(request)
+        self.requests.asked.append(request)
 
-    def ask(
-        self,
-        question: object,
-        response_type: Any,
-        *,
-        request_id: str | None = None,
-        deadline: datetime | timedelta | None = None,
-        default: Any = NO_DEFAULT,
-    ) -> Any:
+    def ask(self, question: object, response_type: Any, **options: Any) -> Any:
         if threading.get_ident() != self.scope.thread:
             raise RuntimeError(
                 f"ctx.ask was called in a thread, by a plain function of {self.executor_id!r}: use ctx.ask_sync there"
             )
-        return self._ask(question, response_type, request_id=request_id, deadline=deadline, default=default)
+        return self._ask(question, response_type, options)
 
-    def ask_sync(
-        self,
-        question: object,
-        response_type: Any,
-        *,
-        request_id: str | None = None,
-        deadline: datetime | timedelta | None = None,
-        default: Any = NO_DEFAULT,
-    ) -> Any:
+    def ask_sync(self, question: object, response_type: Any, **options: Any) -> Any:
         if threading.get_ident() == self.scope.thread:
             raise RuntimeError(
                 f"ctx.ask_sync was called on the event loop, which it would block, by {self.executor_id!r}: "
                 f"write `await ctx.ask(...)`"
             )
-        return self._block(
-            self._ask(question, response_type, request_id=request_id, deadline=deadline, default=default)
-        )
+        return self._block(self._ask(question, response_type, options))
 
-    def _ask(
-        self, question: object, response_type: Any, *, request_id: str | None, **options: Any
-    ) -> Coroutine[Any, Any, Any]:
+    def _ask(self, question: object, response_type: Any, options: dict[str, Any]) -> Coroutine[Any, Any, Any]:
         self._check_open("ask")
         branch = self.steps.branch()
-        key = ask_key(self.delivery.id, branch.count("ask"), branch.id)
+        key, make = self.requests.prepare_question(branch, question, response_type, **options)
         self.steps.check_question(key, question)
-
-        def make() -> Request:
-            check_request_id(request_id, {*self._at.requests, *[request.id for request in self._requests]})
-            return make_request(
-                request_id or ids.request_id(self.scope.run_id, self.scope.epoch, key, 0),
-                self.scope.graph.executors[self.executor_id],
-                question,
-                response_type,
-                waiting=key,
-                pack=self.scope.pack,
-                **options,
-            )
-
         return self._wait_for_answer(key, make, response_type)
 
     def ask_for_child(self, request: Request) -> Awaitable[Any]:
@@ -289,7 +246,7 @@ class HandlerContext(InternalContext):
         self._waiting_steps += steps
         try:
             with self._limit.pause() if self._limit is not None else nullcontext():
-                return await self.await_or_park(self._asks.ask(key, self, make, response_type))
+                return await self.await_or_park(self._questions.ask(key, self, make, response_type))
         finally:
             for branch in steps:
                 self._waiting_steps.remove(branch)
@@ -401,7 +358,7 @@ class HandlerContext(InternalContext):
             raise
         finally:
             self.busy -= 1
-            self._asks.check_soon()
+            self._questions.check_soon()
 
     @property
     def is_waiting(self) -> bool:
@@ -500,7 +457,8 @@ class HandlerContext(InternalContext):
             outputs=tuple(self._outputs),
             writes=dict(self._state.writes),
             saved=saved,
-            requests=tuple(self._requests),
+            requests=() if self._requests is None else tuple(self._requests.asked),
+            withdrawn=() if self._requests is None else tuple(self._requests.withdrawn),
             children=self._children,
             tags=self._tags,
             attempts=self.attempt,

@@ -33,6 +33,24 @@ def check_request_id(id: object, open_ids: Collection[str]) -> None:
         raise ValueError(f"request {id!r} is open already; leave request_id out, or make it unique")
 
 
+def check_withdrawal(at: Checkpoint, request_id: str) -> None:
+    """Raise RequestError for a request that a handler cannot take back."""
+    request = at.requests.get(request_id)
+    if request is None:
+        raise UnknownRequest(
+            f"run {at.run_id!r} has no open request {request_id!r} to withdraw; open: "
+            f"{', '.join(map(repr, at.requests)) or 'none'}",
+            run_id=at.run_id,
+            request_id=request_id,
+        )
+    if request.is_awaited:
+        raise RequestError(
+            f"request {request_id!r} cannot be withdrawn: {request.executor!r} waits for the answer in ctx.ask",
+            run_id=at.run_id,
+            request_id=request_id,
+        )
+
+
 def make_request(
     id: str,
     executor: Executor,

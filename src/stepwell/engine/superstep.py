@@ -336,7 +336,7 @@ class Superstep(msgspec.Struct, eq=False):
             limit = TimeLimit(call.limits, self._scope.run_id, delivery.executor)
         state = StateView(self._at.state, self._scope.pack, earlier)
         context = HandlerContext(
-            self._scope, delivery, state, at=self._at, log=self._log, asks=self.asks, limit=limit, attempt=number
+            self._scope, delivery, state, at=self._at, log=self._log, questions=self.asks, limit=limit, attempt=number
         )
         self._emit(
             "executor_invoked", delivery.executor, payload=delivery.payload, attempt=number, delivery=delivery.id

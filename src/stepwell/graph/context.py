@@ -201,6 +201,14 @@ class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
         """Ask like `ask`, from a handler that is a plain function: blocks its thread."""
 
     @abstractmethod
+    def withdraw(self, request_id: str) -> None:
+        """Take an open request of this run back, at the commit: it is not listed and cannot be answered any more.
+
+        A run that has nothing else open is then completed. Raises UnknownRequest if it is not open, and
+        RequestError if a handler waits for it.
+        """
+
+    @abstractmethod
     def sleep(self, duration: float | timedelta) -> Awaitable[None]:
         """Wait for a duration in seconds, or a timedelta. A restart does not begin the wait again.
 

@@ -118,6 +118,8 @@ def events(
         )
     if commit.done:
         _add_done_events(events, commit, create)
+    for request_id in commit.withdrawn:
+        events.append(create("request_withdrawn", request_id))
     if commit.kind is CommitKind.PARKED:
         for request in commit.asked:
             if request.is_awaited:

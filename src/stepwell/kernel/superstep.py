@@ -180,7 +180,10 @@ def merge(
     warnings = _explain_unreceived(graph, before, unreceived) if unreceived else []
     number = before.number + 1
     # Those that handlers wait for end with the superstep
-    waiting = bool(asked) or any(not request.is_awaited for request in before.requests.values())
+    withdrawn = tuple(dict.fromkeys(id for each in ordered for id in each.withdrawn if id in before.requests))
+    waiting = bool(asked) or any(
+        not request.is_awaited and id not in withdrawn for id, request in before.requests.items()
+    )
     following = plan(graph, number, messages, current.held)
     # With nothing to deliver next, what still waits may wait permanently: a warning says so
     if not following.deliveries:
@@ -205,7 +208,8 @@ def merge(
         tags=tags,
         executors={id: new for id, new in saved.items() if new is not None and new != before.executors.get(id)},
         asked=tuple(asked),
-        closed=tuple(renamed),
+        closed=(*renamed, *withdrawn),
+        withdrawn=withdrawn,
         children=children,
         done=done,
         warnings=tuple(warnings),

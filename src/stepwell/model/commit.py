@@ -80,6 +80,8 @@ class Commit(msgspec.Struct, frozen=True):
     closed: tuple[str, ...] = ()
     # the responses that closed some of them
     answers: tuple[AnswerRecord, ...] = ()
+    # ids of those that handlers took back
+    withdrawn: tuple[str, ...] = ()
     # those that changed; None: it no longer waits
     children: Mapping[str, Child | None] = {}
     # the tags of the run that changed; None: removed

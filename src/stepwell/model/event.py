@@ -56,6 +56,7 @@ WorkflowEventType = Literal[
     "intermediate",  # a handler yielded a value that is not: see `intermediate_output_from`
     "request_info",  # a handler asked a person
     "request_answered",  # the response in `data` was applied
+    "request_withdrawn",  # a handler took the request back whose id is in `data`
     "checkpoint",  # a commit was made; `data` is the checkpoint
     "warning",  # something is odd, such as a message that every condition declined; the run continues
     "error",  # emitted by handlers only; the run continues

@@ -90,6 +90,7 @@ class Outcome(msgspec.Struct, frozen=True):
     # the executor's own state afterwards; None: it has none
     saved: Payload | None = None
     requests: tuple[Request, ...] = ()
+    withdrawn: tuple[str, ...] = ()  # ids of requests that it takes back
     children: Mapping[str, Child | None] = {}  # None: it no longer waits
     tags: Mapping[str, str | None] = {}  # of the run; None: removed
     attempts: int = 1  # how often the handler was called

@@ -88,6 +88,7 @@ def build_record(commit: Commit, after: Checkpoint, *, snapshot: bool, before: C
             restored=commit.restored,
             migrated=commit.migrated,
             answers=commit.answers,
+            withdrawn=commit.withdrawn,
             by=commit.by,
             reason=commit.reason,
         )

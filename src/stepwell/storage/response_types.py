@@ -26,12 +26,56 @@ def named_in(names: str, annotation: object) -> bool:
 
 
 def schema_of(annotation: object) -> str:
-    """Return the JSON schema of a type as JSON text; one with only a title if the type has none."""
+    """Return the JSON schema of a type as JSON text; one with only a title if the type has none.
+
+    Definitions are inlined, so that forms elsewhere need not follow references; only what contains
+    itself is referred to.
+    """
     try:
         schema: Any = msgspec.json.schema(annotation)
     except (TypeError, NotImplementedError, KeyError):  # KeyError: two classes of the same name
         schema = _pydantic_schema(annotation)
-    return json.dumps(schema, separators=(",", ":"))
+    return json.dumps(flatten_schema(schema), separators=(",", ":"))
+
+
+_DEFINITIONS = "#/$defs/"
+_DATA = ("default", "const", "enum", "examples", "mapping")  # not schemas, whatever they look like
+_LARGEST = 65_536  # characters; inlining the same definitions again and again could go on for ever
+
+
+def flatten_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema without a reference at its root, and as far as possible without any."""
+    definitions = schema.get("$defs", {})
+    root = {key: value for key, value in schema.items() if key != "$defs"}
+    flat: dict[str, Any] = _inline(root, definitions, ())
+    if len(json.dumps(flat)) > _LARGEST:
+        flat = {**definitions.get(_referred(root), {}), **{key: root[key] for key in root if key != "$ref"}}
+    # What is still referred to, by values that contain themselves for example, and by those in turn.
+    kept: dict[str, Any] = {}
+    while missing := [name for name in definitions if name not in kept and _mentions((flat, kept), name)]:
+        kept |= {name: definitions[name] for name in missing}
+    return {**flat, "$defs": kept} if kept else flat
+
+
+def _inline(node: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> Any:
+    if isinstance(node, list):
+        return [_inline(item, definitions, inside) for item in node]
+    if not isinstance(node, dict):
+        return node
+    name = _referred(node)
+    if name in definitions and name not in inside:
+        node = {**definitions[name], **{key: value for key, value in node.items() if key != "$ref"}}
+        inside = (*inside, name)
+    return {key: value if key in _DATA else _inline(value, definitions, inside) for key, value in node.items()}
+
+
+def _referred(node: Mapping[str, Any]) -> str:
+    reference = node.get("$ref")
+    return reference.removeprefix(_DEFINITIONS) if isinstance(reference, str) else ""
+
+
+def _mentions(document: object, name: str) -> bool:
+    return json.dumps(f"{_DEFINITIONS}{name}") in json.dumps(document)
 
 
 # pydantic is optional and never imported here: a program that uses its models has loaded it.

@@ -33,7 +33,8 @@ _COMMIT = {
     "executors": ("executors",),
     "metadata": ("metadata",),
     "tags": ("run.tags", "tags"),
-    "messages": ("messages.*.payload", "held.*.*.*"),
+    # Answers and what people say with them count as messages.
+    "messages": ("messages.*.payload", "held.*.*.*", "answers.*.value", "answers.*.comment", "reason"),
     # A message that answers a request carries a copy of the question.
     "requests": ("asked.*.payload", "asked.*.default", "messages.*.reply.question"),
     "outputs": ("done.*.outputs.*.payload",),
@@ -47,8 +48,15 @@ _OUTCOME = {
     "outputs": ("outputs.*.payload",),
     "tags": ("tags",),
 }
-_NOTE = {"steps": ("value",), "failures": ("failure",)}
-_SIGNAL = {"messages": ("value",)}
+_NOTE = {
+    "steps": ("value",),
+    "failures": ("failure",),
+    "requests": ("request.payload", "request.default"),
+    "messages": ("answer.value", "answer.comment"),
+}
+_SIGNAL = {"messages": ("value", "comment", "reason")}
+# Values that must be strings.
+_TEXTS = ("run.tags.*", "tags.*", "answers.*.comment", "answer.comment", "comment", "reason")
 
 
 class Redaction:
@@ -116,9 +124,9 @@ class Redaction:
         for appends, name in _find_slots(tree, "state.append.*"):
             if appends[name] == REMOVED:
                 appends[name] = [REMOVED]  # an append is a list of items, and must stay one
-        for tags, name in (slot for place in ("run.tags.*", "tags.*") for slot in _find_slots(tree, place)):
-            if tags[name] == REMOVED:
-                tags[name] = REMOVED_TEXT  # the value of a tag must be a string
+        for holder, name in (slot for place in _TEXTS for slot in _find_slots(tree, place)):
+            if holder[name] == REMOVED:
+                holder[name] = REMOVED_TEXT
         return tree
 
 

@@ -118,7 +118,7 @@ async def _explain_gone(
     last = -1 if run is None else run.number
     for commit in reversed(await read_commits(storage, run_id, last - _LOOK_BACK, None)):
         if request in commit.closed:
-            how = "answered" if commit.kind.value == "intake" else "withdrawn"
+            how = "withdrawn" if request in commit.withdrawn else "answered"
             problem = f"{request!r} of run {run_id!r} was already {how}, in {run_id}@{commit.number}"
             break
     return CommandFailed(problem, command_line("requests"), NOT_FOUND)

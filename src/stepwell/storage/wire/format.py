@@ -79,6 +79,7 @@ def write_commit(
         asked=[write_request(r) for r in commit.asked],
         closed=commit.closed,
         answers=[write_answer(a) for a in commit.answers],
+        withdrawn=commit.withdrawn,
         children=convert_children(commit.children, WireChild) if commit.children else {},
         tags=dict(commit.tags),
         wake=commit.wake,
@@ -159,6 +160,7 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
         restored=shape.restored,
         migrated=shape.migrated,
         answers=tuple([read_answer(a, codec) for a in shape.answers]),
+        withdrawn=shape.withdrawn,
         done=tuple(
             Done(
                 d.delivery,
