@@ -133,9 +133,18 @@ def _stores(kind: str) -> Iterator[Callable[[], Any]]:
 
 def kills(asked: argparse.Namespace) -> Iterator[Row]:
     """Kill and pause real processes at random moments, and restart their server."""
+    yield from _storms(asked, "killed processes")
+
+
+def killed_workers(asked: argparse.Namespace) -> Iterator[Row]:
+    """The same with workers, which find their runs by themselves."""
+    yield from _storms(asked, "killed workers", "--workers")
+
+
+def _storms(asked: argparse.Namespace, name: str, *more: str) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "figures.json"
-        options = ["--kills", str(asked.kills), "--restarts", str(asked.restarts)]
+        options = ["--kills", str(asked.kills), "--restarts", str(asked.restarts), *more]
         _run(["crash.long", *options, "--json", str(path)])
         for one in json.loads(path.read_text())["stores"]:
             acts = [f"{one[what]} {what}" for what in ("kills", "pauses", "restarts") if one[what]]
@@ -143,7 +152,7 @@ def kills(asked: argparse.Namespace) -> Iterator[Row]:
             words += f"recovery {one['recovery_median']:.2f} s, at most {one['recovery_max']:.2f} s"
             lost, repeated = one["lost"] + one["wrong"], one["repeated"] + one["twice"]
             command = f"python -m tests.crash.long {' '.join(options)}"
-            yield Row(f"killed processes, {one['store']}", words, lost, repeated, one["seconds"], command)
+            yield Row(f"{name}, {one['store']}", words, lost, repeated, one["seconds"], command)
 
 
 def worlds(asked: argparse.Namespace) -> Iterator[Row]:
@@ -208,7 +217,7 @@ def _run(command: list[str]) -> str:
     return ended.stdout
 
 
-PARTS = (crash_points, kills, worlds, tested, bugs)
+PARTS = (crash_points, kills, killed_workers, worlds, tested, bugs)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -137,9 +137,9 @@ async def _answer(workflow: Workflow, ledger: Ledger, run_id: str, request_id: s
 
 
 async def work(place: Place, storage: BuiltInStorage, chance: random.Random) -> None:
-    """A worker like any other, but for its haste: a storm is short."""
+    """A worker like any other, but for its haste, and its patience with runs whose drivers die: a storm kills often."""
     worker_module.LOOK_EVERY = 0.05
-    worker = Worker(storage, [build(storage, place.ledger)], slots=AT_ONCE, grace=0.0)
+    worker = Worker(storage, [build(storage, place.ledger)], slots=AT_ONCE, grace=0.0, most_takeovers=10**6)
     serving = asyncio.create_task(worker.serve())
     while not serving.done() and not ((orders := Orders.read(place.path)).closing and not orders.open):  # noqa: ASYNC110
         await asyncio.sleep(PAUSE)

@@ -7,6 +7,7 @@
 | `--kills` | so many on each store; for each ten of them a process is also paused for longer than its lease |
 | `--restarts` | so many of the PostgreSQL server, in turn a crash and a proper one, under load |
 | `--stores` | which: `file`, `sqlite`, `postgres` |
+| `--workers` | real workers drive the runs, which are submitted, and the server is away for 40 s once more |
 | `--seed` | of all that is left to chance |
 | `--json` | where the figures go |
 
@@ -34,10 +35,11 @@ from typing import Any
 
 from tests.crash.nursery import Nursery
 from tests.crash.places import KINDS, Place
-from tests.crash.storm import Storm, rage, storm
+from tests.crash.storm import CREW, WORKERS, Storm, rage, storm
 from tests.crash.verdict import Verdict, judged, recovery
 from tests.support.postgres_server import dsn, fresh_schema, own_server
 
+AWAY = 40.0  # seconds without the server
 SUMMED = (
     *("kills", "kills_in_a_drive", "pauses", "restarts", "runs", "commits", "executions", "cut_off", "late"),
     *("refused", "lost", "repeated", "twice", "wrong"),
@@ -70,15 +72,20 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--restarts", type=int, default=20)
     parser.add_argument("--stores", nargs="+", default=list(KINDS), choices=KINDS)
+    parser.add_argument("--workers", action="store_true")
     parser.add_argument("--seed", default=str(time.time_ns()))
     parser.add_argument("--json")
     return parser.parse_args(given)
 
 
 def _killed(kind: str, wanted: argparse.Namespace, folder: Path, nursery: Nursery) -> Verdict:
-    with _place(kind, folder) as place, storm(place, wanted.seed, nursery) as raging:
+    with _place(kind, folder) as place, storm(place, wanted.seed, nursery, crew=_crew(wanted)) as raging:
         rage(raging, wanted.kills, pauses=wanted.kills // 10)
         return _judged(raging)
+
+
+def _crew(wanted: argparse.Namespace) -> tuple[str, ...]:
+    return WORKERS if wanted.workers else CREW
 
 
 def _restarted(wanted: argparse.Namespace, folder: Path, nursery: Nursery) -> Verdict:
@@ -86,10 +93,13 @@ def _restarted(wanted: argparse.Namespace, folder: Path, nursery: Nursery) -> Ve
     chance = random.Random(wanted.seed)
     with own_server() as server:
         place = Place("postgres", str(folder), server.dsn, "storm")
-        with storm(place, wanted.seed, nursery) as raging:
+        with storm(place, wanted.seed, nursery, crew=_crew(wanted)) as raging:
             for number in range(wanted.restarts):
                 raging.work(chance.randint(20, 60))
                 raging.restart(server, ("immediate", "fast")[number % 2])
+            if wanted.workers:
+                raging.work(60)
+                raging.restart(server, "immediate", away=AWAY)
             raging.end()
             return _judged(raging)
 
