@@ -162,7 +162,9 @@ async def test_open_requests_are_always_shown(everywhere: Any) -> None:
     handle = workflow.attach("r")
     assert requests(await everything(handle)) == [("a", True)]
     last = (await handle.checkpoints())[-1]
-    assert requests(await everything(handle, after=last)) == [("a", True)]
+    again = await everything(handle, after=last)
+    assert requests(again) == [("a", True)]
+    assert [event.type for event in again] == ["request_info", "status"]
     # A fork has them open too, although its own history does not say when they were made.
     await workflow.run(checkpoint_id=last.checkpoint_id, run_id="fork")
     assert requests(await everything(workflow.attach("fork"))) == [("a", True)]

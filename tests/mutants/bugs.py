@@ -885,4 +885,42 @@ WORKERS = (
     ),
 )
 
-BUGS = (*ENGINE, *MAIL, *TIME, *RUNS, *STORES, *CHANGES, *EDGES, *PICTURES, *DOOR, *WORKERS)
+STREAMS = (
+    Bug(
+        "a stream repeats outputs from before a resume",
+        "engine/run_stream.py",
+        "        return not is_repeated or self._replay or self._watched.drive.was_completed\n",
+        "        return True\n",
+        ("engine/test_stream_contents.py",),
+    ),
+    Bug(
+        "a stream of a completed run has no outputs",
+        "engine/run_stream.py",
+        "        return not is_repeated or self._replay or self._watched.drive.was_completed\n",
+        "        return not is_repeated or self._replay\n",
+        ("engine/test_stream_contents.py",),
+    ),
+    Bug(
+        "a stream of a request in a sub-workflow has it twice",
+        "workflows/subworkflow.py",
+        '        if event.type == "request_info" and not event.path:\n            return\n',
+        "",
+        ("engine/test_stream_contents.py",),
+    ),
+    Bug(
+        "a stream of a handle leaves out open requests",
+        "workflows/stored_result.py",
+        "if event.request_id not in asked",
+        "if False",
+        ("engine/test_stream_contents.py",),
+    ),
+    Bug(
+        "a stream does not say what returned beside a handler that sleeps",
+        "engine/superstep.py",
+        "        if not self._is_complete or self.failures or self.parked:\n",
+        "        if not self._is_complete:\n",
+        ("engine/test_call_times.py",),
+    ),
+)
+
+BUGS = (*ENGINE, *MAIL, *TIME, *RUNS, *STORES, *CHANGES, *EDGES, *PICTURES, *DOOR, *WORKERS, *STREAMS)
