@@ -231,8 +231,9 @@ def team(name: str, script: Any) -> Workflow:
 async def test_what_a_workflow_inside_says_is_streamed_once() -> None:
     guest, host = team("guest", lambda messages: "hello there").as_agent(), ScriptedAgent("host", ["first"])
     workflow = WorkflowBuilder(start_executor=host, checkpoint_storage=InMemoryCheckpointStorage())
-    stream = workflow.add_edge(host, guest).build().as_agent("all").run("go", stream=True)
-    assert "".join([update.text async for update in stream]) == "first hello there "
+    agent = workflow.add_edge(host, guest).build().as_agent("all")
+    for nested, pieces in ((True, ["first ", "hello ", "there "]), (False, ["first ", "hello there"])):
+        assert [update.text async for update in agent.run("go", stream=True, nested=nested)] == pieces
 
 
 async def test_a_workflow_inside_begins_anew_if_it_is_told_to() -> None:

@@ -126,3 +126,8 @@ RESPONSE_TYPES: dict[type, type] = {
     BudgetRequest: BudgetResponse,
     AgentInputRequest: AgentInputResponse,
 }
+
+
+def denial(reason: str) -> str:
+    """Return the result that an agent sees for a tool call that was denied."""
+    return f"The call was denied: {reason}" if reason else "The call was denied."

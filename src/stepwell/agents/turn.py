@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -36,9 +36,10 @@ from stepwell.agents.requests import (
     ToolOutcomeResponse,
     TurnRequest,
     TurnResponse,
+    denial,
 )
 from stepwell.agents.turn_input import AgentRules, Past, TurnInput
-from stepwell.agents.turn_steps import TurnSteps
+from stepwell.agents.turn_steps import ToolDone, TurnSteps
 from stepwell.engine.internal_context import InternalContext
 from stepwell.errors import RunError
 from stepwell.model.event import WorkflowEvent
@@ -56,15 +57,6 @@ class Interrupted(BaseException):
 
     It is not an Exception, so that `except Exception` in an agent lets it through.
     """
-
-
-@dataclass(slots=True)
-class ToolDone:
-    """The result of a tool, or an error for the agent to see."""
-
-    value: Any = None
-    error: str | None = None
-    seconds: float = 0.0
 
 
 class Turn:
@@ -404,8 +396,3 @@ def handoff_answer(turn: Turn, history: Sequence[Any] = (), state: Any = None) -
     """Return the answer of an agent whose model called a handoff tool: what the model said with the call."""
     text = turn.last_reply.text if turn.last_reply is not None else ""
     return Answer([Message("assistant", text)] if text else [], history, state, handoff=turn.handoff)
-
-
-def denial(reason: str) -> str:
-    """Return the result that an agent sees for a tool call that was denied."""
-    return f"The call was denied: {reason}" if reason else "The call was denied."

@@ -10,12 +10,22 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from stepwell.agents.messages import ToolCall
 from stepwell.engine.internal_context import InternalContext
 from stepwell.errors import RunError
 from stepwell.model.timing import CallSummary
+
+
+@dataclass(slots=True)
+class ToolDone:
+    """The result of a tool, or an error for the agent to see."""
+
+    value: Any = None
+    error: str | None = None
+    seconds: float = 0.0
 
 
 async def give_way() -> None:

@@ -15,8 +15,6 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import is_dataclass
-from datetime import tzinfo
 from math import isfinite
 from typing import Any, TypeVar, overload
 
@@ -27,13 +25,12 @@ from stepwell.codec.attributes import AttributesKind
 from stepwell.codec.class_kinds import is_storable, kind_of
 from stepwell.codec.classes import Upcast, tag_of
 from stepwell.codec.encoded import Encoded, is_atom, is_large, pack_part
-from stepwell.codec.numpy_arrays import NUMPY_BY_TAG, is_special_array, numpy_kind
+from stepwell.codec.numpy_arrays import NUMPY_BY_TAG, numpy_kind
 from stepwell.codec.pickles import PickleKind
 from stepwell.codec.registry import REGISTRY, find_loaded, make_registration
 from stepwell.codec.standard_values import VALUES, VALUES_BY_TAG, dump, dump_canonical
 from stepwell.codec.stored_names import is_ours, stored_name
 from stepwell.codec.traversal import (
-    ATOMS,
     DEPTH,
     INT_MAX,
     INT_MIN,
@@ -48,6 +45,7 @@ from stepwell.codec.traversal import (
     key_step,
     shorten,
 )
+from stepwell.codec.unstorable import explain_unstorable
 from stepwell.errors import CodecError
 from stepwell.model.payload import Payload
 
@@ -245,7 +243,7 @@ class Codec:
         """Find out how to write a class. Raises Refused unless reading would find the same class."""
         kind = numpy_kind(cls) or self._make_kind(cls)
         if kind is None:
-            raise Refused(_explain_unstorable(cls))
+            raise Refused(explain_unstorable(cls))
         if is_ours(cls) and stored_name(cls) is None:
             raise Refused(f"`{cls.__qualname__}` is internal to Stepwell and cannot be stored")
         readable = cls if kind.tag in NUMPY_BY_TAG else self._find_class(kind.tag)
@@ -331,7 +329,7 @@ class Codec:
                 f"register_checkpoint_type({cls.__qualname__}, pickle=True)"
             )
         if kind is None:
-            raise Refused(_explain_unstorable(cls))
+            raise Refused(explain_unstorable(cls))
         # A class that only another codec knows is not remembered: the strong reference in the cache
         # would keep it readable here after that codec, and the class with it, is gone.
         if own is not None:
@@ -377,24 +375,6 @@ def _check_depth(tree: Any, depth: int) -> None:
 
 def _list_names(names: Iterable[str]) -> str:
     return shorten(", ".join(f"`{shorten(name)}`" for name in sorted(names)))
-
-
-def _explain_unstorable(cls: type) -> str:
-    """Return why instances of a class cannot be stored, and what to do instead."""
-    name = cls.__qualname__
-    if issubclass(cls, tzinfo):
-        return f"`{name}` is a time zone that cannot be stored: use `zoneinfo.ZoneInfo` or a fixed `datetime.timezone`"
-    if is_special_array(cls):
-        return f"`{name}` extends `ndarray` and would come back as a plain array: store numpy.asarray(...) instead"
-    base = next((base for base in cls.__mro__[1:] if base in ATOMS or base in VALUES or base is list), None)
-    if base is not None:
-        return f"`{name}` extends `{base.__name__}` and would lose its type: use a plain `{base.__name__}`"
-    if is_dataclass(cls):
-        return f"`{name}` is a dataclass that extends a built-in class, and would lose its content: remove that base"
-    return (
-        f"`{name}` cannot be stored: use a dataclass, a pydantic model, or plain data, "
-        f"or keep it out of messages and state"
-    )
 
 
 DEFAULT_CODEC = Codec()

@@ -23,7 +23,8 @@ _TABLE = {
     "agents.turn_input": "Budget",
     "agents.executor": "OpenTurn AgentProgress",
     "agents.scripted": "Asks Calls Fails Says",
-    "agents.turn": "Interrupted ToolDone",
+    "agents.turn": "Interrupted",
+    "agents.turn_steps": "ToolDone",
     "agents.messages": """
         AgentExecutorRequest AgentExecutorResponse AgentResponse AgentResponseUpdate Answer
         CurrentToolCall Message ModelReply ToolCall Usage UserInputRequest""",

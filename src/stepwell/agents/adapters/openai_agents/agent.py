@@ -33,8 +33,8 @@ from pydantic_core import to_json
 from stepwell.agents.adapters.openai_agents.models import PLACE, StepModel, StepProvider, Steps, TurnAborted, at_place
 from stepwell.agents.adapters.openai_agents.tools import check_tool, wrap_tool
 from stepwell.agents.messages import Answer, Message, as_heard
-from stepwell.agents.requests import ToolApprovalRequest, ToolApprovalResponse
-from stepwell.agents.turn import Interrupted, Turn, denial, handoff_answer
+from stepwell.agents.requests import ToolApprovalRequest, ToolApprovalResponse, denial
+from stepwell.agents.turn import Interrupted, Turn, handoff_answer
 
 # In a history: the items after this marker replace those before it, as after a handoff with an input
 # filter. The value is stored.

@@ -43,8 +43,8 @@ from pydantic_ai.toolsets import AbstractToolset, ExternalToolset
 from pydantic_core import to_json, to_jsonable_python
 
 from stepwell.agents.messages import Answer, Message, ModelReply, ToolCall, Usage, as_heard
-from stepwell.agents.requests import ToolApprovalRequest, ToolApprovalResponse
-from stepwell.agents.turn import Interrupted, Turn, denial, handoff_answer
+from stepwell.agents.requests import ToolApprovalRequest, ToolApprovalResponse, denial
+from stepwell.agents.turn import Interrupted, Turn, handoff_answer
 
 _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 _CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)

@@ -8,8 +8,13 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
 from pydantic_core import to_json
 
-from stepwell.agents.requests import AgentInputRequest, AgentInputResponse, ToolApprovalRequest, ToolApprovalResponse
-from stepwell.agents.turn import denial
+from stepwell.agents.requests import (
+    AgentInputRequest,
+    AgentInputResponse,
+    ToolApprovalRequest,
+    ToolApprovalResponse,
+    denial,
+)
 from stepwell.engine.internal_context import InternalContext
 
 
