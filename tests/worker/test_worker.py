@@ -358,3 +358,28 @@ async def test_the_lease_of_a_worker_is_its_own(tmp_path: Path) -> None:
         assert entry.lease is not None
         assert 900 < entry.lease.left < 1001
     assert storage._lease == 30
+
+
+async def test_a_run_whose_answer_cannot_be_applied_yet_is_not_driven_over_and_over() -> None:
+    class Both(Asker):
+        @handler
+        async def ask(self, question: str, ctx: WorkflowContext[str, str]) -> None:  # type: ignore[override]
+            await ctx.request_info(question, str, request_id="q")
+            await ctx.send_message(question)
+
+    @executor(id="waiting")
+    async def waiting(question: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(await ctx.ask(question, str, request_id="open"))
+
+    storage, both = InMemoryCheckpointStorage(), Both("both")
+    builder = WorkflowBuilder(name="both", start_executor=both, checkpoint_storage=storage)
+    workflow = builder.add_edge(both, waiting).build()
+    await workflow.run("tea or coffee?", run_id="r")
+    await admin.respond(storage, "r", "q", "tea")  # it waits for the answer to the other question
+    worker = Worker(storage, [workflow])
+    async with serving(worker):
+        await asyncio.sleep(1.5)
+        assert worker._counters.drives <= 4
+        await admin.respond(storage, "r", "open", "coffee")
+        await all_are(storage, "completed")
+    assert sorted((await workflow.run(run_id="r")).get_outputs()) == ["coffee", "tea"]
