@@ -216,7 +216,6 @@ GOALS: Mapping[str, tuple[Goal, ...]] = {
     "source": (
         Goal("lines of the longest function", "stepwell", "longest_function", most=60),
         Goal("lines of the longest file", "stepwell", "longest_file", most=400),
-        Goal("statements", "stepwell", "statements", most=30_333),
     ),
     **{
         case: tuple(

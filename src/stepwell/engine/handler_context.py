@@ -1,12 +1,11 @@
-"""What a handler does through its context: everything is staged here until the commit."""
+"""What a handler does through its context, and waits for: steps, sleeps, and the answers to its questions."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import copy
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from time import perf_counter
@@ -18,21 +17,17 @@ from stepwell.engine.branches import Branch, handler_branch
 from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.handler_requests import HandlerRequests
 from stepwell.engine.handler_steps import HandlerSteps
-from stepwell.engine.internal_context import InternalContext
 from stepwell.engine.questions import Questions
+from stepwell.engine.staged_context import DONE, Ready, StagedContext
 from stepwell.engine.steps import Step, check_transaction
 from stepwell.engine.superstep_log import NOT_WORTH_LOGGING, Parked, SuperstepLog, earliest
 from stepwell.engine.time_limits import TimeLimit
-from stepwell.graph.graph import OutputKind
 from stepwell.graph.step_options import StepOptions
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
 from stepwell.model.event import (
-    RESERVED_EVENT_TYPES,
     WorkflowErrorDetails,
-    WorkflowEvent,
     WorkflowEventSource,
-    WorkflowRunState,
 )
 from stepwell.model.log_keys import LogEntry, ask_key, timer_key
 from stepwell.model.message import Delivery, Outcome, Output, Sent
@@ -40,60 +35,25 @@ from stepwell.model.payload import Payload
 from stepwell.model.request import Request
 from stepwell.model.state import StateView
 from stepwell.model.timing import CallTime, StepRecord
-from stepwell.storage import clock, ids
-from stepwell.storage.limits import check_tag
+from stepwell.storage import clock
 
 
-class _Ready:
-    """An awaitable for what has already happened.
-
-    `send_message` and its like act when called; what they return is there for `await` to be allowed,
-    and a forgotten `await` loses nothing.
-    """
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    # The `yield` that is never reached makes this a generator, which `__await__` must return.
-    def __await__(self) -> Generator[None, None, Any]:
-        return self._value
-        yield
-
-
-_DONE = _Ready(None)
-
-
-class HandlerContext(InternalContext):
-    """The context of one delivery."""
+class HandlerContext(StagedContext):
+    """The context of one delivery: what is staged, and what a handler waits for."""
 
     __slots__ = (
-        "_at",
         "_began",
-        "_children",
-        "_limit",
         "_log",
-        "_open",
-        "_outputs",
         "_questions",
         "_requests",
-        "_returned",
-        "_sent",
         "_started",
-        "_state",
         "_steps",
-        "_tags",
         "_thread_waits",
         "_waiting_steps",
         "asking",
-        "attempt",
         "branch",
         "busy",
-        "delivery",
-        "has_updates",
         "parked",
-        "scope",
     )
 
     def __init__(
@@ -151,60 +111,9 @@ class HandlerContext(InternalContext):
             self._requests = HandlerRequests(self.scope, self.delivery, self._at)
         return self._requests
 
-    @property
-    def _internal(self) -> InternalContext:
-        return self
-
-    @property
-    def run_id(self) -> str:
-        return self.scope.run_id
-
-    @property
-    def root_run_id(self) -> str:
-        return self.scope.options.root or self.scope.run_id
-
-    @property
-    def executor_id(self) -> str:
-        return self.delivery.executor
-
-    @property
-    def idempotency_key(self) -> str:
-        return ids.idempotency_key(self.scope.run_id, self.scope.epoch, self.delivery.id)
-
-    @property
-    def source_executor_ids(self) -> list[str]:
-        return list(self.delivery.sources)
-
-    def get_source_executor_id(self) -> str | None:
-        if len(self.delivery.sources) > 1:
-            raise RuntimeError(
-                f"the message to {self.executor_id!r} came from several executors "
-                f"({', '.join(self.delivery.sources)}): use source_executor_ids"
-            )
-        return self.delivery.sources[0] if self.delivery.sources else None
-
-    def send_message(self, message: Any, target_id: str | None = None) -> Awaitable[None]:
-        self._check_open("send_message")
-        self._sent.append(Sent(self.scope.pack(message, "$.message"), target_id))
-        return _DONE
-
-    def yield_output(self, output: Any) -> Awaitable[None]:
-        self._check_open("yield_output")
-        kind = self.scope.graph.output_kind(self.delivery.executor)
-        if kind is not None:
-            self.yield_as(kind, output)
-        return _DONE
-
-    def yield_as(self, kind: OutputKind, output: Any) -> None:
-        self._outputs.append(Output(kind, self.scope.pack(output, "$.output")))
-
-    @property
-    def request_id(self) -> str | None:
-        return self.delivery.reply.request_id if self.delivery.reply else None
-
     def request_info(self, request_data: object, response_type: Any, **options: Any) -> Awaitable[str]:
         self._check_open("request_info")
-        return _Ready(self.requests.ask(request_data, response_type, **options))
+        return Ready(self.requests.ask(request_data, response_type, **options))
 
     def withdraw(self, request_id: str) -> None:
         self._check_open("withdraw")
@@ -251,17 +160,6 @@ class HandlerContext(InternalContext):
             for branch in steps:
                 self._waiting_steps.remove(branch)
 
-    @property
-    def at(self) -> Checkpoint:
-        return self._at
-
-    @property
-    def children(self) -> Mapping[str, Child]:
-        return self._at.children
-
-    def keep_child(self, key: str, child: Child | None) -> None:
-        self._children[key] = child
-
     def sleep(self, duration: float | timedelta) -> Awaitable[None]:
         try:
             moment = clock.now() + (duration if isinstance(duration, timedelta) else timedelta(seconds=duration))
@@ -282,7 +180,7 @@ class HandlerContext(InternalContext):
         if threading.get_ident() == self.scope.thread:
             return waiting
         self._block(waiting)
-        return _DONE
+        return DONE
 
     def _block(self, waiting: Coroutine[Any, Any, Any]) -> Any:
         """Block the thread of a plain function until a coroutine is done, or until nobody waits for the function."""
@@ -372,72 +270,6 @@ class HandlerContext(InternalContext):
         origin = WorkflowEventSource.FRAMEWORK
         self._emit("step_completed", record, attempt=self.attempt, delivery=self.delivery.id, origin=origin)
 
-    def add_event(self, event: WorkflowEvent) -> Awaitable[None]:
-        self._check_open("add_event")
-        if event.type in RESERVED_EVENT_TYPES:
-            raise ValueError(f"events of type {event.type!r} are emitted by the engine only; choose another type")
-        # The handler may add the same object again, even in another run.
-        emitted = copy.copy(event)
-        emitted.executor_id = event.executor_id or self.delivery.executor
-        emitted.state = event.state or WorkflowRunState.IN_PROGRESS
-        emitted.run_id = self.scope.run_id
-        self.scope.emit(emitted)
-        return _DONE
-
-    def emit_update(self, data: Any) -> None:
-        self._check_open("emit_update")
-        self.has_updates = True
-        self._emit("update", data, attempt=self.attempt, delivery=self.delivery.id)
-
-    def emit_withdrawal(self, data: Any) -> None:
-        self._emit("withdrawn", data, attempt=self.attempt, delivery=self.delivery.id)
-
-    def _emit(self, type: str, data: Any, **attributes: Any) -> None:
-        state = WorkflowRunState.IN_PROGRESS
-        self.scope.emit(
-            WorkflowEvent(type, data, state=state, executor_id=self.executor_id, run_id=self.run_id, **attributes)
-        )
-
-    def state_keys(self) -> list[str]:
-        return self._state.keys()
-
-    def state_length(self, key: str) -> int:
-        return self._state.length(key)
-
-    def get_state(self, key: str, default: Any = None) -> Any:
-        self.keep_alive()
-        return self._state.get(key, default)
-
-    def set_tag(self, name: str, value: str | None) -> None:
-        self._check_open("set_tag")
-        check_tag(name, "" if value is None else value)
-        self._tags = {**self._tags, name: value}
-
-    def set_state(self, key: str, value: Any) -> None:
-        self._check_open("set_state")
-        self._state.set(key, value)
-
-    def delete_state(self, key: str) -> None:
-        self._check_open("delete_state")
-        self._state.delete(key)
-
-    def append_state(self, key: str, *items: Any) -> None:
-        self._check_open("append_state")
-        self._state.append(key, items)
-
-    @property
-    def private(self) -> Mapping[str, Any]:
-        return self.scope.private
-
-    def is_streaming(self) -> bool:
-        return self.scope.streaming
-
-    def get_sent_messages(self) -> list[Any]:
-        return [sent.payload.open() for sent in self._sent]
-
-    def get_yielded_outputs(self) -> list[Any]:
-        return [output.payload.open() for output in self._outputs]
-
     def finish(self) -> None:
         """Close the context: the handler has returned or was given up, and can no longer add to its outcome."""
         self._open, self.branch.context = False, None
@@ -466,17 +298,3 @@ class HandlerContext(InternalContext):
             time=self.call_time(),
             steps=() if self._steps is None else tuple(self._steps.made),
         )
-
-    def _check_open(self, what: str) -> None:
-        if self._open:
-            if self._limit is not None:
-                self._limit.keep_alive()
-            return
-        call = f"{what} was called after the handler of {self.delivery.executor!r}"
-        if self._returned:
-            raise RuntimeError(f"{call} had returned; await what you start inside a handler")
-        raise RuntimeError(f"{call} had failed or was given up; it has no effect any more")
-
-    def keep_alive(self) -> None:
-        if self._limit is not None:
-            self._limit.keep_alive()
