@@ -121,26 +121,15 @@ def events(
     for request_id in commit.withdrawn:
         events.append(create("request_withdrawn", request_id))
     if commit.kind is CommitKind.PARKED:
-        for request in commit.asked:
-            if request.is_awaited:
-                origin, asker = WorkflowEventSource.EXECUTOR, request.executor
-                events.append(
-                    create("request_info", payload=request.payload, request=request, executor_id=asker, origin=origin)
-                )
+        _add_question_events(events, commit, create)
     if commit.reason is not None:
         events.append(create("warning", f"{commit.kind.value}: {commit.reason}"))
     for warning in commit.warnings:
         events.append(create("warning", warning))
     if commit.kind is CommitKind.PARKED and commit.wake is not None:
         events.append(create("sleeping", datetime.fromisoformat(commit.wake)))
-    for details in commit.failures:
-        if details.executor_id is not None:
-            event = create("executor_failed", details, details=details, executor_id=details.executor_id)
-            event.attempt, event.time = details.attempts, details.time
-            events.append(event)
-    # several handlers may fail in one superstep; the run fails once, with the first
-    for details in commit.failures[:1]:
-        events.append(create("failed", details, details=details, executor_id=details.executor_id))
+    if commit.failures:
+        _add_failure_events(events, commit, create)
     info = CheckpointInfo(run_id, commit.stamp.checkpoint_id, commit.number) if stored else None
     if commit.kind is CommitKind.SUPERSTEP:
         events.append(create("superstep_completed", iteration=commit.iteration, checkpoint=info))
@@ -152,6 +141,28 @@ def events(
     if changed or commit.kind in (CommitKind.INTAKE, CommitKind.PARKED, CommitKind.RETRIED):
         events.append(create("status"))
     return events
+
+
+def _add_question_events(events: list[WorkflowEvent], commit: Commit, create: Callable[..., WorkflowEvent]) -> None:
+    """Add the requests that handlers wait for."""
+    origin = WorkflowEventSource.EXECUTOR
+    for request in commit.asked:
+        if request.is_awaited:
+            asker = request.executor
+            events.append(
+                create("request_info", payload=request.payload, request=request, executor_id=asker, origin=origin)
+            )
+
+
+def _add_failure_events(events: list[WorkflowEvent], commit: Commit, create: Callable[..., WorkflowEvent]) -> None:
+    """Add the handlers that failed, and then that the run did: once, with the first."""
+    for details in commit.failures:
+        if details.executor_id is not None:
+            event = create("executor_failed", details, details=details, executor_id=details.executor_id)
+            event.attempt, event.time = details.attempts, details.time
+            events.append(event)
+    first = commit.failures[0]
+    events.append(create("failed", first, details=first, executor_id=first.executor_id))
 
 
 def _add_done_events(events: list[WorkflowEvent], commit: Commit, create: Callable[..., WorkflowEvent]) -> None:

@@ -133,6 +133,9 @@ def _explain_unroutable(
 
 # -------------------------------------------------------------------- merging
 
+Outcomes = Mapping[str, Outcome]
+"""By delivery."""
+
 Routes = Mapping[str, Sequence[Routed]]
 """For each delivery, who receives each message it sent."""
 
@@ -147,13 +150,7 @@ class CommitDecision(msgspec.Struct, frozen=True):
 
 
 def merge(
-    graph: Graph,
-    before: Checkpoint,
-    current: Plan,
-    outcomes: Mapping[str, Outcome],
-    routes: Routes,
-    pack: Pack,
-    stamp: Stamp,
+    graph: Graph, before: Checkpoint, current: Plan, outcomes: Outcomes, routes: Routes, pack: Pack, stamp: Stamp
 ) -> CommitDecision:
     """Return the commit of a superstep, and the plan of the next.
 
@@ -165,6 +162,7 @@ def merge(
     moved: list[Mapping[str, Child | None]] = []
     saved: dict[str, Payload | None] = {}
     tags: dict[str, str | None] = {}
+    withdrawn: dict[str, None] = {}
     for outcome in ordered:
         asked += outcome.requests
         saved[outcome.executor] = outcome.saved  # the last outcome of an executor counts
@@ -172,6 +170,8 @@ def merge(
             moved.append(outcome.children)
         if outcome.tags:
             tags.update(outcome.tags)
+        if outcome.withdrawn:
+            withdrawn.update(dict.fromkeys(id for id in outcome.withdrawn if id in before.requests))
     renamed: Sequence[str] = ()
     if asked:
         ordered, asked, renamed = _check_requests(before, ordered)
@@ -179,21 +179,14 @@ def merge(
     messages, done, unreceived = _build_messages(ordered, routes)
     warnings = _explain_unreceived(graph, before, unreceived) if unreceived else []
     number = before.number + 1
+    still_open = [request for id, request in before.requests.items() if id not in withdrawn]
     # Those that handlers wait for end with the superstep
-    withdrawn = tuple(dict.fromkeys(id for each in ordered for id in each.withdrawn if id in before.requests))
-    waiting = bool(asked) or any(
-        not request.is_awaited and id not in withdrawn for id, request in before.requests.items()
-    )
+    waiting = bool(asked) or any(not request.is_awaited for request in still_open)
     following = plan(graph, number, messages, current.held)
     # With nothing to deliver next, what still waits may wait permanently: a warning says so
     if not following.deliveries:
         warnings += waiting_joins(graph, following.held)
-        waiting_children = {} if waiting else {**before.children, **children}
-        warnings += [
-            f"the sub-workflow run {child.run_id!r} of {child.executor!r} still waits for a response"
-            for child in waiting_children.values()
-            if child is not None
-        ]
+        warnings += [] if waiting else _waiting_children({**before.children, **children})
     commit = Commit(
         number=number,
         kind=CommitKind.SUPERSTEP,
@@ -209,12 +202,20 @@ def merge(
         executors={id: new for id, new in saved.items() if new is not None and new != before.executors.get(id)},
         asked=tuple(asked),
         closed=(*renamed, *withdrawn),
-        withdrawn=withdrawn,
+        withdrawn=tuple(withdrawn),
         children=children,
         done=done,
         warnings=tuple(warnings),
     )
     return CommitDecision(commit, following)
+
+
+def _waiting_children(children: Mapping[str, Child | None]) -> list[str]:
+    return [
+        f"the sub-workflow run {child.run_id!r} of {child.executor!r} still waits for a response"
+        for child in children.values()
+        if child is not None
+    ]
 
 
 def _build_messages(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -20,7 +21,6 @@ from stepwell.graph.executor import Executor
 from stepwell.graph.graph import Graph, default_name, signature, signature_hash
 from stepwell.graph.migration import Migration
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.event import WorkflowEvent
 from stepwell.model.valid_text import check_words
 from stepwell.storage.archive import Archive
 from stepwell.storage.archive_choice import open_archive
@@ -139,22 +139,18 @@ class Workflow(DescribedGraph, NotebookDrawing, RunVerbs[OutputT]):
     ) -> RunStream[WorkflowRunResult[OutputT]] | Coroutine[Any, Any, WorkflowRunResult[OutputT]]:
         """Start a run, or resume one. Returns an awaitable result; with `stream=True`, a stream of events.
 
-        With a message a run starts; if `run_id` names a stored run that was started with the same message, it is
-        resumed from its head. Without a message, `run_id` resumes that run from its head, and `checkpoint_id`
-        continues from that checkpoint: if no message has moved since, its run is resumed from its head, otherwise a
-        new run starts.
+        With a message a run starts, or the stored run `run_id` resumes that was started with the same one. Without a
+        message, `run_id` resumes that run from its head; `checkpoint_id` does so with the run of that checkpoint if no
+        message has moved since, and otherwise starts a new run from there.
 
         `responses` answers open requests by request id; without an id it resumes the only waiting run of this
         workflow object. `checkpoint_storage` overrides the one passed to the builder. `private` values can be read by
         handlers and are never stored. `durability` says what a crash may lose: nothing ("sync"), the last superstep
         ("async"), or everything since the run last waited, slept, failed or ended ("exit"). `tags` are set when a run
-        starts; `list_runs` of a storage filters by them. `by` says who starts, resumes or answers the run; it is
-        stored with the responses and with the first commit. A step called with arguments different from those of its
-        stored result raises StepChanged; `on_changed_step="recall"` returns the stored result instead.
-
-        A stream shows the events of the run itself, requests that are open, and, if the run is completed already, its
-        outputs. `nested=True` adds the events of sub-workflows, `replay=True` the outputs from before a resume. A
-        result has all of them.
+        starts; `list_runs` of a storage filters by them. `by` says who starts, resumes or answers the run. A step
+        called with arguments different from those of its stored result raises StepChanged; with
+        `on_changed_step="recall"` it returns the stored result. Of a stream, `nested` adds the events of sub-workflows
+        and `replay` the outputs from before a resume.
         """
         check_run_options(message, responses, durability, on_changed_step)
         check_words("by", by)
@@ -162,17 +158,12 @@ class Workflow(DescribedGraph, NotebookDrawing, RunVerbs[OutputT]):
         waiting = self._waiting_for(run_id, checkpoint_id, requested) if responses is not None else None
         storage = waiting.storage if waiting is not None else requested
         position = position_of(message, run_id, checkpoint_id, tags) if waiting is None else ResumeRun(waiting.run_id)
-        position = replace(position, by=by)
-        if isinstance(position, FromCheckpoint) and responses is not None and run_id is None:
-            position = replace(position, only_head=True)
+        position = _complete(position, by, only_head=responses is not None and run_id is None)
         # Copied now: the run may start later, when the stream is read.
         for_agents = agent_arguments(function_invocation_kwargs, client_kwargs, self._graph.executors)
-        private_values = {**(private or {}), **for_agents}
-        answers = dict(responses or {})
+        private_values, answers = {**(private or {}), **for_agents}, dict(responses or {})
 
         def begin() -> Drive:
-            if waiting is not None:
-                self._waiting.claim(waiting)
             return self._drive(
                 position,
                 storage,
@@ -184,9 +175,7 @@ class Workflow(DescribedGraph, NotebookDrawing, RunVerbs[OutputT]):
                 recall_changed=on_changed_step == "recall",
             )
 
-        def finish(events: list[WorkflowEvent]) -> WorkflowRunResult[OutputT]:
-            return WorkflowRunResult(events, include_status_events=include_status_events, graph=self)
-
+        finish = partial(WorkflowRunResult, include_status_events=include_status_events, graph=self)
         return RunStream(begin, finish, nested=nested, replay=replay) if stream else run_to_end(begin, finish)
 
     def start(
@@ -249,6 +238,8 @@ class Workflow(DescribedGraph, NotebookDrawing, RunVerbs[OutputT]):
         most_takeovers: int | None = None,
     ) -> Drive:
         """Create one drive of a run; `run` and handles read its events."""
+        if waiting is not None:
+            self._waiting.claim(waiting)
         archives = archives_on(storage)
         kept = None if waiting is None else waiting.archive
         options = DriveOptions(
@@ -347,3 +338,8 @@ def _inside_a_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _complete(position: Position, by: str | None, *, only_head: bool) -> Position:
+    position = replace(position, by=by)
+    return replace(position, only_head=only_head) if isinstance(position, FromCheckpoint) else position
