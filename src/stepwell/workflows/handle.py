@@ -128,6 +128,8 @@ class RunHandle(Generic[OutputT]):
             commits = await self._archive().commits(self.run_id, after=last)
             if head is not None:
                 rests = (last < 0 or not commits) and not await self._can_continue(head)
+                # A commit in between has consumed the signals with which it could continue.
+                rests = rests and (await self._head()).number == head.number
                 for event in await events_before(self._archive(), head, commits, rests=rests):
                     yield event
             while True:
