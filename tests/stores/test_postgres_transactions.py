@@ -247,7 +247,8 @@ async def test_as_many_at_a_time_as_there_are_connections(schema: str, table: st
     store = PostgresStore(make_conninfo(dsn(), application_name=schema), schema=schema, connections=2)
     await fill(store, "r", 1)
     most: list[int] = []
-    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+    # Those at work: a session that was closed is listed for a moment, as idle.
+    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND state <> 'idle'"
 
     def counted(db: Db) -> bytes:
         most.append(ask(query, schema)[0][0])
@@ -255,7 +256,7 @@ async def test_as_many_at_a_time_as_there_are_connections(schema: str, table: st
 
     await asyncio.gather(*(done(store, counted, f"k{n}") for n in range(8)))
     assert len(rows(table)) == 8
-    assert max(most) <= 4
+    assert max(most) <= 2
     await store.close()
 
 
