@@ -40,15 +40,16 @@ def schema_of(annotation: object) -> str:
 
 _DEFINITIONS = "#/$defs/"
 _DATA = ("default", "const", "enum", "examples", "mapping")  # not schemas, whatever they look like
-_LARGEST = 65_536  # characters; inlining the same definitions again and again could go on for ever
+_MOST_PARTS = 2000  # of a schema: definitions that use each other may have billions when they are inlined
 
 
 def flatten_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema without a reference at its root, and as far as possible without any."""
     definitions = schema.get("$defs", {})
     root = {key: value for key, value in schema.items() if key != "$defs"}
-    flat: dict[str, Any] = _inline(root, definitions, ())
-    if len(json.dumps(flat)) > _LARGEST:
+    try:
+        flat: dict[str, Any] = _Inlining(definitions).inline(root)
+    except _TooManyParts:
         flat = {**definitions.get(_referred(root), {}), **{key: root[key] for key in root if key != "$ref"}}
     # What is still referred to, by values that contain themselves for example, and by those in turn.
     kept: dict[str, Any] = {}
@@ -57,16 +58,29 @@ def flatten_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return {**flat, "$defs": kept} if kept else flat
 
 
-def _inline(node: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> Any:
-    if isinstance(node, list):
-        return [_inline(item, definitions, inside) for item in node]
-    if not isinstance(node, dict):
-        return node
-    name = _referred(node)
-    if name in definitions and name not in inside:
-        node = {**definitions[name], **{key: value for key, value in node.items() if key != "$ref"}}
-        inside = (*inside, name)
-    return {key: value if key in _DATA else _inline(value, definitions, inside) for key, value in node.items()}
+class _TooManyParts(Exception):
+    pass
+
+
+class _Inlining:
+    """Puts definitions in place of references, as long as that gives few parts."""
+
+    def __init__(self, definitions: Mapping[str, Any]) -> None:
+        self._definitions, self._left = definitions, _MOST_PARTS
+
+    def inline(self, node: Any, inside: tuple[str, ...] = ()) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise _TooManyParts
+        if isinstance(node, list):
+            return [self.inline(item, inside) for item in node]
+        if not isinstance(node, dict):
+            return node
+        name = _referred(node)
+        if name in self._definitions and name not in inside:
+            node = {**self._definitions[name], **{key: value for key, value in node.items() if key != "$ref"}}
+            inside = (*inside, name)
+        return {key: value if key in _DATA else self.inline(value, inside) for key, value in node.items()}
 
 
 def _referred(node: Mapping[str, Any]) -> str:
