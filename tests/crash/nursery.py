@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -154,7 +155,7 @@ def main() -> None:
     alive: set[int] = set()
     signal.signal(signal.SIGCHLD, lambda *_: _bury(alive))
     _say("ready")
-    for line in sys.stdin:
+    for line in _orders():
         module, said, *arguments = json.loads(line)
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # it may be dead before it is known
         pid = os.fork()
@@ -167,6 +168,21 @@ def main() -> None:
     for pid in alive:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def _orders() -> Iterator[bytes]:
+    """Yield the lines of the standard input.
+
+    It looks up five times a second: Python handles a signal that arrives just before a blocking read only after it.
+    """
+    rest = b""
+    while True:
+        if not select.select([0], [], [], 0.2)[0]:
+            continue
+        if not (heard := os.read(0, 65536)):
+            return
+        *lines, rest = (rest + heard).split(b"\n")
+        yield from lines
 
 
 def _bury(alive: set[int]) -> None:

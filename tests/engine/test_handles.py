@@ -43,7 +43,6 @@ from tests.support.held import (
     in_background,
     sleeping,
     storage_at,
-    until,
 )
 from tests.support.hurried import hurried
 
@@ -465,10 +464,11 @@ async def test_whoever_joins_in_the_middle_of_a_superstep_misses_nothing_that_is
     handle = workflow.start(1, run_id="r")
     async with in_background(everything(handle)) as from_the_start:
         await gate.reached.wait()
-        async with in_background(everything(workflow.attach("r", drive=True), after=1)) as joined:
-            await until(lambda: sum(map(len, watching.WATCHERS.values())) == 2)
-            script.let_go()
-            first, second = await from_the_start, await joined
+        late = workflow.attach("r", drive=True).events(after=1)
+        second = [await anext(late)]  # now it has read the history, and misses nothing that is live
+        script.let_go()
+        second += [event async for event in late]
+        first = await from_the_start
     assert durable(second) == [event for event in durable(first) if event[0] > 1]
     live = [(event.type, event.data) for event in second if not event.durable]
     assert ("executor_invoked", 4) in live
