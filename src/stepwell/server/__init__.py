@@ -1,0 +1,30 @@
+"""One server for programs, pages and agents of others.
+
+It is an ASGI application over one storage. It holds nothing of its own: every answer is read from
+the store, every order is written to it, and whoever drives the run finds it there. So it works while
+the program that started a run is dead, any number of servers may share a store, and one that is
+killed loses nothing. It drives no run, unless it is given a worker to run beside it.
+
+    application.py  the routes, put together behind the gate
+    gate.py         what every request passes: host, origin, identity, limits, headers of the answer
+    identity.py     who calls, and what they may do
+    services.py     what every route works with
+    problems.py     errors of the library as problem details (RFC 9457)
+
+Starlette comes with the extra `server`; a protocol with an extra of its own is served if that is
+installed, and its module alone imports it.
+"""
+
+from stepwell.codec import modules as _modules
+
+_HOMES = {
+    "Anyone": "server.identity",
+    "Identity": "server.identity",
+    "Limits": "server.services",
+    "Role": "server.identity",
+    "Tokens": "server.identity",
+    "app": "server.application",
+    "running": "server.application",
+}
+
+__getattr__, __dir__, __all__ = _modules.export_lazily(__name__, _HOMES)

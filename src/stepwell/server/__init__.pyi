@@ -1,0 +1,15 @@
+"""What type checkers see of `stepwell.server`. `__init__.py` lists the same names for Python."""
+
+from stepwell.server.application import app, running
+from stepwell.server.identity import Anyone, Identity, Role, Tokens
+from stepwell.server.services import Limits
+
+__all__ = [
+    "Anyone",
+    "Identity",
+    "Limits",
+    "Role",
+    "Tokens",
+    "app",
+    "running",
+]

@@ -1,0 +1,114 @@
+"""The application: routes behind the gate."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
+from importlib.util import find_spec
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+
+from stepwell.errors import DefinitionError, StepwellError
+from stepwell.server.gate import Gate
+from stepwell.server.identity import Authenticator, Identity, Role, Tokens
+from stepwell.server.problems import handle_error
+from stepwell.server.services import Limits, RouteSet, Services
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.worker.slices import Served, workflow_of
+from stepwell.worker.worker import Worker
+
+_LOG = logging.getLogger("stepwell")
+
+# Protocols of others: the library that each needs, and the module here that alone imports it. Its
+# `make_routes(services)` returns a RouteSet.
+_PROTOCOLS: tuple[tuple[str, str], ...] = ()
+
+
+def app(
+    storage: BuiltInStorage,
+    workflows: Sequence[Served] = (),
+    *,
+    auth: Authenticator | str | None = None,
+    worker: Worker | None = None,
+    hosts: Collection[str] = (),
+    origins: Collection[str] = (),
+    limits: Limits | None = None,
+) -> Starlette:
+    """Return an ASGI application over the runs of a storage, to be served, or mounted under any path.
+
+    `workflows` can be started through it; runs of all others can be seen, answered and moved as
+    well. It drives no run itself; `worker` is one to run beside it. A program that mounts the
+    application enters `running` for that in its own lifespan.
+
+    `auth` is a token, whose holder may do everything, or a function that says who calls; without
+    it, a token is made up and written to the log. `hosts` are the names under which the server is
+    reached, besides those of this machine; `origins` are sites whose pages may use it.
+
+    Raises DefinitionError for a storage or workflows that cannot be served.
+    """
+    if not isinstance(storage, BuiltInStorage):
+        raise DefinitionError(f"a server needs a built-in storage, not an instance of {type(storage).__name__}")
+    if auth is None:
+        auth = secrets.token_urlsafe(24)
+        _LOG.warning("the token of the server is %s", auth)
+    services = Services(
+        storage,
+        {workflow_of(served).name: served for served in workflows},
+        auth=Tokens({auth: Identity("operator", Role.OPERATE)}) if isinstance(auth, str) else auth,
+        limits=limits or Limits(),
+        key=secrets.token_bytes(32),
+    )
+    middleware = [Middleware(Gate, services, hosts, origins)]
+    if origins:
+        cors = Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
+        middleware.insert(0, cors)
+
+    route_sets = _make_protocols(services)
+
+    @asynccontextmanager
+    async def lifespan(application: Starlette) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            if worker is not None:
+                await stack.enter_async_context(_working(worker))
+            for route_set in route_sets:
+                if route_set.lifespan is not None:
+                    await stack.enter_async_context(route_set.lifespan())
+            yield
+
+    application = Starlette(
+        routes=[route for route_set in route_sets for route in route_set.routes],
+        middleware=middleware,
+        exception_handlers={StepwellError: handle_error},
+        lifespan=lifespan,
+    )
+    application.state.services = services
+    return application
+
+
+@asynccontextmanager
+async def running(application: Starlette) -> AsyncIterator[None]:
+    """Run what works beside an application that is mounted in another one, inside the block."""
+    async with application.router.lifespan_context(application):
+        yield
+
+
+def _make_protocols(services: Services) -> list[RouteSet]:
+    """Return the routes of every protocol whose library is installed."""
+    modules = [module for library, module in _PROTOCOLS if find_spec(library) is not None]
+    return [import_module(module).make_routes(services) for module in modules]
+
+
+@asynccontextmanager
+async def _working(worker: Worker) -> AsyncIterator[None]:
+    task = asyncio.create_task(worker.serve())
+    try:
+        yield
+    finally:
+        worker.stop()
+        await task

@@ -1,0 +1,125 @@
+"""What every request passes before it reaches a route."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from http import HTTPStatus
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from stepwell.errors import StepwellError
+from stepwell.server.identity import Anyone, identify
+from stepwell.server.problems import Refused, answer_problem
+from stepwell.server.services import Services
+
+_SAFE = ("GET", "HEAD", "OPTIONS")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_HEADERS = {
+    "content-security-policy": "default-src 'self'; frame-ancestors 'none'; form-action 'self'; base-uri 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+class Gate:
+    """Refuses requests for another host, from a foreign page, or too large; identifies callers.
+
+    `hosts` are names, besides those of this machine, under which the server is reached; `origins`
+    are other sites whose pages may use it.
+    """
+
+    def __init__(self, inner: ASGIApp, services: Services, hosts: Collection[str], origins: Collection[str]) -> None:
+        self._inner, self._services = inner, services
+        self._hosts, self._origins = frozenset((*LOOPBACK, *hosts)), frozenset(origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._inner(scope, receive, send)
+            return
+        connection = HTTPConnection(scope)
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            self._check_host(connection)
+            self._check_origin(connection)
+            self._check_reach(connection)
+            scope["stepwell.identity"] = await identify(self._services.auth, connection)
+            await self._inner(scope, _limit(receive, connection, self._services.limits.body), send_with_headers)
+        except StepwellError as error:  # of a route, the exception handlers of its application answer first
+            await answer_problem(error)(scope, receive, send_with_headers)
+
+    def _check_host(self, connection: HTTPConnection) -> None:
+        # Otherwise a page of an attacker could reach this server by a name of its own that leads here.
+        host = _host_of(f"//{connection.headers.get('host', '')}")
+        if host not in self._hosts and "*" not in self._hosts:
+            raise Refused(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                f"this server does not answer for the host {host!r}",
+                f"start it with --allow-host {host}, or pass hosts=[{host!r}] to app()",
+            )
+
+    def _check_origin(self, connection: HTTPConnection) -> None:
+        origin = connection.headers.get("origin")
+        if origin is None or origin in self._origins or connection.scope["method"] in _SAFE:
+            return
+        if urlsplit(origin).netloc != connection.headers.get("host"):
+            raise Refused(
+                HTTPStatus.FORBIDDEN,
+                f"a page of {origin!r} may not change anything here",
+                f"pass origins=[{origin!r}] to app() if it may",
+            )
+
+    def _check_reach(self, connection: HTTPConnection) -> None:
+        client = connection.scope.get("client")
+        if isinstance(self._services.auth, Anyone) and not is_loopback(client[0] if client else ""):
+            raise Refused(
+                HTTPStatus.FORBIDDEN,
+                "this server has no token, so it answers this machine only",
+                "start it with a token, or pass auth= to app()",
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is that of this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _host_of(address: str) -> str:
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _limit(receive: Receive, connection: HTTPConnection, most: int) -> Receive:
+    """Return a `receive` that refuses a body of more bytes."""
+    refused = Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {most:,} bytes here")
+    announced = connection.headers.get("content-length", "0")
+    if announced.isdigit() and int(announced) > most:
+        raise refused
+    left = most
+
+    async def receive_some() -> Message:
+        nonlocal left
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise refused
+        return message
+
+    return receive_some

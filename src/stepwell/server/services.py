@@ -1,0 +1,45 @@
+"""What every route works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from starlette.routing import BaseRoute
+
+from stepwell.server.identity import Authenticator
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.worker.slices import Served
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one server accepts."""
+
+    body: int = 4 * 1024 * 1024  # bytes of a request
+    page: int = 500  # items on a page
+    streams: int = 1000  # event streams that are open
+    streams_each: int = 50  # of one caller
+    writes: float = 200.0  # requests per second that change something, of one caller
+    patience: float = 15.0  # seconds after which a client that does not read its stream is cut off
+    heartbeat: float = 15.0  # seconds of silence after which a stream sends a comment
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a server was made from."""
+
+    storage: BuiltInStorage
+    workflows: Mapping[str, Served]
+    auth: Authenticator
+    limits: Limits
+    key: bytes  # that response links are signed with
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSet:
+    """The routes of one protocol, and what must run while they are served."""
+
+    routes: Sequence[BaseRoute]
+    lifespan: Callable[[], AbstractAsyncContextManager[None]] | None = None
