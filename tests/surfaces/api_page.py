@@ -23,6 +23,7 @@ PACKAGES = {
     "stepwell.orchestrations": "teams of agents",
     "stepwell.declarative": "workflows of named agents",
     "stepwell.admin": "runs seen and changed from outside",
+    "stepwell.server": "runs over HTTP",
     "stepwell.viz": "pictures",
     "stepwell.testing": "tests of your own workflows and stores",
 }

@@ -1,9 +1,9 @@
 """One server for programs, pages and agents of others.
 
 It is an ASGI application over one storage. It holds nothing of its own: every answer is read from
-the store, every order is written to it, and whoever drives the run finds it there. So it works while
-the program that started a run is dead, any number of servers may share a store, and one that is
-killed loses nothing. It drives no run, unless it is given a worker to run beside it.
+the store, every change is written to it, and the process that drives the run finds it there. So it
+works while the program that started a run is dead, any number of servers may share a store, and one
+that is killed loses nothing. It drives no run, unless it is given a worker to run beside it.
 
     application.py  the routes, put together behind the gate
     gate.py         what every request passes: host, origin, identity, limits, headers of the answer
@@ -20,7 +20,7 @@ from stepwell.codec import modules as _modules
 _HOMES = {
     "Anyone": "server.identity",
     "Identity": "server.identity",
-    "Limits": "server.services",
+    "ServerLimits": "server.services",
     "Role": "server.identity",
     "Tokens": "server.identity",
     "app": "server.application",

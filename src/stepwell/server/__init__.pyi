@@ -2,13 +2,13 @@
 
 from stepwell.server.application import app, running
 from stepwell.server.identity import Anyone, Identity, Role, Tokens
-from stepwell.server.services import Limits
+from stepwell.server.services import ServerLimits
 
 __all__ = [
     "Anyone",
     "Identity",
-    "Limits",
     "Role",
+    "ServerLimits",
     "Tokens",
     "app",
     "running",

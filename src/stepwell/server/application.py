@@ -18,7 +18,7 @@ from stepwell.errors import DefinitionError, StepwellError
 from stepwell.server.gate import Gate
 from stepwell.server.identity import Authenticator, Identity, Role, Tokens
 from stepwell.server.problems import handle_error
-from stepwell.server.services import Limits, RouteSet, Services
+from stepwell.server.services import RouteSet, ServerLimits, Services
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.worker.slices import Served, workflow_of
 from stepwell.worker.worker import Worker
@@ -38,7 +38,7 @@ def app(
     worker: Worker | None = None,
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
-    limits: Limits | None = None,
+    limits: ServerLimits | None = None,
 ) -> Starlette:
     """Return an ASGI application over the runs of a storage, to be served, or mounted under any path.
 
@@ -61,7 +61,7 @@ def app(
         storage,
         {workflow_of(served).name: served for served in workflows},
         auth=Tokens({auth: Identity("operator", Role.OPERATE)}) if isinstance(auth, str) else auth,
-        limits=limits or Limits(),
+        limits=limits or ServerLimits(),
         key=secrets.token_bytes(32),
     )
     middleware = [Middleware(Gate, services, hosts, origins)]

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stepwell.errors import StepwellError
 from stepwell.server.identity import Anyone, identify
-from stepwell.server.problems import Refused, answer_problem
+from stepwell.server.problems import RequestRefused, answer_problem
 from stepwell.server.services import Services
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
@@ -64,7 +64,7 @@ class Gate:
         # Otherwise a page of an attacker could reach this server by a name of its own that leads here.
         host = _host_of(f"//{connection.headers.get('host', '')}")
         if host not in self._hosts and "*" not in self._hosts:
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 f"this server does not answer for the host {host!r}",
                 f"start it with --allow-host {host}, or pass hosts=[{host!r}] to app()",
@@ -75,7 +75,7 @@ class Gate:
         if origin is None or origin in self._origins or connection.scope["method"] in _SAFE:
             return
         if urlsplit(origin).netloc != connection.headers.get("host"):
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.FORBIDDEN,
                 f"a page of {origin!r} may not change anything here",
                 f"pass origins=[{origin!r}] to app() if it may",
@@ -84,7 +84,7 @@ class Gate:
     def _check_reach(self, connection: HTTPConnection) -> None:
         client = connection.scope.get("client")
         if isinstance(self._services.auth, Anyone) and not is_loopback(client[0] if client else ""):
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.FORBIDDEN,
                 "this server has no token, so it answers this machine only",
                 "start it with a token, or pass auth= to app()",
@@ -108,7 +108,7 @@ def _host_of(address: str) -> str:
 
 def _limit(receive: Receive, connection: HTTPConnection, most: int) -> Receive:
     """Return a `receive` that refuses a body of more bytes."""
-    refused = Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {most:,} bytes here")
+    refused = RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {most:,} bytes here")
     announced = connection.headers.get("content-length", "0")
     if announced.isdigit() and int(announced) > most:
         raise refused

@@ -44,7 +44,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     candidates: list[str] = []  # ids that exist, if one was not found or means several
 
 
-class Refused(StepwellError):
+class RequestRefused(StepwellError):
     """A request is refused by the rules of the server."""
 
     def __init__(self, status: HTTPStatus, message: str, hint: str | None = None) -> None:
@@ -77,7 +77,7 @@ _STATUSES: tuple[tuple[type[BaseException], HTTPStatus, str | None], ...] = (
 def describe_problem(error: StepwellError) -> Problem:
     """Return an error of the library as problem details."""
     status, hint = HTTPStatus.INTERNAL_SERVER_ERROR, None
-    if isinstance(error, Refused):
+    if isinstance(error, RequestRefused):
         status, hint = error.status, error.hint
     else:
         for kind, its_status, its_hint in _STATUSES:

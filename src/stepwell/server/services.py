@@ -14,7 +14,7 @@ from stepwell.worker.slices import Served
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """How much one server accepts."""
 
     body: int = 4 * 1024 * 1024  # bytes of a request
@@ -33,7 +33,7 @@ class Services:
     storage: BuiltInStorage
     workflows: Mapping[str, Served]
     auth: Authenticator
-    limits: Limits
+    limits: ServerLimits
     key: bytes  # that response links are signed with
 
 
