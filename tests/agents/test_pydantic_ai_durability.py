@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from pydantic_ai.messages import AgentStreamEvent, ModelMessage, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.toolsets import DynamicToolset
+from pydantic_ai.usage import UsageLimits
 
 from stepwell import (
     HandlerFailed,
@@ -29,7 +31,7 @@ from stepwell import (
     workflow,
 )
 from stepwell.agents import current_tool_call
-from stepwell.agents.adapters.pydantic_ai import StepConfig, StepwellDurability
+from stepwell.agents.adapters.pydantic_ai import StepConfig, StepwellDurability, recalled_usage
 from stepwell.functional import DurableFunction
 from stepwell.model.timing import StepRecord
 from stepwell.testing import Ledger, crash_everywhere
@@ -281,27 +283,50 @@ async def test_text_of_a_request_that_failed_is_withdrawn() -> None:
     assert seen == ["half ", 1, "half ", "whole"]
 
 
-async def test_events_reach_the_handler_of_the_user_once() -> None:
+def stream_of(script: Script) -> FunctionModel:
+    """A model that streams the replies of a script."""
+
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+        for part in script._reply(messages, info).parts:
+            if isinstance(part, ToolCallPart):
+                yield {0: DeltaToolCall(part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id)}
+            else:
+                yield "done"
+
+    return FunctionModel(stream_function=stream)
+
+
+@pytest.mark.parametrize("emits", [False, True])
+async def test_events_reach_the_handler_of_the_user_once(emits: bool) -> None:
     seen = list[str]()
 
     async def handle(ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
         async for event in events:
             seen.append(event.event_kind)
 
-    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
-        yield "done"
-
-    clerk = Clerk(
-        model=FunctionModel(stream_function=stream), durability=StepwellDurability[None](event_stream_handler=handle)
-    )
-    office = clerk.function(fails=1)
+    script = Script(calls(("look", {"what": "it"})), "done")
+    durability = StepwellDurability[None](event_stream_handler=handle, emit_updates=emits)
+    office = Clerk(model=stream_of(script), durability=durability).function(fails=1)
     with pytest.raises(HandlerFailed):
         await office.run("go", run_id="r")
     first = list(seen)
     result = await office.run(run_id="r")
     assert seen == first
+    # Those of the model while they arrive, inside its step; each of the others in a step of its own.
+    assert seen.count("function_tool_call") == seen.count("function_tool_result") == 1
     assert "part_start" in seen
-    assert steps_of(result) == ["clerk__model.request_stream"]
+    outside = [kind for kind in seen if not kind.startswith(("part_", "final_result"))]
+    assert steps_of(result).count("clerk__event_stream_handler") == len(outside)
+
+
+async def test_updates_alone_cost_no_steps() -> None:
+    script = Script(calls(("look", {"what": "it"})), "done")
+    clerk = Clerk(model=stream_of(script), durability=StepwellDurability[None](emit_updates=True))
+    assert steps_of(await clerk.function().run("go")) == [
+        "clerk__model.request_stream",
+        "clerk__function_toolset__desk.call_tool:look",
+        "clerk__model.request_stream",
+    ]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -312,16 +337,8 @@ async def test_an_instrumented_agent_counts_real_calls_only(streamed: bool) -> N
     )
     replies = [calls(("look", {"what": str(n)})) for n in range(4)]
     script = Script(*replies, "done")
-
-    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
-        for part in script._reply(messages, info).parts:
-            if isinstance(part, ToolCallPart):
-                yield {0: DeltaToolCall(part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id)}
-            else:
-                yield "done"
-
     clerk = Clerk(
-        model=FunctionModel(stream_function=stream) if streamed else script.model,
+        model=stream_of(script) if streamed else script.model,
         capabilities=[Instrumentation(settings)],
         durability=StepwellDurability[None](emit_updates=streamed),
     )
@@ -345,6 +362,31 @@ async def test_an_instrumented_agent_counts_real_calls_only(streamed: bool) -> N
     }
     assert len(script.given) == 5
     assert counts == {"input": 5, "output": 5}
+
+
+def test_the_library_lists_what_was_used_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        StepwellDurability[None]()
+    monkeypatch.setattr(recalled_usage, "_LEDGER", "_moved_elsewhere")
+    with pytest.warns(UserWarning, match="tokens of recalled requests are reported again"):
+        StepwellDurability[None]()
+
+
+async def test_limits_of_usage_count_what_was_recalled() -> None:
+    clerk = Clerk(calls(("look", {"what": "it"})), calls(("look", {"what": "more"})), "done")
+    failures = [1]
+
+    @workflow(checkpoint_storage=InMemoryCheckpointStorage())
+    async def office(task: str) -> int:
+        first = await clerk.agent.run(task, usage_limits=UsageLimits(request_limit=3))
+        if failures:
+            raise RuntimeError(f"failure {failures.pop()}")
+        return first.usage.requests
+
+    with pytest.raises(HandlerFailed):
+        await office.run("go", run_id="r")
+    assert (await office.run(run_id="r")).get_outputs() == [3]
 
 
 async def test_what_the_library_refuses_is_refused() -> None:

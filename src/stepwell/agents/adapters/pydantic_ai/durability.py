@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal, TypedDict, cast
 
@@ -41,9 +41,9 @@ from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResults, RunContext
 from pydantic_ai.toolsets import ToolsetTool
-from pydantic_ai.usage import RequestUsage
 
 from stepwell.agents.adapters.pydantic_ai.deferred_calls import ask_people
+from stepwell.agents.adapters.pydantic_ai.recalled_usage import check_library, forget_usage
 from stepwell.agents.messages import CURRENT_TOOL_CALL, AgentResponseUpdate, CurrentToolCall
 from stepwell.engine.internal_context import InternalContext, find_current
 from stepwell.graph.retry import RetryPolicy
@@ -125,6 +125,7 @@ class StepwellDurability(BaseDurabilityCapability[AgentDepsT]):
         request fails. `model`, `tools` and `events` say how these steps are executed; a tool's metadata
         `{"stepwell": StepConfig(...)}` replaces `tools` for it, and `{"stepwell": False}` keeps it from being a step.
         """
+        check_library()
         self._own_handler = event_stream_handler
         handler = _UpdateEmitter(event_stream_handler) if emit_updates else event_stream_handler
         super().__init__(models=models, event_stream_handler=handler, name=name)
@@ -200,10 +201,7 @@ class StepwellDurability(BaseDurabilityCapability[AgentDepsT]):
         self._recalled.discard(place)
         response = await super().wrap_model_request(ctx, request_context=request_context, handler=handler)
         if place in self._recalled:
-            # An instrumented agent reports what is in this list: nothing was used for a recalled response. The usage
-            # of the run, which limits are about, is counted already.
-            used = request_context._usage_response_ledger.responses
-            used[:] = [replace(response, usage=RequestUsage()) for response in used]
+            forget_usage(request_context)
             self._recalled.discard(place)
         return response
 
@@ -213,10 +211,11 @@ class StepwellDurability(BaseDurabilityCapability[AgentDepsT]):
         context = _find_context()
         return None if context is None else await ask_people(context, self.name, requests)
 
-    async def _dispatch_event_stream_event(self, ctx: RunContext[AgentDepsT], event: AgentStreamEvent) -> None:
-        # Updates are text of the model, and come from its steps.
-        if self._own_handler is not None:
-            await super()._dispatch_event_stream_event(ctx, event)
+    def wrap_run_event_stream(
+        self, ctx: RunContext[AgentDepsT], *, stream: AsyncIterable[AgentStreamEvent]
+    ) -> AsyncIterable[AgentStreamEvent]:
+        # Updates are text of the model, and come from its steps; only a handler of the user gets the other events.
+        return stream if self._own_handler is None else super().wrap_run_event_stream(ctx, stream=stream)
 
 
 class _StepBackend(JournalCallableOperationBackend[StepConfig]):
