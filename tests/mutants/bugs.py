@@ -701,7 +701,7 @@ EDGES = (
     ),
     Bug(
         "a field of a response that nobody asked for is overlooked",
-        "cli/forms/validation.py",
+        "admin/schemas/validation.py",
         '{"additionalProperties": False} if closed(schema) else {}',
         "{}",
         ("surfaces/cli/test_responding.py",),

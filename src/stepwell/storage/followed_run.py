@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing
 from stepwell.kernel.commit import events
+from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowEvent
 from stepwell.storage.append_news import expect_appends
 from stepwell.storage.port import Store
@@ -27,7 +28,17 @@ AT_REST = STOPPED | {"waiting"}
 
 async def follow_run(store: Store, run_id: str, after: int, *, until_rest: bool) -> AsyncGenerator[WorkflowEvent, None]:
     """Yield the durable events of a run past a commit, and new ones as they are committed: see `follow`."""
-    ends, last, wait = AT_REST if until_rest else STOPPED, after, _FIRST_LOOK
+    async with aclosing(follow_commits(store, run_id, after, ends=AT_REST if until_rest else STOPPED)) as commits:
+        async for commit in commits:
+            for event in events(run_id, commit, stored=True, replayed=True):
+                yield event
+
+
+async def follow_commits(
+    store: Store, run_id: str, after: int, *, ends: frozenset[str] = STOPPED
+) -> AsyncGenerator[Commit, None]:
+    """Yield the commits of a run past `after`, and new ones as they are made, until the run stands as `ends` says."""
+    last, wait = after, _FIRST_LOOK
     appended = asyncio.Event()
     notify = partial(asyncio.get_running_loop().call_soon_threadsafe, appended.set)
     with expect_appends(store, run_id, notify):
@@ -39,9 +50,7 @@ async def follow_run(store: Store, run_id: str, after: int, *, until_rest: bool)
             while last < entry.number:
                 upto = min(last + _PAGE, entry.number)
                 for record in await store.history(run_id, after=last, upto=upto):
-                    commit = read_commit(record, DEFAULT_CODEC)[0]
-                    for event in events(run_id, commit, stored=True, replayed=True):
-                        yield event
+                    yield read_commit(record, DEFAULT_CODEC)[0]
                 last, wait = upto, _FIRST_LOOK
             # Judged by the entry that was read before its commits: none of them can be missing.
             if run_info(entry).standing in ends:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from stepwell import Message
+from stepwell.admin.schemas.validation import problems
 from stepwell.admin.values import to_lines
 from stepwell.agents import AgentExecutorResponse, AgentResponse
 from stepwell.agents.requests import (
@@ -23,7 +24,6 @@ from stepwell.agents.requests import (
 )
 from stepwell.cli.forms.agent_forms import schema_for
 from stepwell.cli.forms.schema_form import build_form
-from stepwell.cli.forms.validation import problems
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.declarative.messages import NodeApprovalRequest, NodeApprovalResponse
 from stepwell.orchestrations.handoff.agents import HandoffAgentUserRequest

@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
+from stepwell.admin.schemas.validation import UnusableSchema, problems
 from stepwell.cli.forms.schema_form import END, LEFT_OUT, Prompt, Unfillable, build_form
-from stepwell.cli.forms.validation import UnusableSchema, problems
 from stepwell.cli.forms.value_parsers import (
     InvalidInput,
     make_labels,

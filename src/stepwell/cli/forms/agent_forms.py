@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stepwell.cli.forms.json_schema import fields_of, needed_in
+from stepwell.admin.schemas.json_schema import fields_of, needed_in
 
 
 def schema_for(question: Any, response_type: str, schema: dict[str, Any]) -> dict[str, Any]:

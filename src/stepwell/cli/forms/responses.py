@@ -9,9 +9,9 @@ from typing import Any
 
 from stepwell.admin.lookup import NotFound, find_checkpoint, find_run
 from stepwell.admin.requests import OpenRequest, load_requests, open_requests, send_response
+from stepwell.admin.schemas.validation import UnusableSchema, problems
 from stepwell.admin.state_edits import check_plain
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed, command_line, refusals
-from stepwell.cli.forms.validation import UnusableSchema, problems
 from stepwell.cli.input_text import PASS_RESPONSE, read_input
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage

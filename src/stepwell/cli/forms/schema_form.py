@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from stepwell.admin.diffs.json_diff import Path
-from stepwell.cli.forms.json_schema import (
+from stepwell.admin.schemas.json_schema import (
     KINDS,
     bounds_of,
     brief,
@@ -29,7 +29,7 @@ from stepwell.cli.forms.json_schema import (
     resolved,
     wanted_text,
 )
-from stepwell.cli.forms.validation import UnusableSchema, problems
+from stepwell.admin.schemas.validation import UnusableSchema, problems
 from stepwell.cli.forms.value_parsers import PARSERS, InvalidInput, make_labels, parse_bool, parse_choice
 
 DEEPEST = 32  # levels: a recursive schema would never end

@@ -19,7 +19,7 @@ from uuid import UUID
 from jsonschema_rs import ValidationError, ValidationErrorKind, Validator, is_valid, validator_for
 
 from stepwell.admin.diffs.json_diff import Path, format_path
-from stepwell.cli.forms.json_schema import (
+from stepwell.admin.schemas.json_schema import (
     BOUNDS,
     FORMATS,
     KINDS,
