@@ -41,6 +41,7 @@ async def fill(storage: BuiltInStorage) -> None:
     await build_asking(storage).run("gold", run_id="waiting")
     await fill_later(storage)
     await build_counting(storage).run(1, run_id="tagged", tags={"customer": "ada", "urgent": "yes"})
+    await build_counting(storage).submit(1, run_id="urgent", priority=10)
     await fill_migrated(storage)
     await storage.close()
 

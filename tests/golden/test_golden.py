@@ -96,6 +96,13 @@ async def test_a_run_that_sleeps_is_found_when_it_is_due_and_knows_what_it_tried
     assert [event.executor_id for event in result if event.type == "executor_bypassed"] == ["sibling"]
 
 
+async def test_a_run_with_a_priority_comes_first_of_those_that_are_ready(storage: Any) -> None:
+    first, *others = await storage.ready_runs(workflow_name="counting")
+    assert (first.run_id, first.priority) == ("urgent", 10)
+    assert {run.priority for run in others} <= {0}
+    assert (await build_counting(storage).run(run_id="urgent")).get_outputs() == [1]
+
+
 async def test_a_run_that_was_moved_back_stands_where_it_was_moved_to(storage: Any) -> None:
     result = await build_counting(storage).run(run_id="moved back")
     assert result.get_outputs() == [1]

@@ -70,8 +70,8 @@ def explained(schema: str, query: str, values: list[Any], *, really: bool = Fals
         (*built(requests_query, RequestFilter(workflow="w"), ASKED, 5), "requests_by_workflow"),
         (*built(requests_query, RequestFilter(due_until=on(1)), ASKED, 5), "requests_by_deadline"),
         (*built(requests_query, RequestFilter("w", due_until=on(1)), None, 5), "requests_by_workflow_and_deadline"),
-        (*built(ready_query, ReadyFilter("2026", resting=("IDLE",)), ("", ""), 5), "runs_by_wake"),
-        (*built(ready_query, ReadyFilter("2026", "w", resting=("IDLE",)), ("2025", "r"), 5), "signals_to_consume"),
+        (*built(ready_query, ReadyFilter("2026", resting=("IDLE",)), (0, "", ""), 5), "runs_by_priority"),
+        (*built(ready_query, ReadyFilter("2026", "w", resting=("IDLE",)), (0, "2025", "r"), 5), "signals_to_consume"),
     ],
 )
 async def test_a_search_uses_its_index(

@@ -132,9 +132,10 @@ async def test_requests_are_read_in_order_from_an_index(store: SQLiteStore) -> N
 
 
 async def test_ready_runs_are_read_in_order_from_an_index_and_signals_by_another(store: SQLiteStore) -> None:
-    await fill(store, "r", 1)
+    await store.append(record("r", 0), CommitEffects(wake=on(1)))
     plan = await plans_of(store, store.ready(ReadyFilter("2026", "w", resting=("IDLE",)), limit=5), scans=True)
-    assert "runs_by_wake (wake<?)" in plan
+    assert "runs_by_priority (priority=? AND wake<?)" in plan
+    assert "SEARCH runs USING COVERING INDEX runs_by_priority (priority<?)" in plan
     assert plan.count("SCAN") == plan.count("SCAN signals USING COVERING INDEX pending_signals") == 1
     assert "runs USING INTEGER PRIMARY KEY (rowid=?)" in plan
 

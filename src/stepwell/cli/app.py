@@ -27,6 +27,7 @@ COMMANDS = {
     "fork": "Start a new run from a checkpoint of another.",
     "diff": "Compare two checkpoints.",
     "run": "Start a run and drive it until it stops.",
+    "submit": "Store a run for workers to drive.",
     "resume": "Resume a run.",
     "cancel": "Cancel a run.",
     "retry": "Retry runs that have stopped.",

@@ -39,6 +39,7 @@ class StartRun(msgspec.Struct, frozen=True):
     digest: str | None = None
     tags: Mapping[str, str] | None = None
     by: str | None = None  # who starts it, as the caller says
+    priority: int = 0
 
 
 class ResumeRun(msgspec.Struct, frozen=True):
@@ -158,8 +159,15 @@ def start_run(definition: WorkflowDefinition, position: StartRun, archive: Archi
             f"the start executor {start.id!r} accepts {accepted}, but run() was passed a {type(message).__name__}",
             run_id=run_id,
         )
-    tags, version = position.tags or {}, definition.version
-    header = RunHeader(run_id, definition.name, definition.signature, digest, tags=tags, version=version)
+    header = RunHeader(
+        run_id,
+        definition.name,
+        definition.signature,
+        digest,
+        tags=position.tags or {},
+        version=definition.version,
+        priority=position.priority,
+    )
     return StartingPoint(header, first=CommitKind.INPUT, message=message)
 
 

@@ -56,6 +56,7 @@ class RunHeader(msgspec.Struct, frozen=True):
     retention: Retention = Retention.FullHistory
     # of the workflow, as its code declares it
     version: int = 1
+    priority: int = 0  # which of several ready runs is driven first: the one with the highest
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

@@ -169,7 +169,7 @@ class BuiltInStorage:
     async def ready_runs(
         self, *, workflow_name: str | None = None, by: datetime | None = None, limit: int | None = None
     ) -> list[RunInfo]:
-        """Return the runs that can be driven and that nobody drives, oldest first: at most `limit`.
+        """Return the runs that can be driven and that nobody drives: by priority, then oldest first, at most `limit`.
 
         These are the queued and the stalled ones: new runs, those whose wait is over or whose
         deadline is reached by then (default: now), those with a response or input to apply, and

@@ -76,9 +76,10 @@ class ReadyFilter(msgspec.Struct, frozen=True):
         """Return the first runs that match, for a store that holds all of them in memory."""
         return sorted(filter(self.matches, runs), key=self.sort_key)[:limit]
 
-    def sort_key(self, run: RunEntry) -> tuple[str, str]:
-        """Oldest first: since when the run is due or, if it has signals, since its newest record."""
-        return run.wake if run.wake is not None and self._is_due(run) else run.at, run.run_id
+    def sort_key(self, run: RunEntry) -> tuple[int, str, str]:
+        """By priority, then oldest first: since when the run is due or, if it has signals, since its newest record."""
+        since = run.wake if run.wake is not None and self._is_due(run) else run.at
+        return -run.metadata.priority, since, run.run_id
 
     def _is_due(self, run: RunEntry) -> bool:
         return run.wake is not None and run.wake <= self.by

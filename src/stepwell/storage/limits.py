@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from stepwell.errors import CheckpointCorrupt
 from stepwell.model.valid_text import is_text
 from stepwell.storage.checked_reads import read_moment
-from stepwell.storage.stored_values import Entry
+from stepwell.storage.stored_values import HIGHEST_PRIORITY, LOWEST_PRIORITY, Entry
 
 LONGEST = 10_000  # characters of an id or a tag: each is stored with every record, and in indexes
 LARGEST = 2**63 - 1  # what an integer column of SQLite and PostgreSQL holds
@@ -32,6 +32,15 @@ def check_tag(name: object, value: object) -> None:
         raise ValueError(f"a tag has at most {LONGEST:,} characters: keep longer values in the state of the run")
     if not is_text(name) or not is_text(value):
         raise ValueError(f"the tag {name!r}: {value!r} is not valid Unicode and cannot be stored")
+
+
+def check_priority(priority: object) -> None:
+    """Raise ValueError for a priority that a run cannot have."""
+    # type, not isinstance: True is an int
+    if type(priority) is not int or not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+        raise ValueError(
+            f"priority must be a whole number from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}, not {priority!r}"
+        )
 
 
 def flaw_in_count(number: object) -> str | None:

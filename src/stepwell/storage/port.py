@@ -191,11 +191,12 @@ class Index(Protocol):
         """
 
     async def ready(self, ready_filter: ReadyFilter, *, limit: int | None = None) -> list[RunEntry]:
-        """Return the runs that can be driven and that nobody drives, oldest first: at most `limit`.
+        """Return the runs that can be driven and that nobody drives, at most `limit`.
 
-        Those whose `wake` is reached, and those with signals in a status of `resting`; not those
-        with a lease that is not over (`Lease.is_over`), nor those that have a caller. The cost
-        grows with the runs that are due or have signals, driven or not.
+        By priority, the highest first, and then oldest first. Those whose `wake` is reached, and
+        those with signals in a status of `resting`; not those with a lease that is not over
+        (`Lease.is_over`), nor those that have a caller. The cost grows with the runs that are due or
+        have signals, driven or not.
         """
 
 

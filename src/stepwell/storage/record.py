@@ -32,7 +32,7 @@ from stepwell.storage.wire.shapes import WireCommit
 
 
 def metadata_of(header: RunHeader) -> RunMetadata:
-    return RunMetadata(header.tags, header.caller)
+    return RunMetadata(header.tags, header.caller, header.priority)
 
 
 def wake_of(after: Checkpoint) -> str | None:

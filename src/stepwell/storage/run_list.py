@@ -34,6 +34,7 @@ class RunInfo:
     began_at: str
     changed_at: str
     tags: Mapping[str, str]
+    priority: int  # of several ready runs, those with the highest are driven first
     # How it stands at the moment of the call: running, queued, stalled, waiting, sleeping, completed,
     # failed or cancelled.
     standing: Standing
@@ -106,6 +107,7 @@ def run_info(entry: RunEntry) -> RunInfo:
         began_at=entry.began,
         changed_at=entry.at,
         tags=dict(entry.metadata.tags),
+        priority=entry.metadata.priority,
         standing=standing,
         owner=owner,
         until=until,

@@ -8,6 +8,9 @@ import msgspec
 
 from stepwell.storage.lease import Lease
 
+# Few enough that a search for ready runs may look at one priority after the other.
+LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
+
 
 # gc=False: the fields are strings and numbers, which cannot form reference cycles, so the garbage
 # collector need not track the thousands of entries that a long list holds.
@@ -60,6 +63,7 @@ class RunMetadata(_Value, frozen=True):
     tags: Mapping[str, str] = {}
     # The run that called this one as a sub-workflow; requests are listed under it.
     caller: str | None = None
+    priority: int = 0  # of several ready runs, those with the highest come first
 
 
 class RunEntry(_Value, frozen=True):

@@ -73,8 +73,8 @@ def measure_worker(counters: Counters, slots: int, busy: int) -> list[Metric]:
 async def measure_store(storage: BuiltInStorage) -> list[Metric]:
     """Return how much the store holds, and how long its ready runs have been waiting."""
     ready = await storage._store.ready(ReadyFilter(clock.stamp(), resting=RESTING), limit=MOST_READY)
-    since = [run.wake or run.at for run in ready[:1]]
-    age = max(0.0, (clock.now() - datetime.fromisoformat(since[0])).total_seconds()) if since else 0.0
+    oldest = min((run.wake or run.at for run in ready), default=None)
+    age = 0.0 if oldest is None else max(0.0, (clock.now() - datetime.fromisoformat(oldest)).total_seconds())
     metrics = [
         Metric(
             "runs_ready",

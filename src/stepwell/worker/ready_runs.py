@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable
 from datetime import timedelta
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from stepwell.model.status_words import RESTING
 from stepwell.storage import clock
 from stepwell.storage.filters import ReadyFilter
@@ -16,7 +18,7 @@ _LOOKED_AT = 200  # ready runs, in search of workflows that nobody here has
 
 
 class ReadyRuns(NamedTuple):
-    """The runs that can be driven now, oldest first, and when the next one can be."""
+    """The runs that can be driven now, by priority and then oldest first, and when the next one can be."""
 
     now: list[RunEntry]
     seconds_to_next: float
@@ -31,12 +33,15 @@ async def find_ready(store: Store, workflows: Iterable[str], limit: int, horizon
     moment, until = clock.stored_moment(now), clock.stored_moment(now + timedelta(seconds=horizon))
     ready, later = list[RunEntry](), [until]
     for workflow in workflows:
-        for run in await store.ready(ReadyFilter(until, workflow, resting=RESTING), limit=limit):
-            if run.wake is None or run.wake <= moment or (run.signalled and run.status in RESTING):
-                ready.append(run)
-            else:
-                later.append(run.wake)
-    ready.sort(key=lambda run: (run.wake or run.at, run.run_id))
+        due_now = ReadyFilter(moment, workflow, resting=RESTING)
+        soon = await store.ready(replace(due_now, by=until), limit=limit)
+        now_ready = list(filter(due_now.matches, soon))
+        later += [run.wake for run in soon if run.wake is not None and run.wake > moment]
+        if len(now_ready) < len(soon) == limit:
+            # Runs with a higher priority that are due in a moment may hide others that are due now.
+            now_ready = await store.ready(due_now, limit=limit)
+        ready += now_ready
+    ready.sort(key=ReadyFilter(moment).sort_key)
     return ReadyRuns(ready, max(0.0, clock.until(min(later)).total_seconds()))
 
 

@@ -18,6 +18,7 @@ from stepwell.model.event import WorkflowRunState
 from stepwell.model.valid_text import check_words
 from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
+from stepwell.storage.limits import check_priority
 from stepwell.workflows.deduplication import KEY_TAG, submit_once
 from stepwell.workflows.result import OutputT, WorkflowRunResult
 from stepwell.workflows.run_signals import read_head, send_answers
@@ -47,6 +48,7 @@ class RunVerbs(Generic[OutputT]):
         *,
         run_id: str | None = None,
         tags: Mapping[str, str] | None = None,
+        priority: int = 0,
         by: str | None = None,
         checkpoint_storage: StorageLike | None = None,
         connection: Any = None,
@@ -54,6 +56,9 @@ class RunVerbs(Generic[OutputT]):
         window: timedelta = timedelta(days=1),
     ) -> str:
         """Store a run and return its id when it is durable. Nothing is executed: `ready_runs` lists the run.
+
+        Of the runs that are ready, those with the highest `priority` are driven first, and of these the oldest:
+        a whole number from -100 to 100.
 
         If `run_id` names a stored run that was started with the same message, nothing changes. On PostgreSQL,
         `connection` is a psycopg connection of your own, to the same database: then the run is stored in its
@@ -67,13 +72,14 @@ class RunVerbs(Generic[OutputT]):
         """
         check_words("by", by)
         check_words("deduplication_key", deduplication_key)
+        check_priority(priority)
         if deduplication_key is not None:
             if connection is not None or run_id is not None:
                 raise ValueError("pass a deduplication_key alone: neither with a run_id nor with a connection")
             tags = {**(tags or {}), KEY_TAG: deduplication_key}
         position = position_of(message, run_id, None, tags)
         assert isinstance(position, StartRun)
-        position = replace(position, by=by)
+        position = replace(position, by=by, priority=priority)
         storage = self._storage_for(checkpoint_storage)
         if connection is not None:
             storage = await _storage_on(storage, connection)

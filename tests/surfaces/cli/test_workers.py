@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -101,3 +102,31 @@ def test_what_cannot_work_is_said(arguments: tuple[str, ...], code: int, words: 
     result = say("worker", *arguments, "--store", "sqlite:///runs.db")
     assert result.exit_code == code, result.output
     assert words in result.output
+
+
+@pytest.mark.process
+def test_what_is_submitted_is_stored_with_its_priority_and_driven_by_a_worker(place: Place, say: Say) -> None:
+    Path("greeting.py").write_text(CODE)
+    for run_id, priority in (("a", "0"), ("b", "-5"), ("c", "7")):
+        options = ["--run-id", run_id, "--priority", priority, "--store", place.address]
+        submitted = say("submit", "greeting:workflow", "--input", "ada", *options)
+        assert (submitted.exit_code, submitted.stdout) == (0, f"{run_id}\n"), submitted.output
+    listed = json.loads(say("list", "--json", "--store", place.address).stdout)["runs"]
+    assert {run["run_id"]: (run["status"], run["priority"]) for run in listed} == {
+        "a": ("queued", 0),
+        "b": ("queued", -5),
+        "c": ("queued", 7),
+    }
+    assert json.loads(say("show", "c", "--json", "--store", place.address).stdout)["priority"] == 7
+    assert "priority      7" in say("show", "c", "--store", place.address).stdout
+    with working("greeting:workflow", "--store", place.address):
+        until(lambda: say("list", "--status", "completed", "--store", place.address).stdout.count("greeting") == 3)
+
+
+def test_a_priority_that_no_run_can_have_is_refused(place: Place, say: Say) -> None:
+    Path("greeting.py").write_text(CODE)
+    refused = say(
+        "submit", "greeting:workflow", "--input", "ada", "--priority", "101", "--store", place.address
+    )  # fmt: skip
+    assert refused.exit_code == 2
+    assert "priority must be a whole number from -100 to 100, not 101" in refused.output

@@ -114,6 +114,7 @@ def _to_dict(run: RunInfo) -> dict[str, Any]:
         "began_at": run.began_at,
         "changed_at": run.changed_at,
         "tags": dict(run.tags),
+        "priority": run.priority,
     }
 
 

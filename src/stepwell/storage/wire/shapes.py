@@ -6,7 +6,7 @@ one stays readable. A field that has its default value is not written.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -14,6 +14,7 @@ from stepwell.model.checkpoint import Retention
 from stepwell.model.commit import CommitKind
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.timing import CallTime, StepRecord
+from stepwell.storage.stored_values import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 FORMAT = 1
 # What this version reads: its own format, and every published one before it.
@@ -131,6 +132,7 @@ class WireRun(_WireShape):
     tags: dict[str, str] = {}
     retention: Retention = Retention.FullHistory
     version: int = 1
+    priority: Annotated[int, msgspec.Meta(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY)] = 0
 
 
 class WireCommit(_WireShape, kw_only=True):

@@ -25,8 +25,8 @@ r.run_id, c.number, c.checkpoint_id, r.workflow, c.status, c.iteration, c.at, c.
 # The seconds that are left of a lease, by the clock of the database.
 RUN = """
 r.run_id, r.workflow, r.status, r.number, r.checkpoint_id, r.iteration, r.at, r.began, r.wake,
-EXISTS (SELECT FROM {schema}.signals AS s WHERE s.run = r.key AND NOT s.consumed), r.tags, r.caller, r.owner,
-extract(epoch FROM r.until - clock_timestamp())::float8
+EXISTS (SELECT FROM {schema}.signals AS s WHERE s.run = r.key AND NOT s.consumed), r.tags, r.caller, r.priority,
+r.owner, extract(epoch FROM r.until - clock_timestamp())::float8
 """
 REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline, body"
 COMMITS = "{schema}.runs AS r JOIN {schema}.commits AS c ON c.run = r.key"
@@ -112,18 +112,25 @@ EXISTS (SELECT FROM {{schema}}.runs AS a WHERE a.run_id = r.run_id
 FREE = """
 (r.until IS NULL OR r.until < clock_timestamp() + make_interval(secs => {}::float8) OR r.owner->>'machine' = {})
 """.strip()
-# Each part reads an index in order. Owners on our machine are left to the caller, who can see
-# whether their processes are alive.
+# Each part reads an index in order, and the first one does so for each priority that occurs. Owners on
+# our machine are left to the caller, who can see whether their processes are alive.
 READY = f"""
-(SELECT {RUN}, r.wake AS since FROM {{schema}}.runs AS r
- WHERE r.wake <= {{by}} AND {{where}} AND (r.wake, r.run_id) > {{past}} ORDER BY r.wake, r.run_id LIMIT {{limit}})
+WITH RECURSIVE level (priority) AS (
+    SELECT max(r.priority) FROM {{schema}}.runs AS r WHERE r.wake IS NOT NULL
+    UNION ALL
+    SELECT (SELECT max(r.priority) FROM {{schema}}.runs AS r WHERE r.wake IS NOT NULL AND r.priority < l.priority)
+    FROM level AS l WHERE l.priority IS NOT NULL)
+(SELECT due.* FROM level AS l CROSS JOIN LATERAL (
+    SELECT {RUN}, -r.priority AS place, r.wake AS since FROM {{schema}}.runs AS r
+    WHERE r.priority = l.priority AND r.wake <= {{by}} AND {{where}} AND (-r.priority, r.wake, r.run_id) > {{past}}
+    ORDER BY r.wake, r.run_id LIMIT {{limit}}) AS due)
 UNION ALL
-(SELECT {RUN}, r.at AS since FROM {{schema}}.runs AS r
+(SELECT {RUN}, -r.priority AS place, r.at AS since FROM {{schema}}.runs AS r
  WHERE r.key IN (SELECT s.run FROM {{schema}}.signals AS s WHERE NOT s.consumed)
     AND r.status IN (SELECT jsonb_array_elements_text({{resting}}::jsonb))
-    AND (r.wake IS NULL OR r.wake > {{by}}) AND {{where}} AND (r.at, r.run_id) > {{past}}
- ORDER BY r.at, r.run_id LIMIT {{limit}})
-ORDER BY since, run_id LIMIT {{limit}}
+    AND (r.wake IS NULL OR r.wake > {{by}}) AND {{where}} AND (-r.priority, r.at, r.run_id) > {{past}}
+ ORDER BY r.priority DESC, r.at, r.run_id LIMIT {{limit}})
+ORDER BY place, since, run_id LIMIT {{limit}}
 """
 
 COUNT_RUNS = """
@@ -229,14 +236,14 @@ def runs_query(search: Search, criteria: RunFilter, past: RunEntry | None, limit
     return RUNS.replace("{pages}", pages).replace("{by}", by).replace("{limit}", search.limit(limit))
 
 
-def ready_query(search: Search, criteria: ReadyFilter, past: tuple[str, str], limit: int | None) -> str:
+def ready_query(search: Search, criteria: ReadyFilter, past: tuple[int, str, str], limit: int | None) -> str:
     """Return the query for the runs that may be ready, as `Index.ready` promises, after a place in their order."""
     is_free = FREE.format(search.bind(clock_ahead()), search.bind(this_process("").machine))
     where = search.all_of(is_free, "NOT r.is_child", workflow=criteria.workflow)
     values = {
         "where": where,
         "by": search.bind(criteria.by),
-        "past": f"({search.bind(past[0])}, {search.bind(past[1])})",
+        "past": f"({search.bind(past[0])}::integer, {search.bind(past[1])}, {search.bind(past[2])})",
         "resting": search.bind(criteria.resting),
         "limit": search.limit(limit),
     }

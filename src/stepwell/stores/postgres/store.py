@@ -32,6 +32,7 @@ from stepwell.storage.lease import Owner
 from stepwell.storage.limits import LARGEST
 from stepwell.storage.statistics import StoreStatistics
 from stepwell.storage.stored_values import (
+    HIGHEST_PRIORITY,
     NO_EFFECTS,
     NO_LOG_EFFECTS,
     CommitEffects,
@@ -216,9 +217,9 @@ class PostgresStore:
         return [RequestEntry(*unescape_row(row)) for row in rows]
 
     async def ready(self, ready_filter: ReadyFilter, *, limit: int | None = None) -> list[RunEntry]:
-        runs, past = list[RunEntry](), ("", "")
+        runs, past = list[RunEntry](), (-HIGHEST_PRIORITY - 1, "", "")
         while True:
-            page = [read_run(row[:-1]) for row in await self._search(ready_query, ready_filter, past, limit)]
+            page = [read_run(row[:-2]) for row in await self._search(ready_query, ready_filter, past, limit)]
             # The server cannot see that a process is gone; we can, if it ran on this machine.
             runs += filter(ready_filter.matches, page)
             if limit is None or len(page) < limit or len(runs) >= limit:

@@ -21,6 +21,7 @@ CREATE TABLE {schema}.runs (
     workflow      text COLLATE "C",                             -- NULL without a record, like the other columns
     began         text COLLATE "C",                             -- `at` of the first record that was stored
     is_child      boolean NOT NULL DEFAULT false,               -- whether there is a caller
+    priority      smallint NOT NULL DEFAULT 0,                  -- of several ready runs, the highest come first
     caller        text,                                         -- the run that called it as a sub-workflow
     tags          jsonb NOT NULL DEFAULT '{}',                  -- an object of strings
     owner         jsonb,                                        -- who drives it, NULL if nobody does
@@ -36,7 +37,7 @@ CREATE TABLE {schema}.runs (
     in_order      boolean NOT NULL DEFAULT true                 -- whether `at` rises with the numbers of its records
 ) WITH (fillfactor = 45);
 CREATE INDEX runs_by_hash ON {schema}.runs (hash);
-CREATE INDEX runs_by_wake ON {schema}.runs (wake, run_id) WHERE wake IS NOT NULL;
+CREATE INDEX runs_by_priority ON {schema}.runs (priority, wake, run_id) WHERE wake IS NOT NULL;
 CREATE INDEX runs_by_age ON {schema}.runs (is_child, began, run_id) WHERE began IS NOT NULL;
 CREATE INDEX runs_by_workflow ON {schema}.runs (is_child, workflow, began, run_id) WHERE began IS NOT NULL;
 CREATE INDEX runs_by_status ON {schema}.runs (is_child, status, began, run_id) WHERE began IS NOT NULL;

@@ -128,7 +128,8 @@ def _plain(value: Entry | RequestEntry) -> dict[str, Any]:
 
 def _plain_metadata(metadata: RunMetadata) -> dict[str, Any]:
     tags = {escape(name): escape(value) for name, value in metadata.tags.items()}
-    return {"tags": tags, "caller": None if metadata.caller is None else escape(metadata.caller)}
+    caller = None if metadata.caller is None else escape(metadata.caller)
+    return {"tags": tags, "caller": caller, "priority": metadata.priority}
 
 
 # ---------------------------------------------------------------------- rows
@@ -143,10 +144,10 @@ def read_record(row: Row) -> Record:
 
 
 def read_run(row: Row) -> RunEntry:
-    *columns, wake, signalled, tags, caller, owner, left = row
+    *columns, wake, signalled, tags, caller, priority, owner, left = row
     try:
         metadata = RunMetadata(
-            {unescape(name): unescape(value) for name, value in tags.items()}, caller and unescape(caller)
+            {unescape(name): unescape(value) for name, value in tags.items()}, caller and unescape(caller), priority
         )
     except (AttributeError, TypeError) as error:
         raise damage_error(f"the entry of run {row[0]!r} in the list of runs", error) from error

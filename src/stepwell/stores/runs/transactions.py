@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from stepwell.storage.conflicts import check_chain, check_fence, check_follows, check_workflow
 from stepwell.storage.lease import Owner
 from stepwell.storage.rewrite_plan import plan_rewrite
@@ -18,7 +20,6 @@ from stepwell.storage.stored_values import (
     LogRow,
     OpenedRun,
     Record,
-    RunMetadata,
     SignalRow,
 )
 from stepwell.stores.runs.run import Run, lease_text
@@ -161,7 +162,7 @@ def _commit_line(entry: Entry, effects: CommitEffects) -> CommitLine:
         asked=effects.asked,
         wake=effects.wake,
         # A copy: the caller's dict may change later.
-        metadata=None if metadata is None else RunMetadata(dict(metadata.tags), metadata.caller),
+        metadata=None if metadata is None else replace(metadata, tags=dict(metadata.tags)),
     )
 
 

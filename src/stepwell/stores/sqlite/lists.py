@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Generator
+from contextlib import closing
 from heapq import merge
 from itertools import islice
 from typing import Any
@@ -13,7 +15,7 @@ from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.filters import STOPPED, CheckpointFilter, ReadyFilter, RequestFilter, RunFilter, prefix_end
 from stepwell.storage.ids import location_of, run_hashes_for
 from stepwell.storage.statistics import StoreStatistics
-from stepwell.storage.stored_values import Entry, RequestEntry, RunEntry, RunMetadata
+from stepwell.storage.stored_values import HIGHEST_PRIORITY, Entry, RequestEntry, RunEntry, RunMetadata
 from stepwell.stores.sqlite.records import ENTRY, LAST, REQUEST, entry_in, read_lease
 
 NO_LIMIT = -1  # to SQLite
@@ -23,7 +25,7 @@ BEFORE_ALL, AFTER_ALL = "", b""  # a blob sorts after every text
 
 RUN = """
 runs.run_id, runs.workflow, runs.status, commits.number, commits.checkpoint_id, commits.iteration, commits.at,
-runs.began, runs.caller, runs.tags, runs.wake,
+runs.began, runs.caller, runs.tags, runs.priority, runs.wake,
 EXISTS (SELECT 1 FROM signals WHERE signals.run = runs.run AND signals.position IS NOT NULL), runs.owner, runs.until
 """
 _WITH_NEWEST = """
@@ -87,15 +89,17 @@ def find_run_entry(db: sqlite3.Connection, run_id: str) -> RunEntry | None:
 
 def run_entry_in(row: tuple[Any, ...]) -> RunEntry:
     """Return the run in the columns `RUN`."""
-    *columns, caller, tags, wake, signalled, owner, until = row
-    metadata = RunMetadata(decode_stored(_decode_tags, tags.encode(), f"the tags of run {row[0]!r}"), caller)
+    *columns, caller, tags, priority, wake, signalled, owner, until = row
+    metadata = RunMetadata(decode_stored(_decode_tags, tags.encode(), f"the tags of run {row[0]!r}"), caller, priority)
     return RunEntry(*(*columns, metadata, wake, signalled != 0, read_lease(row[0], owner, until)))
 
 
 SELECT_DUE = f"""
-SELECT {RUN} FROM runs {_WITH_NEWEST} WHERE wake <= :by AND NOT called AND (:workflow IS NULL OR workflow = :workflow)
+SELECT {RUN} FROM runs {_WITH_NEWEST}
+WHERE priority = :priority AND wake <= :by AND NOT called AND (:workflow IS NULL OR workflow = :workflow)
 ORDER BY wake, runs.run_id
 """
+SELECT_LOWER_PRIORITY = "SELECT max(priority) FROM runs WHERE wake IS NOT NULL AND priority < ?"
 # Few runs have signals at any time, and of these few are at rest.
 SELECT_SIGNALLED = f"""
 SELECT {RUN} FROM runs {_WITH_NEWEST} WHERE runs.run IN (SELECT run FROM signals WHERE position IS NOT NULL)
@@ -105,14 +109,20 @@ SELECT {RUN} FROM runs {_WITH_NEWEST} WHERE runs.run IN (SELECT run FROM signals
 
 def list_ready(db: sqlite3.Connection, ready_filter: ReadyFilter, limit: int | None) -> list[RunEntry]:
     values = {"by": ready_filter.by, "workflow": ready_filter.workflow}
-    due = db.execute(SELECT_DUE, values)
     signalled = sorted(map(run_entry_in, db.execute(SELECT_SIGNALLED, values)), key=ready_filter.sort_key)
     # Rows are read when they are asked for. Whether a lease is over shows only here, by the clock of
     # its owner.
-    in_order = merge(map(run_entry_in, due), signalled, key=ready_filter.sort_key)
-    runs = list(islice(filter(ready_filter.matches, in_order), limit))
-    due.close()
-    return runs
+    with closing(_read_due(db, values)) as due:
+        in_order = merge(due, signalled, key=ready_filter.sort_key)
+        return list(islice(filter(ready_filter.matches, in_order), limit))
+
+
+def _read_due(db: sqlite3.Connection, values: dict[str, str | None]) -> Generator[RunEntry]:
+    """Yield the runs that are due, by priority: one query for each, which reads an index in order."""
+    priority = HIGHEST_PRIORITY + 1
+    while (priority := db.execute(SELECT_LOWER_PRIORITY, (priority,)).fetchone()[0]) is not None:
+        with closing(db.execute(SELECT_DUE, {**values, "priority": priority})) as rows:
+            yield from map(run_entry_in, rows)
 
 
 def count_all(db: sqlite3.Connection) -> StoreStatistics:

@@ -88,8 +88,8 @@ CLEAR_RUN = (
     "DELETE FROM tags WHERE run = ?",
     "DELETE FROM requests WHERE run_id = (SELECT run_id FROM runs WHERE run = ?)",
     """
-    UPDATE runs SET workflow = NULL, status = NULL, began = NULL, caller = NULL, tags = '{}', wake = NULL,
-        dropped_below = 0, unordered = 0
+    UPDATE runs SET workflow = NULL, status = NULL, began = NULL, caller = NULL, tags = '{}', priority = 0,
+        wake = NULL, dropped_below = 0, unordered = 0
     WHERE run = ?
     """,
 )
@@ -293,7 +293,8 @@ def _apply(db: sqlite3.Connection, run: RunRow, effects: CommitEffects) -> None:
 
 def _set_metadata(db: sqlite3.Connection, run: RunRow, metadata: RunMetadata) -> None:
     tags = msgspec.json.encode(dict(metadata.tags)).decode()
-    db.execute("UPDATE runs SET caller = ?, tags = ? WHERE run = ?", (metadata.caller, tags, run.run))
+    columns = (metadata.caller, tags, metadata.priority, run.run)
+    db.execute("UPDATE runs SET caller = ?, tags = ?, priority = ? WHERE run = ?", columns)
     db.execute("DELETE FROM tags WHERE run = ?", (run.run,))
     db.executemany(INSERT_TAG, [(name, value, run.run) for name, value in metadata.tags.items()])
 

@@ -20,6 +20,7 @@ CREATE TABLE runs (
     caller        TEXT,                               -- the run that called this one as a sub-workflow
     called        INTEGER NOT NULL AS (caller IS NOT NULL),
     tags          TEXT NOT NULL DEFAULT '{}',         -- a JSON object
+    priority      INTEGER NOT NULL DEFAULT 0,         -- of several ready runs, the highest come first
     wake          TEXT,                               -- from when on the run can be driven
     owner         TEXT,                               -- who holds the lease: a JSON object, NULL for nobody
     until         REAL,                               -- when the lease ends, by the owner's clock
@@ -34,7 +35,7 @@ CREATE INDEX runs_by_age ON runs (called, began, run_id) WHERE began IS NOT NULL
 CREATE INDEX runs_by_workflow ON runs (workflow, called, began, run_id) WHERE began IS NOT NULL;
 CREATE INDEX runs_by_status ON runs (status, called, began, run_id) WHERE began IS NOT NULL;
 CREATE INDEX runs_by_workflow_and_status ON runs (workflow, status, called, began, run_id) WHERE began IS NOT NULL;
-CREATE INDEX runs_by_wake ON runs (wake, run_id) WHERE wake IS NOT NULL;
+CREATE INDEX runs_by_priority ON runs (priority, wake, run_id) WHERE wake IS NOT NULL;
 
 -- In the order in which they were stored. Clustered by run, they would fill a page of the log for
 -- each run that moves: here many runs share one.

@@ -110,8 +110,8 @@ def on(day: int) -> str:
     return f"2026-01-{day:02}T00:00:00+00:00"
 
 
-def run_metadata(caller: str | None = None, **tags: str) -> RunMetadata:
-    return RunMetadata(tags, caller)
+def run_metadata(caller: str | None = None, *, priority: int = 0, **tags: str) -> RunMetadata:
+    return RunMetadata(tags, caller, priority)
 
 
 def run_entry(

@@ -88,9 +88,10 @@ BEGIN
     IF effects ? 'metadata' THEN
         UPDATE {schema}.runs SET
             caller = effects->'metadata'->>'caller', is_child = effects->'metadata'->>'caller' IS NOT NULL,
-            tags = effects->'metadata'->'tags'
+            tags = effects->'metadata'->'tags', priority = (effects->'metadata'->>'priority')::smallint
         WHERE key = of_key
-            AND (caller IS DISTINCT FROM effects->'metadata'->>'caller' OR tags <> effects->'metadata'->'tags');
+            AND (caller IS DISTINCT FROM effects->'metadata'->>'caller' OR tags <> effects->'metadata'->'tags'
+                OR priority <> (effects->'metadata'->>'priority')::smallint);
         IF FOUND THEN
             DELETE FROM {schema}.tags WHERE run = of_key;
             INSERT INTO {schema}.tags (run, name, value, is_child, began, run_id)

@@ -84,6 +84,41 @@ async def runs_are_ready_oldest_first(store: Store) -> None:
 
 
 @rule
+async def runs_with_a_higher_priority_are_ready_first(store: Store) -> None:
+    for run_id, priority, day in [("b", 0, 3), ("low", -100, 1), ("a", 0, 3), ("high", 100, 4), ("later", 7, 9)]:
+        metadata = run_metadata(priority=priority)
+        await store.append(record(run_id, 0), CommitEffects(wake=on(day), metadata=metadata))
+    await store.append(
+        record("answered", 0, status="waiting", at=on(2)), CommitEffects(metadata=run_metadata(priority=7, team="red"))
+    )
+    await store.send("answered", "k", text(1))
+    expected = ["high", "answered", "a", "b", "low"]
+    assert await ready(store, on(4)) == expected
+    for limit in range(6):
+        assert await ready(store, on(4), limit=limit) == expected[:limit]
+    assert await ready(store, on(9)) == ["high", "answered", "later", "a", "b", "low"]
+    assert {run.run_id: run.metadata.priority for run in await store.runs()} == {
+        "high": 100, "answered": 7, "later": 7, "a": 0, "b": 0, "low": -100
+    }  # fmt: skip
+    # One that somebody drives hides no other.
+    await acquire(store, "high", seconds=60)
+    await acquire(store, "a", seconds=60)
+    assert await ready(store, on(4), limit=3) == ["answered", "b", "low"]
+
+
+@rule
+async def a_priority_stays_until_the_metadata_is_replaced_or_the_run_dropped(store: Store) -> None:
+    await store.append(record("r", 0), CommitEffects(wake=on(1), metadata=run_metadata(priority=5)))
+    await store.append(record("r", 1), CommitEffects(wake=on(1)))
+    assert [run.metadata for run in await store.runs()] == [run_metadata(priority=5)]
+    await store.append(record("r", 2), CommitEffects(wake=on(1), metadata=run_metadata(priority=-5)))
+    assert [run.metadata for run in await store.runs()] == [run_metadata(priority=-5)]
+    await store.drop("r")
+    await store.append(record("r", 0), CommitEffects(wake=on(1)))
+    assert [run.metadata for run in await store.runs()] == [run_metadata()]
+
+
+@rule
 async def a_ready_run_is_listed_as_in_the_list_of_runs(store: Store) -> None:
     effects = CommitEffects(wake=on(1), metadata=run_metadata(team="red"))
     await store.append(record("r", 0, status="waiting", iteration=7), effects)

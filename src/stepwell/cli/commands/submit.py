@@ -1,0 +1,70 @@
+"""`stepwell submit`: store a run for workers."""
+
+from __future__ import annotations
+
+import click
+
+from stepwell.cli.code_loader import get_workflow, load_code
+from stepwell.cli.failures import refusals
+from stepwell.cli.input_text import read_input
+from stepwell.cli.settings import agents_option, by_option, common_options, json_option, tag_option
+from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.type_names import BuiltInStorage
+from stepwell.cli.views.output import print_document, print_lines, reserve_stdout
+from stepwell.cli.views.text import printable
+from stepwell.storage.ids import new_run_id
+
+
+@click.command("submit")
+@click.argument("workflow", metavar="MODULE:WORKFLOW|FILE")
+@click.option("--input", "argument", metavar="TEXT|@FILE|@-", help="The input: a string, a file, or stdin.")
+@click.option("--run-id", metavar="ID", help="The id of the run. The same input under the same id changes nothing.")
+@click.option(
+    "--priority",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="NUMBER",
+    help="Of the ready runs, those with the highest priority are driven first: -100 to 100.",
+)
+@tag_option("Tag the run; `list` finds runs by tag. Repeatable.")
+@agents_option
+@by_option
+@json_option
+@common_options
+def command(
+    workflow: str,
+    argument: str | None,
+    run_id: str | None,
+    priority: int,
+    tags: dict[str, str],
+    agents: str | None,
+    by: str | None,
+    json: bool,
+) -> None:
+    """Store a run for workers to drive.
+
+    Nothing is executed here: `stepwell worker` drives the run. WORKFLOW and the input are given as to
+    `stepwell run`. Prints the id of the run when it is durable. A missing store is created.
+    """
+    from stepwell.cli.input_option import make_message  # lazy: 25 ms
+
+    text = None if argument is None else read_input(argument)
+    code = load_code(workflow, agents)
+
+    async def work(storage: BuiltInStorage) -> str:
+        runnable = await code.build()
+        # Chosen here and not by the engine, because the first message may depend on it.
+        name = run_id if run_id is not None else new_run_id()
+        message = await make_message(runnable, storage, text, name)
+        with refusals():
+            return await get_workflow(runnable).submit(
+                message, run_id=name, tags=tags or None, priority=priority, by=by, checkpoint_storage=storage
+            )
+
+    with reserve_stdout():
+        submitted = run_on_store(work, make=True, patient=True)
+    if json:
+        print_document(run_id=submitted)
+    else:
+        print_lines([printable(submitted)])
