@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any
@@ -49,13 +49,18 @@ class Broadcast:
         else:
             self._loop.call_soon_threadsafe(self._add, event)
 
+    def hold(self, events: Iterable[WorkflowEvent]) -> None:
+        """Let events wait for `drain`."""
+        self._waiting += events
+
     def drain(self) -> list[WorkflowEvent]:
-        """Return the live events since the last call; with a reader, those that came after its last handler."""
-        events = self._waiting[:]
-        self._waiting.clear()
+        """Return the events that wait; with a reader, also those that came after its last handler."""
+        events: list[WorkflowEvent] = []
         while not self.live.empty():
             if (event := self.live.get_nowait()) is not None:
                 events.append(event)
+        events += self._waiting
+        self._waiting.clear()
         return events
 
     def emit_commit(self, commit: Commit, at: Checkpoint) -> list[WorkflowEvent]:

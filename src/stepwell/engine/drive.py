@@ -68,6 +68,7 @@ class Drive:
         self._by: str | None = None  # who resumed the run, until a commit says so
         self._error: BaseException | None = None  # what ended the drive early
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self.gathers = False  # yields no batch before its end if nobody has to decide anything meanwhile
         # Reads the stream of this drive to its end.
         self.reader: Callable[[], Awaitable[None]] | None = None
         self.run_id: str | None = None
@@ -186,7 +187,7 @@ class Drive:
                 intake = await self._decide_intake(at, plan)
                 if intake is not None:
                     at, plan = await self._commit(intake, at), intake.next
-                    yield self._broadcast.emit_commit(intake.commit, at)
+                    yield [*self._broadcast.drain(), *self._broadcast.emit_commit(intake.commit, at)]
                     if intake.error is not None:
                         raise intake.error
             if plan is None or not plan.deliveries:
@@ -194,13 +195,14 @@ class Drive:
             superstep = self._create_superstep(scope, at, plan, log)
             self._running = running = SuperstepRun(superstep, self._broadcast, at)
             try:
-                is_stopped = self._cancelled is not None or at.since_input >= self._definition.max_iterations
-                if self._options.streaming and not is_stopped:
+                if self._cancelled is not None or at.since_input >= self._definition.max_iterations:
+                    pass
+                elif self._options.streaming:
                     async with aclosing(running.stream()) as live:
                         async for event in live:
                             yield (event,)
-                elif not is_stopped:
-                    yield await running.run()
+                else:
+                    await running.run()
                 if self._stopped:
                     await running.halt()
                     return
@@ -212,7 +214,7 @@ class Drive:
                 superstep.hand_over()
                 at = await self._commit(decision, at)
             except DurabilityError as error:
-                yield self._broadcast.emit_store_failure(at, error)
+                yield [*self._broadcast.drain(), *self._broadcast.emit_store_failure(at, error)]
                 raise
             except BaseException:
                 # The stream was closed, or its task cancelled.
@@ -223,16 +225,21 @@ class Drive:
                 await asyncio.gather(*superstep.writes.values(), return_exceptions=True)
             if superstep.observer is not None:
                 superstep.observer.end(decision.error)
-            yield self._broadcast.emit_commit(decision.commit, at)
+            self._broadcast.hold(self._broadcast.emit_commit(decision.commit, at))
+            if not self.gathers or decision.error is not None:
+                yield self._broadcast.drain()
             if decision.error is not None:
                 raise decision.error
             plan, log, may_have_run = decision.next, EMPTY_LOG, False
+        if self.gathers:
+            yield self._broadcast.drain()
 
     def _create_superstep(self, scope: DriveScope, at: Checkpoint, plan: Plan, log: RecalledLog) -> Superstep:
         observer = self._observer.superstep(at.iteration + 1, len(plan.deliveries)) if self._observer else None
         superstep_log = SuperstepLog(self._archive, at, dict(log.entries))
         self._asks = Questions(self._archive, at, superstep_log, partial(self._emit_warning, at))
-        self._asks.receive(self._intake.signals or {})
+        if self._intake.signals:
+            self._asks.receive(self._intake.signals)
         return Superstep(scope, at, plan, log.outcomes, superstep_log, self._asks, observer=observer)
 
     def _rests(self, at: Checkpoint, plan: Plan) -> bool:
@@ -356,25 +363,21 @@ class Drive:
             release=at_rest,
         )
         # Before its events are emitted, a run at rest must be durable; so must the consumption of a signal.
-        if at_rest or consumed:
-            await self._flush()
+        if (at_rest or consumed) and self._options.durability != "sync":
+            await finish(self._archive.flush())
         self._lease.is_over = self._lease.is_over or at_rest
         if self._observer:
             self._observer.record_commit(perf_counter() - began)
         self.at = after
         return after
 
-    async def _flush(self) -> None:
-        if self._options.durability != "sync":
-            await finish(self._archive.flush())
-
     # ---------------------------------------------------------------- the end
 
     async def _end(self) -> None:
         # Commits that wait to be stored need the lease, so it is released last.
         try:
-            if self._lease.held is not None:
-                await self._flush()
+            if self._lease.held is not None and self._options.durability != "sync":
+                await finish(self._archive.flush())
         finally:
             await self._clean_up()
 
@@ -392,7 +395,7 @@ class Drive:
         """Log the end of the drive. Errors are raised, not logged."""
         if self.at is None or self._ended:
             return
-        word = status_word(self.at.status, wake=self.at.wake)
-        _LOG.info("run %r of %r is %s", self.at.run_id, self._definition.name, word)
+        name, word = self._definition.name, status_word(self.at.status, wake=self.at.wake)
+        _LOG.info("run %r of %r is %s", self.at.run_id, name, word)
         if self._observer:
             self._observer.end(self.at.status.value, self._error)

@@ -67,7 +67,7 @@ async def replay(
         thread=threading.get_ident(),
     )
     superstep_log = SuperstepLog(archive, at, dict(log.entries))
-    asks = Questions(archive, at, superstep_log, warn=lambda text: None)
+    asks = Questions(archive, at, superstep_log, lambda text: None)
     asks.lanes = 1
     context = HandlerContext(
         scope,

@@ -287,7 +287,7 @@ class HandlerContext(StagedContext):
             self.delivery.executor,
             sent=tuple(self._sent),
             outputs=tuple(self._outputs),
-            writes=dict(self._state.writes),
+            writes=self._state.writes,
             saved=saved,
             requests=() if self._requests is None else tuple(self._requests.asked),
             withdrawn=() if self._requests is None else tuple(self._requests.withdrawn),

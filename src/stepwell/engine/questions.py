@@ -43,20 +43,23 @@ class Asker(Protocol):
         """Whether it waits for an answer, and none of its steps and sleeps is under way."""
 
 
-class Questions:
+class Questions(msgspec.Struct, eq=False):
     """The questions of one superstep, and the handlers that wait for their answers."""
 
-    def __init__(self, archive: Archive, at: Checkpoint, log: SuperstepLog, warn: Callable[[str], None]) -> None:
-        self._archive, self._at, self._log, self._warn = archive, at, log, warn
-        self._signals: Mapping[str, Signal] = {}
-        self._waiting: dict[str, asyncio.Future[None]] = {}  # by request id
-        self._askers: set[Asker] = set()
-        self._leave_timer: asyncio.TimerHandle | None = None
-        self._looking: asyncio.Task[None] | None = None
-        # Lanes of the superstep that are not done.
-        self.lanes = 0
-        self._rejected: list[str] = []  # keys of signals
-        self.warnings: list[str] = []
+    _archive: Archive
+    _at: Checkpoint
+    _log: SuperstepLog
+    _warn: Callable[[str], None]
+    # Lanes of the superstep that are not done.
+    lanes: int = 0
+    was_asked: bool = False  # otherwise nobody waits, and nothing is under way
+    _signals: Mapping[str, Signal] = {}
+    _waiting: dict[str, asyncio.Future[None]] = {}  # by request id
+    _askers: set[Asker] = set()
+    _leave_timer: asyncio.TimerHandle | None = None
+    _looking: asyncio.Task[None] | None = None
+    _rejected: list[str] = []  # keys of signals
+    warnings: list[str] = []
 
     def receive(self, signals: Mapping[str, Signal]) -> None:
         """Look at signals that have arrived: handlers whose answers are among them continue."""
@@ -71,6 +74,7 @@ class Questions:
 
         Raises Parked if the handler is to be left, and RequestExpired.
         """
+        self.was_asked = True
         fixed = self._log[answer_log_key(key)]
         if fixed is not None and fixed.answer is not None:
             return answer_as(fixed.answer.value.open(), [response_type])
@@ -98,9 +102,8 @@ class Questions:
         keys = {answer_key(self._at.header.epoch, request) for request in asked if request.id in answered}
         return (*self._rejected, *(key for key in self._signals if first_answer_key(key) in keys))
 
-    def end_lane(self) -> None:
-        """Note that a lane of the superstep is done."""
-        self.lanes -= 1
+    def check_lanes(self) -> None:
+        """Note that a lane of the superstep is done, and fewer are left."""
         if self.lanes == 0:
             self._close()
         else:

@@ -19,7 +19,9 @@ R = TypeVar("R")
 
 async def run_to_end(begin: Callable[[], Drive], finish: Callable[[list[WorkflowEvent]], R]) -> R:
     """Drive a run until it stops, and return what `finish` makes of its events."""
-    return finish([event async for batch in begin().batches() for event in batch])
+    drive = begin()
+    drive.gathers = True
+    return finish([event async for batch in drive.batches() for event in batch])
 
 
 class RunStream(Generic[R]):

@@ -163,8 +163,9 @@ class Superstep(msgspec.Struct, eq=False):
 
     def _settle(self, decision: CommitDecision) -> CommitDecision:
         """Return a decision with what the handlers have asked, and were answered."""
-        if not any(entry.request is not None for entry in self._log.entries.values()) and not any(
-            request.is_awaited for request in self._at.requests.values()
+        logged, requests = self._log.entries, self._at.requests
+        if not (logged and any(entry.request is not None for entry in logged.values())) and not (
+            requests and any(request.is_awaited for request in requests.values())
         ):
             return decision
         commit = kernel.settle_asks(self._at, decision.commit, self._log.entries)
@@ -191,7 +192,9 @@ class Superstep(msgspec.Struct, eq=False):
         try:
             await self._handle_lane(lane)
         finally:
-            self.asks.end_lane()
+            self.asks.lanes -= 1
+            if self.asks.was_asked:
+                self.asks.check_lanes()
 
     async def _handle_lane(self, lane: Sequence[Delivery]) -> None:
         # What the deliveries so far have written: those after them see it.

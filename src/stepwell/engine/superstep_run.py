@@ -6,19 +6,23 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import msgspec
+
 from stepwell.engine.broadcast import Broadcast
 from stepwell.engine.superstep import Superstep
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 
 
-class SuperstepRun:
+class SuperstepRun(msgspec.Struct, eq=False):
     """Runs the handlers of a superstep once, by `stream` or by `run`."""
 
-    def __init__(self, superstep: Superstep, broadcast: Broadcast, at: Checkpoint) -> None:
-        self._superstep, self._broadcast, self._at = superstep, broadcast, at
-        self._task: asyncio.Task[Any] | None = None
-        self._cancelled = self._stopped = False
+    _superstep: Superstep
+    _broadcast: Broadcast
+    _at: Checkpoint
+    _task: asyncio.Task[Any] | None = None
+    _cancelled: bool = False
+    _stopped: bool = False
 
     async def stream(self) -> AsyncGenerator[WorkflowEvent, None]:
         """Run the handlers in a task, and yield the events they emit meanwhile."""
@@ -31,9 +35,9 @@ class SuperstepRun:
         if not self._cancelled and not self._stopped:
             self._task.result()
 
-    async def run(self) -> list[WorkflowEvent]:
-        """Run the handlers in the caller's task: nobody reads a stream, so events can wait until they have returned."""
-        started = self._emit_started()
+    async def run(self) -> None:
+        """Run the handlers in the caller's task: nobody reads a stream, so events can wait for the commit."""
+        self._broadcast.hold((self._emit_started(),))
         self._task = asyncio.current_task()
         try:
             await self._superstep.run_handlers()
@@ -42,7 +46,6 @@ class SuperstepRun:
                 raise  # somebody else cancelled the task
         finally:
             self._task = None
-        return [started, *self._broadcast.drain()]
 
     def _emit_started(self) -> WorkflowEvent:
         state = WorkflowRunState.IN_PROGRESS

@@ -160,12 +160,14 @@ def merge(
     ordered = [outcomes[delivery.id] for delivery in current.deliveries]
     asked: list[Request] = []
     moved: list[Mapping[str, Child | None]] = []
-    saved: dict[str, Payload | None] = {}
+    saved: dict[str, Payload] = {}
     tags: dict[str, str | None] = {}
     withdrawn: dict[str, None] = {}
     for outcome in ordered:
-        asked += outcome.requests
-        saved[outcome.executor] = outcome.saved  # the last outcome of an executor counts
+        if outcome.requests:
+            asked += outcome.requests
+        if outcome.saved is not None:
+            saved[outcome.executor] = outcome.saved  # the last outcome of an executor counts
         if outcome.children:
             moved.append(outcome.children)
         if outcome.tags:
@@ -179,9 +181,11 @@ def merge(
     messages, done, unreceived = _build_messages(ordered, routes)
     warnings = _explain_unreceived(graph, before, unreceived) if unreceived else []
     number = before.number + 1
-    still_open = [request for id, request in before.requests.items() if id not in withdrawn]
-    # Those that handlers wait for end with the superstep
-    waiting = bool(asked) or any(not request.is_awaited for request in still_open)
+    waiting = bool(asked)
+    if before.requests and not waiting:
+        still_open = [request for id, request in before.requests.items() if id not in withdrawn]
+        # Those that handlers wait for end with the superstep
+        waiting = any(not request.is_awaited for request in still_open)
     following = plan(graph, number, messages, current.held)
     # With nothing to deliver next, what still waits may wait permanently: a warning says so
     if not following.deliveries:
@@ -199,9 +203,9 @@ def merge(
         held=current.held if current.held is not before.held else None,  # by identity: see `plan`
         state=fold_writes(before.header.run_id, before.state, ordered, graph.reducers, pack),
         tags=tags,
-        executors={id: new for id, new in saved.items() if new is not None and new != before.executors.get(id)},
+        executors={id: new for id, new in saved.items() if new != before.executors.get(id)} if saved else {},
         asked=tuple(asked),
-        closed=(*renamed, *withdrawn),
+        closed=(*renamed, *withdrawn) if renamed or withdrawn else (),
         withdrawn=tuple(withdrawn),
         children=children,
         done=done,

@@ -101,100 +101,56 @@ class CheckpointInfo(msgspec.Struct, frozen=True, gc=False):
     number: int
 
 
-class WorkflowEvent(Subscriptable[ValueT]):
+class _TypeAndData(msgspec.Struct, eq=False):
+    """What an event is called, and carries: its positional arguments."""
+
+    type: str
+    data: Any = None
+
+
+_field: Any = _TypeAndData.data  # how to get and set it, where the property of the same name is in the way
+
+
+class WorkflowEvent(_TypeAndData, Subscriptable[ValueT], kw_only=True, eq=False):
     """One event of a run. `type` says which kind; attributes that do not apply to it are None."""
 
-    __slots__ = (
-        "_answer",
-        "_data",
-        "_opened",
-        "_request",
-        "attempt",
-        "by",
-        "checkpoint",
-        "commit",
-        "delivery",
-        "details",
-        "executor_id",
-        "iteration",
-        "origin",
-        "path",
-        "replayed",
-        "run_id",
-        "state",
-        "steps",
-        "time",
-        "type",
-    )
+    # the encoded data; None if the event was created with a plain value, or `data` was read already
+    payload: Payload | None = None
+    state: WorkflowRunState | None = None
+    executor_id: str | None = None
+    iteration: int | None = None
+    details: WorkflowErrorDetails | None = None
+    checkpoint: CheckpointInfo | None = None
+    run_id: str | None = None
+    commit: int | None = None
+    replayed: bool = False
+    request: Request | None = None
+    answer: AnswerRecord | None = None
+    # who answered, started, resumed, cancelled, forked or moved back the run, as they said
+    by: str | None = None
+    attempt: int | None = None
+    # the executors that lead to the sub-workflow it comes from, outermost first
+    path: tuple[str, ...] = ()
+    # the id of the handler call it is about
+    delivery: str | None = None
+    # when the handler was called that succeeded, and for how long it ran
+    time: CallTime | None = None
+    # the steps it made, in the order in which they ended
+    steps: tuple[StepRecord, ...] = ()
+    origin: WorkflowEventSource = WorkflowEventSource.EXECUTOR
 
-    def __init__(
-        self,
-        type: str,
-        data: Any = None,
-        *,
-        payload: Payload | None = None,
-        state: WorkflowRunState | None = None,
-        executor_id: str | None = None,
-        iteration: int | None = None,
-        details: WorkflowErrorDetails | None = None,
-        checkpoint: CheckpointInfo | None = None,
-        run_id: str | None = None,
-        commit: int | None = None,
-        replayed: bool = False,
-        request: Request | None = None,
-        answer: AnswerRecord | None = None,
-        by: str | None = None,
-        attempt: int | None = None,
-        path: tuple[str, ...] = (),
-        delivery: str | None = None,
-        time: CallTime | None = None,
-        steps: tuple[StepRecord, ...] = (),
-        origin: WorkflowEventSource = WorkflowEventSource.EXECUTOR,
-    ) -> None:
-        self.type = type
-        # A payload is decoded when the data is read: most observers skip most events.
-        self._data: Any = data if payload is None else payload
-        self._opened = payload is None
-        self.state = state
-        self.executor_id = executor_id
-        self.iteration = iteration
-        self.details = details
-        self.checkpoint = checkpoint
-        self.run_id = run_id
-        self.commit = commit
-        self.replayed = replayed
-        self._request = request
-        self._answer = answer
-        # who answered, started, resumed, cancelled, forked or moved back the run, as they said
-        self.by = by
-        self.attempt = attempt
-        # the id of the handler call it is about
-        self.delivery = delivery
-        # when the handler was called that succeeded, and for how long it ran
-        self.time = time
-        # the steps it made, in the order in which they ended
-        self.steps = steps
-        # the executors that lead to the sub-workflow it comes from, outermost first
-        self.path = path
-        self.origin = origin
-
-    @property
+    @property  # type: ignore[misc]
     def data(self) -> Any:
-        """The value that the event carries, decoded on first access."""
-        if not self._opened:
-            self._data, self._opened = self._data.open(), True
-        return self._data
-
-    @property
-    def payload(self) -> Payload | None:
-        """The encoded data; None if the event was created with a plain value, or `data` was read already."""
-        payload: Payload | None = None if self._opened else self._data
-        return payload
+        """The value that the event carries, decoded on first access: most observers skip most events."""
+        if self.payload is not None:
+            _field.__set__(self, self.payload.open())
+            self.payload = None
+        return _field.__get__(self)
 
     @property
     def request_id(self) -> str:
         """Of a `request_info` event: the id to respond to. Of a `request_answered` event: the request's id."""
-        return self._require_request().id if self._answer is None else self._answer.request_id
+        return self._require_request().id if self.answer is None else self.answer.request_id
 
     @property
     def source_executor_id(self) -> str:
@@ -225,17 +181,17 @@ class WorkflowEvent(Subscriptable[ValueT]):
     @property
     def comment(self) -> str | None:
         """Of a `request_answered` event: what was added to the response."""
-        return None if self._answer is None else self._answer.comment
+        return None if self.answer is None else self.answer.comment
 
     @property
     def answered_at(self) -> str | None:
         """Of a `request_answered` event: when the response was sent, in UTC as ISO 8601."""
-        return None if self._answer is None else self._answer.at
+        return None if self.answer is None else self.answer.at
 
     def _require_request(self) -> Request:
-        if self._request is None:
+        if self.request is None:
             raise RuntimeError(f"a {self.type!r} event has no request; only 'request_info' events do")
-        return self._request
+        return self.request
 
     @property
     def durable(self) -> bool:

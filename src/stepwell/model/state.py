@@ -3,7 +3,7 @@ into one set of writes when the superstep is committed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -83,6 +83,8 @@ class StateView(msgspec.Struct, eq=False):
 
     def _find(self, key: str) -> Payload | None:
         before, write = self._earlier.get(key), self.writes.get(key)
+        if before is None and write is None:
+            return self._committed.get(key)
         return _resolve(before if write is None else _combine(before, write), self._committed.get(key))
 
 
@@ -103,6 +105,9 @@ def apply_writes(before: Mapping[str, Payload], writes: Mapping[str, Write | Edi
     """Return the state after committed writes."""
     state = dict(before)
     for key, write in writes.items():
+        if isinstance(write, Assigned):
+            state[key] = write.value
+            continue
         value = write.edit.apply_to(state.get(key)) if isinstance(write, Edited) else _resolve(write, state.get(key))
         if value is None:
             state.pop(key, None)
@@ -114,15 +119,17 @@ def apply_writes(before: Mapping[str, Payload], writes: Mapping[str, Write | Edi
 def fold_writes(
     run_id: str,
     committed: Mapping[str, Payload],
-    outcomes: Iterable[Outcome],
+    outcomes: Sequence[Outcome],
     reducers: Mapping[str, Reducer],
     pack: Pack,
-) -> dict[str, Write]:
+) -> Mapping[str, Write]:
     """Combine the writes of all outcomes, in plan order.
 
     Raises StateConflict if one executor's write would overwrite another's. Appending overwrites
     nothing, so several executors may append to one key.
     """
+    if len(outcomes) == 1 and not reducers:
+        return outcomes[0].writes
     joined: dict[str, Write] = {}
     authors: dict[str, list[str]] = {}  # by key, each executor once
     for outcome in outcomes:

@@ -35,7 +35,21 @@ def now() -> datetime:
 
 def stamp() -> str:
     """Return the current time as it is stored: UTC, ISO 8601."""
-    return datetime.fromtimestamp(_source(), UTC).isoformat()
+    global _second  # Every superstep needs several: within a second only the fraction changes.
+    moment = _source()
+    second = int(moment)
+    micros = round((moment - second) * 1_000_000)
+    if micros == 1_000_000:
+        second, micros = second + 1, 0
+    latest, text = _second
+    if second != latest:
+        text = datetime.fromtimestamp(second, UTC).isoformat().removesuffix("+00:00")
+        _second = second, text
+    # As `isoformat` writes it: without a fraction at a full second.
+    return f"{text}.{micros:06d}+00:00" if micros else f"{text}+00:00"
+
+
+_second = (0, "1970-01-01T00:00:00")  # the latest second that was written, and its text
 
 
 def stored_moment(at: datetime) -> str:
