@@ -124,6 +124,31 @@ DIFFERENCES = (
         "What an executor does about it is committed like anything else.",
         ("cancelling_a_request",),
     ),
+    Difference(
+        "A function saves a checkpoint after each step; resumed after its end, it is called again.",
+        "Each step is stored on its own; checkpoints are those of the start, of a wait and of the end. "
+        "Resumed after its end, it returns its stored output.",
+        "What is done is not done again, and a step costs what it adds.",
+        ("a_completed_function_in_checkpoints",),
+    ),
+    Difference(
+        "A step that captures variables cannot be stored, or called concurrently, without a `replay_key`.",
+        "It can: its place in the function identifies it.",
+        "A key is needed only where the place of a call may change.",
+        ("a_step_with_captured_variables",),
+    ),
+    Difference(
+        "An edit of a function's code makes its stored runs unusable.",
+        "They continue with the new code; steps that are done are not called again.",
+        "A fix has to reach the runs that need it.",
+        ("a_function_whose_code_has_changed",),
+    ),
+    Difference(
+        "Answers to earlier questions of a function are passed again with each new one.",
+        "They are stored; passing them again does no harm.",
+        "An answer is given once.",
+        ("earlier_answers_of_a_function",),
+    ),
 )
 DIFFERENT = {program: difference for difference in DIFFERENCES for program in difference.programs}
 

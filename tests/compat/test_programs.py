@@ -16,6 +16,7 @@ from tests.compat.programs import (
     checkpoints,
     definitions,
     functional,
+    functional_runs,
     graphs,
     nested,
     promises,
@@ -24,11 +25,15 @@ from tests.compat.programs import (
     teams,
 )
 
+# The framework says so of workflows as functions.
+pytestmark = pytest.mark.filterwarnings("ignore:.* is experimental")
+
 MODULES: tuple[ModuleType, ...] = (
     agents,
     checkpoints,
     definitions,
     functional,
+    functional_runs,
     graphs,
     nested,
     promises,

@@ -4,11 +4,8 @@
 # mypy: ignore-errors
 
 import asyncio
-import warnings
 
 from tests.compat.programs.graphs import Order
-
-warnings.filterwarnings("ignore", message=".*xperimental.*")
 
 
 async def a_function_is_a_workflow(af, trace):
@@ -20,7 +17,8 @@ async def a_function_is_a_workflow(af, trace):
     async def work(n: int) -> int:
         return await double(await double(n))
 
-    for workflow in (work, work.build()) if hasattr(work, "run") else (work.build(),):
+    # The first generation of this API ran the decorated function as it is.
+    for workflow in (work if hasattr(work, "run") else work.build(), work.build()):
         result = await workflow.run(3)
         trace.note([event.type for event in result], result.get_outputs(), result.get_final_state())
 

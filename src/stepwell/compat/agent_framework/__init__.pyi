@@ -4,6 +4,11 @@ import agent_framework as _agent_framework
 
 from stepwell.compat.agent_framework.adopted_workflow import Workflow as Workflow
 from stepwell.compat.agent_framework.builder import WorkflowBuilder as WorkflowBuilder
+from stepwell.compat.agent_framework.functional import FunctionalWorkflow as FunctionalWorkflow
+from stepwell.compat.agent_framework.functional import FunctionalWorkflowDefinition as FunctionalWorkflowDefinition
+from stepwell.compat.agent_framework.functional import StepWrapper as StepWrapper
+from stepwell.compat.agent_framework.functional import step as step
+from stepwell.compat.agent_framework.functional import workflow as workflow
 from stepwell.compat.agent_framework.storages import FileCheckpointStorage as FileCheckpointStorage
 from stepwell.compat.agent_framework.storages import InMemoryCheckpointStorage as InMemoryCheckpointStorage
 
@@ -30,9 +35,7 @@ Executor = _agent_framework.Executor
 FanInEdgeGroup = _agent_framework.FanInEdgeGroup
 FanOutEdgeGroup = _agent_framework.FanOutEdgeGroup
 FunctionExecutor = _agent_framework.FunctionExecutor
-FunctionalWorkflow = _agent_framework.FunctionalWorkflow
 FunctionalWorkflowAgent = _agent_framework.FunctionalWorkflowAgent
-FunctionalWorkflowDefinition = _agent_framework.FunctionalWorkflowDefinition
 GraphConnectivityError = _agent_framework.GraphConnectivityError
 INTERNAL_SOURCE_ID = _agent_framework.INTERNAL_SOURCE_ID
 InProcRunnerContext = _agent_framework.InProcRunnerContext
@@ -41,7 +44,6 @@ ResponseStream = _agent_framework.ResponseStream
 RunContext = _agent_framework.RunContext
 RunnerContext = _agent_framework.RunnerContext
 SingleEdgeGroup = _agent_framework.SingleEdgeGroup
-StepWrapper = _agent_framework.StepWrapper
 SubWorkflowRequestMessage = _agent_framework.SubWorkflowRequestMessage
 SubWorkflowResponseMessage = _agent_framework.SubWorkflowResponseMessage
 SupportsAgentRun = _agent_framework.SupportsAgentRun
@@ -75,9 +77,7 @@ handler = _agent_framework.handler
 register_checkpoint_type = _agent_framework.register_checkpoint_type
 resolve_agent_id = _agent_framework.resolve_agent_id
 response_handler = _agent_framework.response_handler
-step = _agent_framework.step
 tool = _agent_framework.tool
 validate_workflow_graph = _agent_framework.validate_workflow_graph
-workflow = _agent_framework.workflow
 
 def __getattr__(name: str) -> Any: ...
