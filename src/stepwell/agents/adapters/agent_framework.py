@@ -231,7 +231,7 @@ class _ModelSteps(ChatMiddleware):
             if call.name in tools and tools[call.name].declaration_only:
                 data = {"tool": call.name, "arguments": call.arguments, "tool_call_id": call.id}
                 answer = await self._turn.ask(f"tool {call.name}", data, Any, within="")
-                self._calls.rounds[-1].results[call.id] = _result(answer)
+                self._calls.rounds[-1].results[call.id] = tool_result(answer)
 
     async def _read_reply(self, result: Any) -> ChatResponse[Any]:
         if isinstance(result, ChatResponse):
@@ -269,7 +269,7 @@ class _ToolSteps(FunctionMiddleware):
                 raise
             except Exception as error:
                 raise _ToolFailed(str(error)) from error
-            return _data(context.result)
+            return tool_data(context.result)
 
         try:
             recorded = await self._turn.tool(call, run, errors=(_ToolFailed,), as_error=_ToolFailed)
@@ -283,7 +283,7 @@ class _ToolSteps(FunctionMiddleware):
             # continue, so it is kept here and raised at the end of the turn.
             self._calls.failure = error
             raise MiddlewareFailure(str(error)) from error
-        context.result = round.results[call.id] = _result(recorded)
+        context.result = round.results[call.id] = tool_result(recorded)
 
 
 class _History(HistoryProvider):
@@ -381,7 +381,7 @@ def _as_stream(reply: ChatResponse[Any], output_format: Any) -> ResponseStream[C
     return ResponseStream(updates(), finalizer=finalize)
 
 
-def _data(result: Any) -> Any:
+def tool_data(result: Any) -> Any:
     """Return a tool's result as data: its text, or the contents it consists of."""
     is_contents = isinstance(result, list) and all(isinstance(content, Content) for content in result)
     contents = result if is_contents else FunctionTool.parse_result(result)
@@ -390,7 +390,7 @@ def _data(result: Any) -> Any:
     return data[0]["text"] if plain else {"contents": data}
 
 
-def _result(recorded: Any) -> Any:
+def tool_result(recorded: Any) -> Any:
     match recorded:
         case str():
             return recorded

@@ -17,6 +17,7 @@ import agent_framework as _agent_framework
 
 from stepwell.compat.agent_framework import stored_types as _stored_types
 from stepwell.compat.agent_framework.adopted_workflow import Workflow
+from stepwell.compat.agent_framework.agent_steps import Agent
 from stepwell.compat.agent_framework.builder import WorkflowBuilder
 from stepwell.compat.agent_framework.storages import FileCheckpointStorage, InMemoryCheckpointStorage
 
@@ -39,5 +40,5 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *dir(_agent_framework)})
 
 
-__all__ = ["FileCheckpointStorage", "InMemoryCheckpointStorage", "Workflow", "WorkflowBuilder"]
+__all__ = ["Agent", "FileCheckpointStorage", "InMemoryCheckpointStorage", "Workflow", "WorkflowBuilder"]
 __all__ += [name for name in _agent_framework.__all__ if name not in __all__]

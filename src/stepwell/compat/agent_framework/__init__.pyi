@@ -3,6 +3,7 @@ from typing import Any
 import agent_framework as _agent_framework
 
 from stepwell.compat.agent_framework.adopted_workflow import Workflow as Workflow
+from stepwell.compat.agent_framework.agent_steps import Agent as Agent
 from stepwell.compat.agent_framework.builder import WorkflowBuilder as WorkflowBuilder
 from stepwell.compat.agent_framework.functional import FunctionalWorkflow as FunctionalWorkflow
 from stepwell.compat.agent_framework.functional import FunctionalWorkflowDefinition as FunctionalWorkflowDefinition
@@ -12,7 +13,6 @@ from stepwell.compat.agent_framework.functional import workflow as workflow
 from stepwell.compat.agent_framework.storages import FileCheckpointStorage as FileCheckpointStorage
 from stepwell.compat.agent_framework.storages import InMemoryCheckpointStorage as InMemoryCheckpointStorage
 
-Agent = _agent_framework.Agent
 AgentExecutor = _agent_framework.AgentExecutor
 AgentExecutorCheckpointState = _agent_framework.AgentExecutorCheckpointState
 AgentExecutorRequest = _agent_framework.AgentExecutorRequest

@@ -23,6 +23,7 @@ from agent_framework import (
 from agent_framework._workflows._runner_context import MessageType, YieldOutputEventType
 from agent_framework._workflows._state import State
 
+from stepwell.compat.agent_framework.agent_steps import add_steps, executing
 from stepwell.compat.agent_framework.edges import accepts
 from stepwell.engine.internal_context import InternalContext, internal
 from stepwell.graph.context import WorkflowContext
@@ -162,7 +163,8 @@ class Node(NativeExecutor):
         is_stored = delivery.scope.archive.is_durable or STORED_CALLER.get() is not None
         inside = STORED_CALLER.set(ctx.run_id if is_stored else None)
         try:
-            yield _NodeState(ctx, self._services.state), _NodeContext(delivery, self._services)
+            with executing(delivery):
+                yield _NodeState(ctx, self._services.state), _NodeContext(delivery, self._services)
         finally:
             STORED_CALLER.reset(inside)
 
@@ -187,6 +189,7 @@ def make_nodes(executors: Mapping[str, Executor], services: RunServices) -> dict
     """Return the nodes of a workflow."""
     nodes = {}
     for id, executor in executors.items():
+        add_steps(executor)
         hooks = (type(executor).on_checkpoint_save, type(executor).on_checkpoint_restore)
         is_plain = hooks == (Executor.on_checkpoint_save, Executor.on_checkpoint_restore)
         nodes[id] = (Node if is_plain else StatefulNode)(executor, services)

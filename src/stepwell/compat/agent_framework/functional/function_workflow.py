@@ -16,6 +16,7 @@ from agent_framework._workflows._workflow import _coerce_request_info_response
 from agent_framework.exceptions import WorkflowCheckpointException
 
 from stepwell.codec.codec import Codec, reachable_types
+from stepwell.compat.agent_framework.agent_steps import executing
 from stepwell.compat.agent_framework.functional.function_context import FunctionContext, error_details
 from stepwell.compat.agent_framework.nodes import LIVE_EVENT
 from stepwell.compat.agent_framework.storages import native_storage
@@ -210,7 +211,8 @@ class FunctionalWorkflow(FrameworkWorkflow):
                 arguments[name] = context if is_context else message
         token = _active_run_ctx.set(context)
         try:
-            return await self._func(**arguments)
+            with executing(native):
+                return await self._func(**arguments)
         finally:
             _active_run_ctx.reset(token)
 
