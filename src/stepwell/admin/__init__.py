@@ -47,6 +47,7 @@ _HOMES = {
     "report_run": "admin.report.page",
     "report_to": "admin.report.page",
     "respond": "admin.requests",
+    "restore": "admin.restores",
     "retry": "admin.retries",
     "search": "admin.run_search",
 }

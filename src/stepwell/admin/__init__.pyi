@@ -12,6 +12,7 @@ from stepwell.admin.forks import fork, preview_fork
 from stepwell.admin.lookup import Ambiguous, NotFound, find_checkpoint, find_run
 from stepwell.admin.report.page import report_run, report_to
 from stepwell.admin.requests import OpenRequest, open_requests, respond
+from stepwell.admin.restores import restore
 from stepwell.admin.retention.policy import Keep
 from stepwell.admin.retention.pruner import PruneReport, delete_runs, prune
 from stepwell.admin.retries import RetryReport, retry
@@ -62,6 +63,7 @@ __all__ = [
     "report_run",
     "report_to",
     "respond",
+    "restore",
     "retry",
     "search",
 ]

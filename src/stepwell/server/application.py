@@ -15,6 +15,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 from stepwell.errors import DefinitionError, StepwellError
+from stepwell.server.api.routes import make_routes
 from stepwell.server.gate import Gate
 from stepwell.server.identity import Authenticator, Identity, Role, Tokens
 from stepwell.server.problems import handle_error
@@ -69,7 +70,7 @@ def app(
         cors = Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
         middleware.insert(0, cors)
 
-    route_sets = _make_protocols(services)
+    route_sets = [make_routes(services), *_make_protocols(services)]
 
     @asynccontextmanager
     async def lifespan(application: Starlette) -> AsyncIterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 
 import msgspec
@@ -47,8 +48,10 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 class RequestRefused(StepwellError):
     """A request is refused by the rules of the server."""
 
-    def __init__(self, status: HTTPStatus, message: str, hint: str | None = None) -> None:
-        self.status, self.hint = status, hint
+    def __init__(
+        self, status: HTTPStatus, message: str, hint: str | None = None, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self.status, self.hint, self.headers = status, hint, headers or {}
         super().__init__(message)
 
 
@@ -99,7 +102,9 @@ def describe_problem(error: StepwellError) -> Problem:
 def answer_problem(error: StepwellError) -> Response:
     """Return the answer to a request that ends with an error of the library."""
     problem = describe_problem(error)
-    headers = {"www-authenticate": "Bearer"} if problem.status == HTTPStatus.UNAUTHORIZED else {}
+    headers = dict(error.headers) if isinstance(error, RequestRefused) else {}
+    if problem.status == HTTPStatus.UNAUTHORIZED:
+        headers["www-authenticate"] = "Bearer"
     if problem.status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["retry-after"] = "1"
     return Response(msgspec.json.encode(problem), problem.status, headers, MEDIA_TYPE)

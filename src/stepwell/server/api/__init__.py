@@ -1,0 +1,14 @@
+"""The HTTP API, under `/api/v1`.
+
+An operation is a function with a `Call` and an answer. The types of both are structs: requests are
+parsed into them, answers are made from them, and the OpenAPI document is computed from them, so that
+none of the three can disagree with the others.
+
+    operation.py    what an operation is; how it is found by method and path, called and answered
+    openapi.py      the document
+    documents.py    the structs of answers
+    runs.py         runs seen from outside: lists, documents, checkpoints, state, differences, events
+    run_changes.py  runs that are started, cancelled, forked, moved back, retried, deleted
+    requests.py     open requests, and their responses
+    service.py      workflows, workers, metrics, and who the caller is
+"""

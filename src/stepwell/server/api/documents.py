@@ -1,0 +1,234 @@
+"""The structs of answers. What users stored is `Any`: it is theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from stepwell.server.driver import Driver
+from stepwell.storage.run_list import RunInfo
+from stepwell.storage.worker_registry import WorkerInfo
+
+
+class RunItem(msgspec.Struct, frozen=True):
+    """A run in a list. Times are UTC, ISO 8601."""
+
+    run_id: str
+    workflow: str
+    status: str  # how it stands now: running, queued, stalled, waiting, sleeping, completed, failed, cancelled
+    owner: str | None  # the process that drives it or, if it is stalled, that drove it last
+    until: str | None
+    since: str | None
+    number: int  # of its newest commit
+    checkpoint_id: str
+    iteration: int
+    began_at: str
+    changed_at: str
+    tags: Mapping[str, str]
+
+
+class RunPage(msgspec.Struct, frozen=True):
+    """A page of runs, latest start first."""
+
+    runs: list[RunItem]
+    next: str | None  # the `after` of the next page
+
+
+class CheckpointItem(msgspec.Struct, frozen=True):
+    """A checkpoint in a list."""
+
+    checkpoint_id: str
+    number: int
+    iteration: int
+    status: str
+    at: str
+
+
+class CheckpointPage(msgspec.Struct, frozen=True):
+    """A page of checkpoints of a run, newest first."""
+
+    run_id: str
+    checkpoints: list[CheckpointItem]
+    next: int | None  # the `before` of the next page
+
+
+class StateDocument(msgspec.Struct, frozen=True):
+    """The state of a run at a checkpoint, as plain JSON; classes are objects."""
+
+    run_id: str
+    number: int
+    checkpoint_id: str
+    state: Mapping[str, Any]
+    executors: Mapping[str, Any]
+
+
+class ChangeItem(msgspec.Struct, frozen=True):
+    """One change between two checkpoints. `path` is a JSON Pointer."""
+
+    path: str
+    kind: str
+    before: Any
+    after: Any
+
+
+class DifferenceDocument(msgspec.Struct, frozen=True):
+    """What leads from one checkpoint to another."""
+
+    before_run: str
+    before_number: int
+    after_run: str
+    after_number: int
+    changes: list[ChangeItem]
+    patch: list[dict[str, Any]]  # the same as JSON Patch (RFC 6902), on the stored form
+
+
+class EventPage(msgspec.Struct, frozen=True):
+    """Durable events of a run, oldest first."""
+
+    run_id: str
+    events: list[dict[str, Any]]
+    next: int | None  # the `after` of the next page; None if there is nothing more now
+
+
+class RequestPage(msgspec.Struct, frozen=True):
+    """A page of open requests, oldest first."""
+
+    requests: list[dict[str, Any]]
+    next: str | None  # the `after` of the next page
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """A run that is stored, and who drives it."""
+
+    run_id: str
+    driver: Driver
+
+
+class Responded(msgspec.Struct, frozen=True):
+    """A response that is stored, and who applies it."""
+
+    run_id: str
+    request_id: str
+    by: str
+    driver: Driver
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """Where a run is after a change of it."""
+
+    run_id: str
+    number: int
+    checkpoint_id: str
+    status: str
+    driver: Driver
+
+
+class Retried(msgspec.Struct, frozen=True):
+    """Which runs are ready again, and why others are not."""
+
+    runs: list[str]
+    skipped: Mapping[str, str]
+    dry_run: bool
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """What was deleted, or would be."""
+
+    runs: list[str]
+    checkpoints: Mapping[str, list[int]]  # numbers, by run
+    bytes: int
+    stays: Mapping[str, str]  # why, by run
+    dry_run: bool
+
+
+class WorkerItem(msgspec.Struct, frozen=True):
+    """A worker, as it described itself when it was last seen."""
+
+    name: str
+    is_alive: bool
+    process: str
+    version: str
+    slots: int
+    workflows: Mapping[str, int]
+    runs: list[str]
+    started_at: str
+    seen_at: str
+
+
+class WorkerList(msgspec.Struct, frozen=True):
+    """The workers of the store."""
+
+    workers: list[WorkerItem]
+
+
+class WorkflowItem(msgspec.Struct, frozen=True):
+    """A workflow that can be started here."""
+
+    name: str
+    version: int
+    input_types: list[str]
+    input_schema: Mapping[str, Any]
+    graph: Mapping[str, Any]
+
+
+class WorkflowList(msgspec.Struct, frozen=True):
+    """The workflows that can be started here."""
+
+    workflows: list[WorkflowItem]
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who the server takes the caller for."""
+
+    name: str
+    role: str
+    version: str  # of the server
+
+
+class MetricItem(msgspec.Struct, frozen=True):
+    """One metric."""
+
+    name: str
+    meaning: str
+    kind: str
+    labels: Mapping[str, str]
+    value: float
+
+
+class MetricList(msgspec.Struct, frozen=True):
+    """What the store holds."""
+
+    metrics: list[MetricItem]
+
+
+def run_item(run: RunInfo) -> RunItem:
+    return RunItem(
+        run.run_id,
+        run.workflow_name,
+        run.standing,
+        owner=run.owner,
+        until=run.until,
+        since=run.since,
+        number=run.number,
+        checkpoint_id=run.checkpoint_id,
+        iteration=run.iteration_count,
+        began_at=run.began_at,
+        changed_at=run.changed_at,
+        tags=dict(run.tags),
+    )
+
+
+def worker_item(worker: WorkerInfo) -> WorkerItem:
+    return WorkerItem(
+        worker.name,
+        worker.is_alive,
+        process=worker.process,
+        version=worker.version,
+        slots=worker.slots,
+        workflows=dict(worker.workflows),
+        runs=list(worker.runs),
+        started_at=worker.started_at,
+        seen_at=worker.seen_at,
+    )

@@ -1,0 +1,117 @@
+"""Open requests of all runs, and their responses."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from stepwell.admin.lookup import NotFound, find_run
+from stepwell.admin.questions import question_of
+from stepwell.admin.values import to_data
+from stepwell.errors import CannotUnseal
+from stepwell.server.api.documents import RequestPage, Responded
+from stepwell.server.api.operation import Call, operation
+from stepwell.server.api.runs import PageSize, RunQuery
+from stepwell.server.driver import find_driver
+from stepwell.server.identity import Role
+from stepwell.server.responses import send_checked_response
+from stepwell.storage import clock
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.pending_requests import PendingRequest
+
+
+class RequestListQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which requests."""
+
+    workflow: str | None = None
+    run: Annotated[str, Meta(description="The id of a run, or its beginning.")] | None = None
+    asked_until: Annotated[datetime, Meta(tz=True)] | None = None
+    due_until: Annotated[datetime, Meta(tz=True, description="By deadline, the earliest first.")] | None = None
+    after: Annotated[str, Meta(description="The `next` of the previous page.")] | None = None
+    limit: PageSize = 50
+
+
+class RequestQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
+    """Which request of a run."""
+
+    request_id: Annotated[str, Meta(min_length=1)]
+
+
+class ResponseOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A response in plain JSON, checked against the schema of the request."""
+
+    value: Any
+    comment: Annotated[str, Meta(min_length=1)] | None = None
+
+
+@operation("GET", "/requests", Role.SEE)
+async def list_requests(call: Call[RequestListQuery, None]) -> RequestPage:
+    """List the open requests of all runs, oldest first."""
+    query, storage = call.query, call.services.storage
+    requests = await storage.pending_requests(
+        workflow_name=query.workflow,
+        run_id=None if query.run is None else (await find_run(storage, query.run)).run_id,
+        asked_until=query.asked_until,
+        due_until=query.due_until,
+        after=None if query.after is None else await _find_last(storage, query.after),
+        limit=query.limit + 1,
+    )
+    page, now = requests[: query.limit], clock.now()
+    following = f"{page[-1].run_id}/{page[-1].request_id}" if len(requests) > len(page) else None
+    return RequestPage([describe_request(request, now) for request in page], following)
+
+
+@operation("POST", "/runs/{run_id}/requests/{request_id}/response", Role.RESPOND)
+async def respond(call: Call[RequestQuery, ResponseOrder]) -> Responded:
+    """Respond to an open request. The first response wins; the process that drives the run applies it."""
+    storage = call.services.storage
+    run_id = (await find_run(storage, call.query.run_id)).run_id
+    by = call.identity.name
+    await send_checked_response(
+        storage, run_id, call.query.request_id, call.body.value, by=by, comment=call.body.comment
+    )
+    return Responded(run_id, call.query.request_id, by=by, driver=await find_driver(storage, run_id))
+
+
+async def _find_last(storage: BuiltInStorage, name: str) -> PendingRequest:
+    """Return the last request of the previous page. Raises NotFound if it is no longer open."""
+    # Both ids may contain slashes, so every slash may be the one between them.
+    for n, letter in enumerate(name):
+        if letter == "/":
+            for request in await storage.pending_requests(run_id=name[:n]):
+                if request.request_id == name[n + 1 :]:
+                    return request
+    raise NotFound(f"request {name!r} is no longer open, so the next page is unknown; start again without `after`")
+
+
+def describe_request(request: PendingRequest, now: datetime) -> dict[str, Any]:
+    """Return a request as JSON data; `question` and `data` are None, and `sealed` true, without its key."""
+    try:
+        stored, is_sealed = request.data, False
+    except CannotUnseal:
+        stored, is_sealed = None, True
+    answer = request.answered
+    return {
+        "request_id": request.request_id,
+        "run_id": request.run_id,
+        "workflow": request.workflow_name,
+        "executor": request.executor_id,
+        "request_type": request.request_type,
+        "response_type": request.response_type,
+        "response_schema": request.response_schema,
+        "asked_at": request.asked_at.isoformat(),
+        "age_seconds": int((now - request.asked_at).total_seconds()),
+        "sealed": is_sealed,
+        "question": None if is_sealed else question_of(stored),
+        "data": None if is_sealed else to_data(stored),
+        "answered": answer is not None,
+        "answered_by": None if answer is None else answer.by,
+        "answered_at": None if answer is None else answer.at,
+        "deadline": None if request.deadline is None else request.deadline.isoformat(),
+    }
+
+
+OPERATIONS = (list_requests, respond)

@@ -1,0 +1,216 @@
+"""Runs seen from outside: lists, documents, checkpoints, state, differences, events."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from stepwell.admin.diffs.checkpoints import diff, diff_from_parent
+from stepwell.admin.diffs.documents import document_of
+from stepwell.admin.event_documents import event_to_dict
+from stepwell.admin.lookup import find_checkpoint, find_run, load_checkpoint
+from stepwell.admin.run_search import search
+from stepwell.admin.transfer.exporter import export_run
+from stepwell.admin.values import to_data
+from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.kernel.commit import events
+from stepwell.model.status_words import Standing, status_word
+from stepwell.server.api.documents import (
+    ChangeItem,
+    CheckpointItem,
+    CheckpointPage,
+    DifferenceDocument,
+    EventPage,
+    RunPage,
+    StateDocument,
+    run_item,
+)
+from stepwell.server.api.operation import Call, operation
+from stepwell.server.identity import Role
+from stepwell.storage.filters import CheckpointFilter
+from stepwell.storage.wire.format import read_commit
+
+PageSize = Annotated[int, Meta(ge=1, le=500, description="Items on the page.")]
+_COMMITS = 100  # on a page of events
+# Larger numbers fit no store.
+Number = Annotated[int, Meta(ge=0, le=2**62)]
+
+
+class RunQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which run."""
+
+    run_id: Annotated[str, Meta(min_length=1, description="The id, or 4 or more characters that it starts with.")]
+
+
+class RunListQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which runs; each criterion that is given must be met."""
+
+    workflow: str | None = None
+    status: Standing | None = None
+    tag: list[Annotated[str, Meta(description="Each NAME=VALUE.")]] = []
+    prefix: Annotated[str, Meta(description="The id starts with it.")] | None = None
+    text: Annotated[str, Meta(description="In the id, the workflow or a tag.")] | None = None
+    contains: Annotated[str, Meta(description="In the state, a request or an output. Reads every run.")] | None = None
+    since: Annotated[datetime, Meta(tz=True, description="Started then or later.")] | None = None
+    until: Annotated[datetime, Meta(tz=True, description="Started before.")] | None = None
+    changed_since: Annotated[datetime, Meta(tz=True)] | None = None
+    changed_until: Annotated[datetime, Meta(tz=True)] | None = None
+    after: Annotated[str, Meta(description="The `next` of the previous page.")] | None = None
+    limit: PageSize = 50
+
+
+class CheckpointListQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
+    """Which checkpoints of a run."""
+
+    before: Annotated[int, Meta(ge=0, le=2**62, description="The `next` of the previous page.")] | None = None
+    limit: PageSize = 50
+
+
+class StateQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
+    """Which checkpoint of a run: the newest, unless a number is given."""
+
+    at: Annotated[int, Meta(ge=-(2**62), le=2**62, description="-1 is the newest.")] | None = None
+
+
+class DiffQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which two checkpoints: ids, runs, or RUN@NUMBER."""
+
+    after: Annotated[str, Meta(min_length=1)]
+    before: Annotated[str, Meta(description="Without it, the checkpoint that the run was forked from.")] | None = None
+
+
+class EventQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
+    """From which commit on."""
+
+    after: Annotated[int, Meta(ge=-1, le=2**62, description="Events past this commit.")] = -1
+
+
+class ExportQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
+    """What to leave out."""
+
+    without: list[Annotated[str, Meta(description="Paths of private values, such as state.token.")]] = []
+    unsealed: Annotated[bool, Meta(description="Export a sealed run without its seal.")] = False
+
+
+@operation("GET", "/runs", Role.SEE)
+async def list_runs(call: Call[RunListQuery, None]) -> RunPage:
+    """List runs, latest start first."""
+    query, storage = call.query, call.services.storage
+    filters: dict[str, Any] = {
+        "workflow_name": query.workflow,
+        "standing": query.status,
+        "tags": dict(_split_tag(tag) for tag in query.tag) or None,
+        "prefix": query.prefix,
+        "text": query.text,
+        "since": query.since,
+        "until": query.until,
+        "changed_since": query.changed_since,
+        "changed_until": query.changed_until,
+        "after": None if query.after is None else await find_run(storage, query.after),
+    }
+    # One more than is shown, to know whether there is another page.
+    wanted = query.limit + 1
+    if query.contains is None:
+        runs = await storage.list_runs(**filters, limit=wanted)
+    else:
+        runs = []
+        async for match in search(storage, query.contains, **filters):
+            runs.append(match.run)
+            if len(runs) == wanted:
+                break
+    page = runs[: query.limit]
+    return RunPage([run_item(run) for run in page], page[-1].run_id if len(runs) > len(page) else None)
+
+
+def _split_tag(text: str) -> tuple[str, str]:
+    name, divider, value = text.partition("=")
+    if not divider:
+        raise ValueError(f"the tag {text!r} is not of the form NAME=VALUE")
+    return name, value
+
+
+@operation("GET", "/runs/{run_id}/checkpoints", Role.SEE)
+async def list_checkpoints(call: Call[CheckpointListQuery, None]) -> CheckpointPage:
+    """List the checkpoints of a run, newest first."""
+    query, storage = call.query, call.services.storage
+    run = await find_run(storage, query.run_id)
+    before = None
+    if query.before is not None:
+        place = await find_checkpoint(storage, f"{run.run_id}@{query.before}")
+        before = await storage._store.locate(place.checkpoint_id)
+    entries = await storage._store.checkpoints(
+        CheckpointFilter(run_id=run.run_id), before=before, limit=query.limit + 1
+    )
+    newest = entries[::-1][: query.limit]
+    items = [
+        CheckpointItem(entry.checkpoint_id, entry.number, entry.iteration, status_word(entry.status), entry.at)
+        for entry in newest
+    ]
+    return CheckpointPage(run.run_id, items, newest[-1].number if len(entries) > len(newest) else None)
+
+
+@operation("GET", "/runs/{run_id}/state", Role.SEE)
+async def get_state(call: Call[StateQuery, None]) -> StateDocument:
+    """Return the state of a run at a checkpoint."""
+    storage = call.services.storage
+    run = await find_run(storage, call.query.run_id)
+    number = run.number if call.query.at is None else call.query.at
+    place = await find_checkpoint(storage, f"{run.run_id}@{number}")
+    document = document_of((await load_checkpoint(storage._store, place))[0])
+    state = {key: to_data(value) for key, value in document["state"].items()}
+    executors = {key: to_data(value) for key, value in document["executors"].items()}
+    return StateDocument(run.run_id, place.number, place.checkpoint_id, state, executors)
+
+
+@operation("GET", "/diff", Role.SEE)
+async def get_difference(call: Call[DiffQuery, None]) -> DifferenceDocument:
+    """Compare two checkpoints, of one run or of two; or a fork with what it was forked from."""
+    query, storage = call.query, call.services.storage
+    if query.before is None:
+        difference = await diff_from_parent(storage, query.after)
+    else:
+        difference = await diff(storage, query.before, query.after)
+    changes = [
+        ChangeItem(change.pointer, str(change.kind), to_data(change.before), to_data(change.after))
+        for change in difference.changes
+    ]
+    before, after = difference.before, difference.after
+    return DifferenceDocument(
+        before.run_id, before.number, after.run_id, after.number, changes=changes, patch=difference.patch()
+    )
+
+
+@operation("GET", "/runs/{run_id}/events", Role.SEE)
+async def list_events(call: Call[EventQuery, None]) -> EventPage:
+    """List the durable events of a run, oldest first."""
+    storage = call.services.storage
+    run = await find_run(storage, call.query.run_id)
+    # Numbers are missing where commits were pruned, so the page ends where a hundred numbers do.
+    upto = min(call.query.after + _COMMITS, run.number)
+    records = await storage._store.history(run.run_id, after=call.query.after, upto=upto)
+    commits = [read_commit(record, DEFAULT_CODEC)[0] for record in records]
+    page = [
+        event_to_dict(event, commit.stamp.at)
+        for commit in commits
+        for event in events(run.run_id, commit, stored=True, replayed=True)
+    ]
+    return EventPage(run.run_id, page, upto if upto < run.number else None)
+
+
+@operation("GET", "/runs/{run_id}/export", Role.OPERATE, media_type="application/octet-stream")
+async def export(call: Call[ExportQuery, None]) -> Response:
+    """Export a run as one file, for `stepwell import`."""
+    run = await find_run(call.services.storage, call.query.run_id)
+    content = await export_run(
+        call.services.storage, run.run_id, without=call.query.without, unsealed=call.query.unsealed
+    )
+    # The id may hold anything; the name of the file must not.
+    headers = {"content-disposition": 'attachment; filename="run.stepwell"'}
+    return Response(content, headers=headers, media_type="application/octet-stream")
+
+
+OPERATIONS = (list_runs, list_checkpoints, get_state, get_difference, list_events, export)

@@ -1,0 +1,80 @@
+"""Workflows, workers, metrics, and who the caller is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import PlainTextResponse, Response
+
+import stepwell
+from stepwell.graph.type_matching import describe
+from stepwell.server.api.documents import (
+    Caller,
+    MetricItem,
+    MetricList,
+    WorkerList,
+    WorkflowItem,
+    WorkflowList,
+    worker_item,
+)
+from stepwell.server.api.operation import Call, Nothing, operation
+from stepwell.server.identity import Role
+from stepwell.storage.response_types import schema_of
+from stepwell.worker.metrics import measure_store, to_prometheus
+from stepwell.worker.slices import Served, workflow_of
+from stepwell.workflows.workflow import Workflow
+
+
+@operation("GET", "/caller", Role.SEE)
+async def get_caller(call: Call[Nothing, None]) -> Caller:
+    """Say who the server takes the caller for."""
+    return Caller(call.identity.name, call.identity.role.value, stepwell.__version__)
+
+
+@operation("GET", "/workflows", Role.SEE)
+async def list_workflows(call: Call[Nothing, None]) -> WorkflowList:
+    """List the workflows that can be started here."""
+    return WorkflowList([_describe(name, served) for name, served in call.services.workflows.items()])
+
+
+def _describe(name: str, served: Served) -> WorkflowItem:
+    workflow = workflow_of(served)
+    # The start executor of named agents takes a message of ours; people pass any input.
+    types: list[Any] = workflow.input_types if isinstance(served, Workflow) else [Any]
+    schemas = [msgspec.json.decode(schema_of(accepted)) for accepted in types]
+    return WorkflowItem(
+        name,
+        workflow.version,
+        input_types=[describe(accepted) for accepted in types],
+        input_schema=schemas[0] if len(schemas) == 1 else {"anyOf": schemas},
+        graph=workflow.to_dict(),
+    )
+
+
+@operation("GET", "/workers", Role.SEE)
+async def list_workers(call: Call[Nothing, None]) -> WorkerList:
+    """List the workers that drive runs of the store, and those that were seen in the last day."""
+    return WorkerList([worker_item(worker) for worker in await call.services.storage.list_workers()])
+
+
+@operation("GET", "/metrics", Role.SEE)
+async def get_metrics(call: Call[Nothing, None]) -> MetricList:
+    """Count the runs of the store, its open requests, and for how long runs have been ready."""
+    return MetricList(
+        [
+            MetricItem(metric.name, metric.meaning, metric.kind, dict(labels), value)
+            for metric in await measure_store(call.services.storage)
+            for labels, value in metric.values.items()
+        ]
+    )
+
+
+@operation("GET", "/metrics/prometheus", Role.SEE, media_type="text/plain")
+async def get_prometheus_metrics(call: Call[Nothing, None]) -> Response:
+    """Return the metrics in the text format of Prometheus."""
+    text = to_prometheus(await measure_store(call.services.storage))
+    return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+
+OPERATIONS = (get_caller, list_workflows, list_workers, get_metrics, get_prometheus_metrics)

@@ -1,0 +1,81 @@
+"""Starts runs, and says who moves them: shared by every protocol that this server speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+import msgspec
+
+from stepwell.errors import CodecError
+from stepwell.graph.type_matching import describe, flatten
+from stepwell.server.problems import RequestRefused
+from stepwell.server.services import Services
+from stepwell.storage.ids import new_run_id
+from stepwell.storage.response_types import NotOfType, answer_as
+from stepwell.worker.slices import Served, workflow_of
+from stepwell.workflows.workflow import Workflow
+
+
+def find_workflow(services: Services, name: str) -> Served:
+    """Return a workflow that can be started here. Raises RequestRefused if there is none of that name."""
+    served = services.workflows.get(name)
+    if served is None:
+        names = ", ".join(map(repr, services.workflows)) or "none"
+        raise RequestRefused(
+            HTTPStatus.NOT_FOUND,
+            f"no workflow {name!r} can be started here; there are: {names}",
+            "start the server with --work MODULE:WORKFLOW, or pass workflows=[...] to app()",
+        )
+    return served
+
+
+async def start_run(
+    services: Services,
+    workflow: str,
+    value: Any,
+    *,
+    by: str | None,
+    run_id: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    idempotency_key: str | None = None,
+) -> str:
+    """Store a run, and return its id when it is durable. Nothing is executed here.
+
+    `value` is the input in plain JSON. With the same `idempotency_key` or `run_id`, the same input
+    starts one run only. Raises RequestRefused if the input is not of the type that the workflow
+    accepts, and InputMismatch if the run exists and was started with another one.
+    """
+    served = find_workflow(services, workflow)
+    if run_id is None:
+        run_id = new_run_id() if idempotency_key is None else derive_run_id(workflow, idempotency_key)
+    message: Any
+    if isinstance(served, Workflow):
+        message = read_message(served, value)
+    else:
+        message = await served.find_start_message(value, run_id, services.storage)
+    return await workflow_of(served).submit(
+        message, run_id=run_id, tags=tags, by=by, checkpoint_storage=services.storage
+    )
+
+
+def derive_run_id(*names: str) -> str:
+    """Return the id of the run that an idempotency key stands for, always the same."""
+    return str(uuid5(NAMESPACE_URL, msgspec.json.encode(names).decode()))
+
+
+def read_message(workflow: Workflow, value: Any) -> Any:
+    """Convert plain JSON to what the start executor accepts; `{"$": ..., "v": ...}` names its class."""
+    types = [member for accepted in workflow.input_types for member in flatten(accepted)]
+    try:
+        if isinstance(value, dict) and "$" in value:
+            value = workflow._definition.codec.decode(msgspec.json.encode(value))
+        return answer_as(value, types)
+    except (NotOfType, CodecError) as error:
+        wanted = " | ".join(dict.fromkeys(map(describe, types)))
+        raise RequestRefused(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            f"the input does not match {wanted}, the input of {workflow.name!r}: {error}",
+        ) from None
