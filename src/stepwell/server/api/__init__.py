@@ -1,6 +1,6 @@
 """The HTTP API, under `/api/v1`.
 
-An operation is a function with a `Call` and an answer. The types of both are structs: requests are
+An operation is a function with a `ApiCall` and an answer. The types of both are structs: requests are
 parsed into them, answers are made from them, and the OpenAPI document is computed from them, so that
 none of the three can disagree with the others.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from stepwell.server.driver import Driver
+from stepwell.server.run_driver import RunDriver
 from stepwell.storage.run_list import RunInfo
 from stepwell.storage.worker_registry import WorkerInfo
 
@@ -103,7 +103,7 @@ class Submitted(msgspec.Struct, frozen=True):
     """A run that is stored, and who drives it."""
 
     run_id: str
-    driver: Driver
+    driver: RunDriver
 
 
 class Responded(msgspec.Struct, frozen=True):
@@ -112,7 +112,7 @@ class Responded(msgspec.Struct, frozen=True):
     run_id: str
     request_id: str
     by: str
-    driver: Driver
+    driver: RunDriver
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -122,7 +122,7 @@ class Moved(msgspec.Struct, frozen=True):
     number: int
     checkpoint_id: str
     status: str
-    driver: Driver
+    driver: RunDriver
 
 
 class Retried(msgspec.Struct, frozen=True):

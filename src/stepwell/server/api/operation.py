@@ -32,7 +32,7 @@ class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[QueryT, BodyT]):
+class ApiCall(Generic[QueryT, BodyT]):
     """One call of an operation: `query` has the parameters of the path and of the query."""
 
     services: Services
@@ -43,7 +43,7 @@ class Call(Generic[QueryT, BodyT]):
     headers: Mapping[str, str] = field(repr=False)
 
 
-Act = Callable[[Call[Any, Any]], Awaitable[Any]]
+Act = Callable[[ApiCall[Any, Any]], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +86,17 @@ def operation(
     def make(act: Act) -> Operation:
         hints = get_type_hints(act)
         query, body = get_args(hints["call"])
-        assert get_origin(hints["call"]) is Call
+        assert get_origin(hints["call"]) is ApiCall
         return Operation(
             method,
             path,
             role,
             act,
-            query,
-            None if body is type(None) else body,
-            hints["return"],
-            status,
-            media_type,
+            query=query,
+            body=None if body is type(None) else body,
+            answer=hints["return"],
+            status=status,
+            media_type=media_type,
         )
 
     return make
@@ -120,7 +120,7 @@ class Api:
     async def _answer(self, request: Request) -> Response:
         operation, in_path = self._find(request)
         identity = require(request, operation.role)
-        call = Call(
+        call = ApiCall(
             self._services,
             identity,
             _read_query(operation, request, in_path),

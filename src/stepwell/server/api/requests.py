@@ -13,11 +13,11 @@ from stepwell.admin.questions import question_of
 from stepwell.admin.values import to_data
 from stepwell.errors import CannotUnseal
 from stepwell.server.api.documents import RequestPage, Responded
-from stepwell.server.api.operation import Call, operation
+from stepwell.server.api.operation import ApiCall, operation
 from stepwell.server.api.runs import PageSize, RunQuery
-from stepwell.server.driver import find_driver
 from stepwell.server.identity import Role
 from stepwell.server.responses import send_checked_response
+from stepwell.server.run_driver import find_driver
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.pending_requests import PendingRequest
@@ -48,7 +48,7 @@ class ResponseOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @operation("GET", "/requests", Role.SEE)
-async def list_requests(call: Call[RequestListQuery, None]) -> RequestPage:
+async def list_requests(call: ApiCall[RequestListQuery, None]) -> RequestPage:
     """List the open requests of all runs, oldest first."""
     query, storage = call.query, call.services.storage
     requests = await storage.pending_requests(
@@ -65,7 +65,7 @@ async def list_requests(call: Call[RequestListQuery, None]) -> RequestPage:
 
 
 @operation("POST", "/runs/{run_id}/requests/{request_id}/response", Role.RESPOND)
-async def respond(call: Call[RequestQuery, ResponseOrder]) -> Responded:
+async def respond(call: ApiCall[RequestQuery, ResponseOrder]) -> Responded:
     """Respond to an open request. The first response wins; the process that drives the run applies it."""
     storage = call.services.storage
     run_id = (await find_run(storage, call.query.run_id)).run_id

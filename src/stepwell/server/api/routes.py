@@ -10,7 +10,7 @@ from starlette.routing import Mount
 
 from stepwell.server.api import requests, run_changes, runs, service
 from stepwell.server.api.openapi import make_document
-from stepwell.server.api.operation import Api, Call, Nothing, Operation, operation
+from stepwell.server.api.operation import Api, ApiCall, Nothing, Operation, operation
 from stepwell.server.identity import Role
 from stepwell.server.services import RouteSet, Services
 
@@ -18,7 +18,7 @@ PATH = "/api/v1"
 
 
 @operation("GET", "/openapi.json", Role.SEE)
-async def get_openapi(call: Call[Nothing, None]) -> Response:
+async def get_openapi(call: ApiCall[Nothing, None]) -> Response:
     """Return this document."""
     document: dict[str, Any] = make_document(OPERATIONS)
     return Response(msgspec.json.encode(document), media_type="application/json")

@@ -24,11 +24,11 @@ from stepwell.model.event import CheckpointInfo, WorkflowRunState
 from stepwell.model.status_words import STATUSES_BY_WORD
 from stepwell.model.valid_text import check_words
 from stepwell.server.api.documents import Moved, Pruned, Retried, Submitted
-from stepwell.server.api.operation import Call, Nothing, operation
+from stepwell.server.api.operation import ApiCall, Nothing, operation
 from stepwell.server.api.runs import Number, RunQuery
-from stepwell.server.driver import find_driver
 from stepwell.server.identity import Role
 from stepwell.server.problems import RequestRefused
+from stepwell.server.run_driver import find_driver
 from stepwell.server.run_start import derive_run_id, start_run
 from stepwell.server.services import Services
 from stepwell.storage.store_archive import StoreArchive
@@ -98,7 +98,7 @@ class PruneOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @operation("POST", "/runs", Role.OPERATE, status=HTTPStatus.CREATED)
-async def submit(call: Call[Nothing, Submission]) -> Submitted:
+async def submit(call: ApiCall[Nothing, Submission]) -> Submitted:
     """Start a run: store it, for a worker to drive."""
     body = call.body
     run_id = await start_run(
@@ -114,7 +114,7 @@ async def submit(call: Call[Nothing, Submission]) -> Submitted:
 
 
 @operation("POST", "/runs/{run_id}/cancel", Role.OPERATE)
-async def cancel(call: Call[RunQuery, Cancellation]) -> Moved:
+async def cancel(call: ApiCall[RunQuery, Cancellation]) -> Moved:
     """Cancel a run: at once, or as soon as the process that drives it sees it."""
     check_words("reason", call.body.reason)
     storage = call.services.storage
@@ -127,7 +127,7 @@ async def cancel(call: Call[RunQuery, Cancellation]) -> Moved:
 
 
 @operation("POST", "/runs/{run_id}/fork", Role.OPERATE, status=HTTPStatus.CREATED)
-async def fork_run(call: Call[RunQuery, ForkOrder]) -> Moved:
+async def fork_run(call: ApiCall[RunQuery, ForkOrder]) -> Moved:
     """Start a new run from a checkpoint of another, with another state or another answer."""
     body, storage = call.body, call.services.storage
     run = await find_run(storage, call.query.run_id)
@@ -155,7 +155,7 @@ async def fork_run(call: Call[RunQuery, ForkOrder]) -> Moved:
 
 
 @operation("POST", "/runs/{run_id}/restore", Role.OPERATE)
-async def restore_run(call: Call[RunQuery, RestoreOrder]) -> Moved:
+async def restore_run(call: ApiCall[RunQuery, RestoreOrder]) -> Moved:
     """Move a run back to one of its checkpoints, to execute afresh from there."""
     if call.idempotency_key is not None and call.body.head is None:
         raise RequestRefused(
@@ -174,7 +174,7 @@ async def restore_run(call: Call[RunQuery, RestoreOrder]) -> Moved:
 
 
 @operation("POST", "/retry", Role.OPERATE)
-async def retry_runs(call: Call[Nothing, RetryOrder]) -> Retried:
+async def retry_runs(call: ApiCall[Nothing, RetryOrder]) -> Retried:
     """Make runs ready again that failed or were cancelled."""
     body = call.body
     report = await retry(
@@ -190,7 +190,7 @@ async def retry_runs(call: Call[Nothing, RetryOrder]) -> Retried:
 
 
 @operation("POST", "/prune", Role.OPERATE)
-async def prune_runs(call: Call[Nothing, PruneOrder]) -> Pruned:
+async def prune_runs(call: ApiCall[Nothing, PruneOrder]) -> Pruned:
     """Delete old checkpoints and runs, or say what would be deleted."""
     body, storage = call.body, call.services.storage
     run_ids = [(await find_run(storage, run)).run_id for run in body.runs]

@@ -29,7 +29,7 @@ from stepwell.server.api.documents import (
     StateDocument,
     run_item,
 )
-from stepwell.server.api.operation import Call, operation
+from stepwell.server.api.operation import ApiCall, operation
 from stepwell.server.identity import Role
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.wire.format import read_commit
@@ -97,7 +97,7 @@ class ExportQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
 
 
 @operation("GET", "/runs", Role.SEE)
-async def list_runs(call: Call[RunListQuery, None]) -> RunPage:
+async def list_runs(call: ApiCall[RunListQuery, None]) -> RunPage:
     """List runs, latest start first."""
     query, storage = call.query, call.services.storage
     filters: dict[str, Any] = {
@@ -134,7 +134,7 @@ def _split_tag(text: str) -> tuple[str, str]:
 
 
 @operation("GET", "/runs/{run_id}/checkpoints", Role.SEE)
-async def list_checkpoints(call: Call[CheckpointListQuery, None]) -> CheckpointPage:
+async def list_checkpoints(call: ApiCall[CheckpointListQuery, None]) -> CheckpointPage:
     """List the checkpoints of a run, newest first."""
     query, storage = call.query, call.services.storage
     run = await find_run(storage, query.run_id)
@@ -154,7 +154,7 @@ async def list_checkpoints(call: Call[CheckpointListQuery, None]) -> CheckpointP
 
 
 @operation("GET", "/runs/{run_id}/state", Role.SEE)
-async def get_state(call: Call[StateQuery, None]) -> StateDocument:
+async def get_state(call: ApiCall[StateQuery, None]) -> StateDocument:
     """Return the state of a run at a checkpoint."""
     storage = call.services.storage
     run = await find_run(storage, call.query.run_id)
@@ -167,7 +167,7 @@ async def get_state(call: Call[StateQuery, None]) -> StateDocument:
 
 
 @operation("GET", "/diff", Role.SEE)
-async def get_difference(call: Call[DiffQuery, None]) -> DifferenceDocument:
+async def get_difference(call: ApiCall[DiffQuery, None]) -> DifferenceDocument:
     """Compare two checkpoints, of one run or of two; or a fork with what it was forked from."""
     query, storage = call.query, call.services.storage
     if query.before is None:
@@ -185,7 +185,7 @@ async def get_difference(call: Call[DiffQuery, None]) -> DifferenceDocument:
 
 
 @operation("GET", "/runs/{run_id}/events", Role.SEE)
-async def list_events(call: Call[EventQuery, None]) -> EventPage:
+async def list_events(call: ApiCall[EventQuery, None]) -> EventPage:
     """List the durable events of a run, oldest first."""
     storage = call.services.storage
     run = await find_run(storage, call.query.run_id)
@@ -202,7 +202,7 @@ async def list_events(call: Call[EventQuery, None]) -> EventPage:
 
 
 @operation("GET", "/runs/{run_id}/export", Role.OPERATE, media_type="application/octet-stream")
-async def export(call: Call[ExportQuery, None]) -> Response:
+async def export(call: ApiCall[ExportQuery, None]) -> Response:
     """Export a run as one file, for `stepwell import`."""
     run = await find_run(call.services.storage, call.query.run_id)
     content = await export_run(

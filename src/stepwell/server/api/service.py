@@ -18,7 +18,7 @@ from stepwell.server.api.documents import (
     WorkflowList,
     worker_item,
 )
-from stepwell.server.api.operation import Call, Nothing, operation
+from stepwell.server.api.operation import ApiCall, Nothing, operation
 from stepwell.server.identity import Role
 from stepwell.storage.response_types import schema_of
 from stepwell.worker.metrics import measure_store, to_prometheus
@@ -27,13 +27,13 @@ from stepwell.workflows.workflow import Workflow
 
 
 @operation("GET", "/caller", Role.SEE)
-async def get_caller(call: Call[Nothing, None]) -> Caller:
+async def get_caller(call: ApiCall[Nothing, None]) -> Caller:
     """Say who the server takes the caller for."""
     return Caller(call.identity.name, call.identity.role.value, stepwell.__version__)
 
 
 @operation("GET", "/workflows", Role.SEE)
-async def list_workflows(call: Call[Nothing, None]) -> WorkflowList:
+async def list_workflows(call: ApiCall[Nothing, None]) -> WorkflowList:
     """List the workflows that can be started here."""
     return WorkflowList([_describe(name, served) for name, served in call.services.workflows.items()])
 
@@ -53,13 +53,13 @@ def _describe(name: str, served: Served) -> WorkflowItem:
 
 
 @operation("GET", "/workers", Role.SEE)
-async def list_workers(call: Call[Nothing, None]) -> WorkerList:
+async def list_workers(call: ApiCall[Nothing, None]) -> WorkerList:
     """List the workers that drive runs of the store, and those that were seen in the last day."""
     return WorkerList([worker_item(worker) for worker in await call.services.storage.list_workers()])
 
 
 @operation("GET", "/metrics", Role.SEE)
-async def get_metrics(call: Call[Nothing, None]) -> MetricList:
+async def get_metrics(call: ApiCall[Nothing, None]) -> MetricList:
     """Count the runs of the store, its open requests, and for how long runs have been ready."""
     return MetricList(
         [
@@ -71,7 +71,7 @@ async def get_metrics(call: Call[Nothing, None]) -> MetricList:
 
 
 @operation("GET", "/metrics/prometheus", Role.SEE, media_type="text/plain")
-async def get_prometheus_metrics(call: Call[Nothing, None]) -> Response:
+async def get_prometheus_metrics(call: ApiCall[Nothing, None]) -> Response:
     """Return the metrics in the text format of Prometheus."""
     text = to_prometheus(await measure_store(call.services.storage))
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4")

@@ -8,7 +8,7 @@ from stepwell.admin.lookup import NotFound
 from stepwell.storage.built_in_storage import BuiltInStorage
 
 
-class Driver(msgspec.Struct, frozen=True):
+class RunDriver(msgspec.Struct, frozen=True):
     """Whether anybody moves a run: the process that drives it, or workers that would."""
 
     is_driven: bool
@@ -17,21 +17,21 @@ class Driver(msgspec.Struct, frozen=True):
     command: list[str] | None  # what to run if nobody does
 
 
-async def find_driver(storage: BuiltInStorage, run_id: str) -> Driver:
+async def find_driver(storage: BuiltInStorage, run_id: str) -> RunDriver:
     """Return who drives a run, or would. Raises NotFound if it was deleted."""
     run = await storage.get_run(run_id)
     if run is None:
         raise NotFound(f"run {run_id!r} was deleted meanwhile")
     if run.standing == "running" and run.owner is not None:
-        return Driver(True, [run.owner], f"{run.owner} drives it", None)
+        return RunDriver(True, [run.owner], f"{run.owner} drives it", None)
     workers = [
         worker.name
         for worker in await storage.list_workers()
         if worker.is_alive and run.workflow_name in worker.workflows
     ]
     if workers:
-        return Driver(True, workers, f"it is left to {'a worker' if len(workers) == 1 else 'workers'}", None)
-    return Driver(
+        return RunDriver(True, workers, f"it is left to {'a worker' if len(workers) == 1 else 'workers'}", None)
+    return RunDriver(
         False,
         [],
         f"nobody drives the runs of {run.workflow_name!r}: start a worker with its code",
