@@ -70,13 +70,14 @@ _HOMES = {
     "WorkflowRunResult": "workflows.result",
     "WorkflowRunState": "model.event",
     "WorkflowViz": "viz.workflow_viz",
-    "executor": "graph.executor",
+    "executor": "graph.function_executor",
     "get_run_context": "functional.run_context",
     "handler": "graph.handler",
     "persistent": "graph.executor",
     "register_checkpoint_type": "codec.codec",
     "response_handler": "graph.handler",
     "step": "functional.step_function",
+    "timer_handler": "graph.handler",
     "workflow": "functional.durable_function",
 }
 _PACKAGES = (

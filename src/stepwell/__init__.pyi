@@ -39,8 +39,9 @@ from stepwell.functional.run_context import RunContext, get_run_context
 from stepwell.functional.step_function import step
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.edges import Case, Default
-from stepwell.graph.executor import Executor, executor, persistent
-from stepwell.graph.handler import handler, response_handler
+from stepwell.graph.executor import Executor, persistent
+from stepwell.graph.function_executor import executor
+from stepwell.graph.handler import handler, response_handler, timer_handler
 from stepwell.graph.migration import Migration
 from stepwell.graph.retry import RetryPolicy
 from stepwell.graph.step_options import StepOptions
@@ -128,5 +129,6 @@ __all__ = [
     "register_checkpoint_type",
     "response_handler",
     "step",
+    "timer_handler",
     "workflow",
 ]

@@ -19,8 +19,10 @@ from stepwell import (
     executor,
     handler,
     response_handler,
+    workflow,
 )
 from stepwell.admin import Examined, examine, export_run, fork, import_run
+from stepwell.functional import RunContext
 from stepwell.testing import ScriptedHuman, crash_everywhere
 
 
@@ -198,3 +200,19 @@ async def test_in_a_run_of_its_own_it_is_the_run(tmp_path: Any) -> None:
     await WorkflowBuilder(start_executor=look, checkpoint_storage=storage).build().run(1, run_id="r")
     assert seen == [("r", "r")]
     await storage.close()
+
+
+async def test_a_durable_function_sets_tags(storage: Any) -> None:
+    @workflow(name="staged")
+    async def staged(text: str, ctx: RunContext) -> str:
+        ctx.set_tag("stage", "asks")
+        granted = await ctx.ask(text, bool, request_id="q")
+        ctx.set_tag("stage", "granted" if granted else None)
+        ctx.set_tag("desk", None)
+        return text
+
+    await staged.run("tea", run_id="f", tags={"desk": "tea"}, checkpoint_storage=storage)
+    # With the commit that ends the superstep, like everything else that is staged.
+    assert (await storage.get_run("f")).tags == {"desk": "tea"}
+    await staged.run(run_id="f", responses={"q": True}, checkpoint_storage=storage)
+    assert (await storage.get_run("f")).tags == {"stage": "granted"}

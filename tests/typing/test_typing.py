@@ -1,6 +1,7 @@
 """What type checkers know: mypy (strict) and pyright check this file, and each `type: ignore` must be needed."""
 
 from collections.abc import Coroutine
+from datetime import timedelta
 from typing import Any, assert_type
 
 import psycopg
@@ -14,6 +15,7 @@ from stepwell import (
     WorkflowEvent,
     WorkflowRunResult,
     executor,
+    timer_handler,
 )
 from stepwell.engine.run_stream import RunStream
 from stepwell.workflows import RunHandle
@@ -54,6 +56,23 @@ async def wrong_calls(ctx: WorkflowContext[None, str]) -> None:
     amount: str = await ctx.step("charge", charge, 5)  # type: ignore[call-overload]
     await ctx.step("insert", insert, "kelp")  # type: ignore[call-overload]  # only a transaction passes a connection
     del amount
+
+
+async def remind(name: str, ctx: WorkflowContext[None, str]) -> None:
+    """Never called: a decorator keeps the type of the function, and names are strings."""
+
+
+async def timers(ctx: WorkflowContext[None, str]) -> None:
+    """Never called: a type checker refuses the last three lines."""
+    assert_type(ctx.set_timer("remind", 5), None)
+    ctx.set_timer("remind", timedelta(days=1))
+    assert_type(ctx.cancel_timer("remind"), None)
+    assert_type(await timer_handler(remind)("remind", ctx), None)
+    assert_type(await timer_handler("remind", timeout=5)(remind)("remind", ctx), None)
+    assert_type(await buy.timer_handler("remind")(remind)("remind", ctx), None)
+    ctx.set_timer("remind", "soon")  # type: ignore[arg-type]
+    ctx.set_timer(5, 5)  # type: ignore[arg-type]
+    timer_handler(5)  # type: ignore[call-overload]
 
 
 async def in_a_transaction(ctx: WorkflowContext[None, str]) -> None:

@@ -105,7 +105,7 @@ class Broadcast:
         its handlers sleep or wait, and there is nothing to do yet.
         """
         self._number = at.number if first is None else at.number - 1
-        asleep = at.wake is not None and plan.deliveries
+        asleep = at.wake is not None
         state = WorkflowRunState.IN_PROGRESS if plan.deliveries and not asleep and not rests else at.status
         events = [self.emit("started", at, state=state)]
         if plan.deliveries:
@@ -116,7 +116,7 @@ class Broadcast:
             events += self.emit_commit(first, at)
         events += await self._replay_outputs(run, at)
         events += [e for e in kernel.request_events(at.run_id, at) if e.request_id not in answered]
-        if asleep and at.wake is not None:
+        if at.wake is not None:
             events.append(
                 self.emit("sleeping", at, data=datetime.fromisoformat(at.wake), commit=at.number, replayed=True)
             )

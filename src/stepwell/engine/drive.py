@@ -16,7 +16,7 @@ from time import perf_counter
 from msgspec.structs import replace
 
 from stepwell import kernel
-from stepwell.engine import branches, durability, lease_renewal
+from stepwell.engine import branches, durability, lease_renewal, timers
 from stepwell.engine.broadcast import Broadcast
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive_lease import DriveLease
@@ -57,7 +57,7 @@ class Drive:
         self._definition, self._options, self._executor_source = definition, options, executor_source
         self._archive: Archive = durability.archive_at(options.durability, options.archive)
         self._lease = DriveLease(self, self._archive, self._on_signal, options.may_take_over)
-        self._intake = Intake(definition.graph, self._archive)
+        self._intake = Intake(definition.graph, self._archive, options.timers_until)
         self._broadcast = Broadcast(options.archive, options.streaming)
         self._running: SuperstepRun | None = None  # the latest superstep
         self._cancel_check: asyncio.Task[None] | None = None
@@ -183,7 +183,7 @@ class Drive:
         # - a superstep: the handlers run, and it ends in a commit, in an error that is committed and then
         #   raised, or, if the stream is left, at the commit before it.
         while plan is not None and not self._rests(at, plan):
-            if not plan.deliveries or (at.requests and not may_have_run):
+            if not plan.deliveries or ((at.requests or at.timers or at.children) and not may_have_run):
                 intake = await self._decide_intake(at, plan)
                 if intake is not None:
                     at, plan = await self._commit(intake, at), intake.next
@@ -191,7 +191,9 @@ class Drive:
                     if intake.error is not None:
                         raise intake.error
             if plan is None or not plan.deliveries:
-                break
+                if plan is None or not await timers.wait_for_timer(at, self._archive):
+                    break
+                continue
             superstep = self._create_superstep(scope, at, plan, log)
             self._running = running = SuperstepRun(superstep, self._broadcast, at)
             try:

@@ -39,6 +39,8 @@ class DriveOptions(msgspec.Struct, frozen=True):
     recall_changed: bool = False
     # Execute no step: one that has no stored result waits for ever.
     only_replay: bool = False
+    # Of a sub-workflow run: its timers that were due by then fire; None: none does.
+    timers_until: str | None = None
     # How many drivers in a row may be lost without a commit, before the run is set aside; None: any number.
     most_takeovers: int | None = None
 

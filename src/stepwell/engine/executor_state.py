@@ -95,5 +95,5 @@ def _find_retried(executors: Mapping[str, Executor]) -> Iterable[str]:
     """Yield the executors that a run without storage may have to restore, before it repeats an attempt."""
     for id, executor in executors.items():
         table = executor._handler_table
-        if any(executor._limits_for(spec).retry is not None for spec in (*table.specs, *table.response_specs)):
+        if any(executor._limits_for(spec).retry is not None for spec in table.every_spec()):
             yield id

@@ -32,25 +32,29 @@ def choose_handler(executor: Executor, delivery: Delivery, run_id: str) -> Chose
     """Return the handler for a delivery, with a copy of the message decoded for it. Raises RoutingFailed if no
     handler accepts it."""
     value = delivery.payload.open()
-    if delivery.reply is None:
+    if delivery.timer is not None:
+        arguments, spec = [value], executor._handler_table.choose_timer_handler(value)
+    elif delivery.reply is None:
         arguments, spec = [value], executor._handler_table.choose(value)
     else:
         question = delivery.reply.question.open()
         arguments, spec = [question, value], executor._handler_table.choose_response_handler(question, value)
     if spec is None:
-        raise _unroutable_error(executor, arguments, run_id)
+        raise _unroutable_error(executor, arguments, run_id, is_timer=delivery.timer is not None)
     limits = spec.limits if executor._executor_limits is NO_LIMITS else executor._limits_for(spec)
     return ChosenHandler(executor, spec, arguments, limits)
 
 
-def _unroutable_error(executor: Executor, arguments: Sequence[Any], run_id: str) -> RoutingFailed:
+def _unroutable_error(executor: Executor, arguments: Sequence[Any], run_id: str, *, is_timer: bool) -> RoutingFailed:
     """Return the error for a delivery that no handler accepts. `arguments` are those of the handler.
 
-    There are two such cases: the messages of a fan-in fit a handler one by one, but not together as a list;
-    or the handler of a response was removed after the request was made.
+    There are three such cases: the messages of a fan-in fit a handler one by one, but not together as a list;
+    or the handler of a response, or of a timer, was removed after the request was made or the timer set.
     """
     *questions, value = arguments
-    if questions:
+    if is_timer:
+        problem = f"{executor.id!r} has no handler for its timer {value!r}; add it again"
+    elif questions:
         problem = (
             f"{executor.id!r} has no response handler for a request of type {type(questions[0]).__name__} and a "
             f"response of type {type(value).__name__}; add it again"

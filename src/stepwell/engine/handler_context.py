@@ -80,6 +80,7 @@ class HandlerContext(StagedContext):
         self._outputs: list[Output] = []
         self._requests: HandlerRequests | None = None
         self._tags: Mapping[str, str | None] = {}
+        self._timers: Mapping[str, str | None] = {}
         self._open, self._returned = True, False
         # What threads of the handler block on.
         self._thread_waits: set[concurrent.futures.Future[Any]] = set()
@@ -209,8 +210,11 @@ class HandlerContext(StagedContext):
             entry = LogEntry(moment.isoformat())
             if (moment - clock.now()).total_seconds() >= NOT_WORTH_LOGGING:
                 await self._log.add(key, entry)
+        await self.wait_until(entry.due)
+
+    async def wait_until(self, due: str) -> None:
         with self._limit.pause() if self._limit is not None else nullcontext():
-            await self.await_or_park(self._log.wait(entry.due))
+            await self.await_or_park(self._log.wait(due))
 
     def step(self, name: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != self.scope.thread:
@@ -293,6 +297,7 @@ class HandlerContext(StagedContext):
             withdrawn=() if self._requests is None else tuple(self._requests.withdrawn),
             children=self._children,
             tags=self._tags,
+            timers=self._timers,
             attempts=self.attempt,
             version=self._at.header.version,
             time=self.call_time(),

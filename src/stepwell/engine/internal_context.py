@@ -57,6 +57,10 @@ class InternalContext(WorkflowContext[Any, Any]):
         """Wait for work of this call; if that is parked, the call is left, even if the handler catches it."""
 
     @abstractmethod
+    async def wait_until(self, due: str) -> None:
+        """Wait until a time that is on record elsewhere. If it is far away and the run is stored, the call is left."""
+
+    @abstractmethod
     async def named_step(self, name: str, function: Callable[[], Awaitable[Any]], call: str | None = None) -> Any:
         """Execute a step identified by its name alone; `call` describes the call, compared when it is recalled."""
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from stepwell import kernel
 from stepwell.engine.failures import details_of
 from stepwell.engine.responses import convert_response, expiry_error, find_overdue, send_defaults
+from stepwell.engine.timers import find_due
 from stepwell.errors import ResponseRejected
 from stepwell.graph.graph import Graph
 from stepwell.kernel import CommitDecision
@@ -99,8 +100,8 @@ async def find_cancels(archive: Archive, at: Checkpoint, signals: Mapping[str, S
 class Intake:
     """The signals of one drive: decides on the commits that apply them."""
 
-    def __init__(self, graph: Graph, archive: Archive) -> None:
-        self._graph, self._archive = graph, archive
+    def __init__(self, graph: Graph, archive: Archive, timers_until: str | None = None) -> None:
+        self._graph, self._archive, self._timers_until = graph, archive, timers_until
         # Signals that were read and not applied yet; None: they have to be read again.
         self.signals: Mapping[str, Signal] | None = None
         # Keys of cancel signals that came too late: the next commit consumes them.
@@ -152,10 +153,12 @@ class Intake:
             return CommitDecision(cancel_commit(at, cancels.first), None, consumed=cancels.valid)
         late = [] if plan.deliveries else [request for request in find_overdue(at) if request.default is None]
         expired = expiry_error(at, late[0]) if late else None
-        # A resumed run that was cancelled while it waited: a commit says that it waits again.
-        resumed = at.status is WorkflowRunState.CANCELLED and not plan.deliveries and expired is None
-        if judged.arrived or (judged.keys and not plan.deliveries) or resumed:
-            intake = kernel.intake(self._graph, at, judged.arrived, _next_stamp(at))
+        # Responses come first: their handlers may cancel a timer.
+        due = [] if judged.arrived else find_due(at, self._timers_until)
+        resumed = expired is None and not plan.deliveries and _is_resumed(at, plan)
+        if judged.arrived or due or (judged.keys and not plan.deliveries) or resumed:
+            pack = self._archive.pack
+            intake = kernel.intake(self._graph, at, judged.arrived, _next_stamp(at), due=due, pack=pack)
             commit = replace(intake.commit, warnings=tuple(map(str, judged.refused)))
             # A rejected response fails the call, unless there is something else to continue with.
             error = None if judged.arrived else next(iter(judged.refused), None)
@@ -166,6 +169,16 @@ class Intake:
         if at.status is WorkflowRunState.FAILED:
             raise expired
         return CommitDecision(kernel.fail(at, (details_of(None, expired),), _next_stamp(at)), plan, expired)
+
+
+def _is_resumed(at: Checkpoint, plan: Plan) -> bool:
+    """Return whether a run has nothing to do and its newest commit does not say so.
+
+    It was stopped while it waited, or forked or moved back to where it did: a commit says that it waits again.
+    """
+    wake = kernel.next_timer(at.timers, at.children) if at.timers or at.children else None
+    status = kernel.status_of(plan, waiting=bool(at.requests), wake=wake)
+    return (at.status, at.wake) != (status, wake)
 
 
 def cancel_commit(at: Checkpoint, asked: ReceivedCancel | None) -> Commit:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Generator, Mapping
+from datetime import timedelta
 from typing import Any
 
 from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.internal_context import InternalContext
 from stepwell.engine.time_limits import TimeLimit
+from stepwell.engine.timers import check_timer, time_after_delay
 from stepwell.graph.graph import OutputKind
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
@@ -53,6 +55,7 @@ class StagedContext(InternalContext):
         "_sent",
         "_state",
         "_tags",
+        "_timers",
         "attempt",
         "delivery",
         "has_updates",
@@ -70,6 +73,7 @@ class StagedContext(InternalContext):
     _sent: list[Sent]
     _outputs: list[Output]
     _tags: Mapping[str, str | None]
+    _timers: Mapping[str, str | None]
     _open: bool
     _returned: bool
 
@@ -175,6 +179,17 @@ class StagedContext(InternalContext):
         self._check_open("set_tag")
         check_tag(name, "" if value is None else value)
         self._tags = {**self._tags, name: value}
+
+    def set_timer(self, name: str, delay: float | timedelta) -> None:
+        self._check_open("set_timer")
+        due = time_after_delay(delay)
+        check_timer(self.scope.graph.executors[self.executor_id], name)
+        self._timers = {**self._timers, name: due}
+
+    def cancel_timer(self, name: str) -> None:
+        self._check_open("cancel_timer")
+        check_timer(self.scope.graph.executors[self.executor_id], name)
+        self._timers = {**self._timers, name: None}
 
     def set_state(self, key: str, value: Any) -> None:
         self._check_open("set_state")

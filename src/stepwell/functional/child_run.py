@@ -9,12 +9,13 @@ from typing import Any, Generic
 from stepwell.engine.internal_context import InternalContext
 from stepwell.engine.open_run import Position, ResumeRun, StartRun
 from stepwell.engine.steps import Step
-from stepwell.engine.superstep_log import Parked
+from stepwell.engine.superstep_log import Parked, is_far
 from stepwell.errors import RunError
 from stepwell.graph.step_options import StepOptions
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.request import Request
+from stepwell.storage import clock
 from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.ids import child_run_id
 from stepwell.workflows.result import OutputT
@@ -63,13 +64,13 @@ class _ChildRun(Generic[OutputT]):
             at, outputs = rest
             if at.status is WorkflowRunState.IDLE:
                 return outputs
-            responses = await self._get_response(at)
+            responses = await self._get_response(at) if at.requests else await self._wait_for_timer(at.wake)
             position = ResumeRun(self._run_id)
 
     async def _drive(self, position: Position, responses: Mapping[str, Any]) -> tuple[Checkpoint, list[OutputT]]:
         # Commits of the child must not be stored before those that led to it.
         await finish(self._ctx.scope.archive.flush())
-        drive = self._calls._drive(self._ctx, position, responses, self._archive)
+        drive = self._calls._drive(self._ctx, position, responses, self._archive, timers_until=clock.stamp())
         outputs = [e.data async for e in self._calls._events(self._ctx, drive) if e.type == "output" and not e.path]
         at = drive.at
         # A run that sleeps may have asked something, too.
@@ -83,13 +84,21 @@ class _ChildRun(Generic[OutputT]):
                 f"and is not stored: pass checkpoint_storage",
                 run_id=self._ctx.run_id,
             )
+        waits = [self._ask(request) for request in at.requests.values()]
+        if at.wake is not None and not is_far(at.wake):
+            waits.append(self._wait_for_timer(at.wake))
         try:
-            return await _first([self._ask(request) for request in at.requests.values()])
+            return await _first(waits)
         except Parked:
             # The child also wakes at a time of its own.
             if at.wake is not None:
                 await self._ctx.await_or_park(_park(at.wake))
             raise
+
+    async def _wait_for_timer(self, due: str | None) -> Mapping[str, Any]:
+        assert due is not None
+        await self._ctx.wait_until(due)
+        return {}
 
     async def _ask(self, request: Request) -> Mapping[str, Any]:
         return {request.id: await self._ctx.ask_for_child(request)}

@@ -180,6 +180,10 @@ class RunContext:
         """Set a value of the run's state; stored when the function returns."""
         self._context.set_state(key, value)
 
+    def set_tag(self, name: str, value: str | None) -> None:
+        """Set a tag of this run, by which it is listed and searched, when the function returns; None removes it."""
+        self._context.set_tag(name, value)
+
     @property
     def private(self) -> Mapping[str, Any]:
         """The values of `run(private={...})`, which are never stored. A missing one raises PrivateMissing."""

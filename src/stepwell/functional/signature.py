@@ -10,8 +10,8 @@ import msgspec
 
 from stepwell.errors import DefinitionError
 from stepwell.functional.run_context import RunContext
+from stepwell.graph.annotations import AnnotationReader, local_names
 from stepwell.graph.edges import name_of
-from stepwell.graph.handler import AnnotationReader, local_names
 
 _ONE_BY_ONE = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 from stepwell.engine.internal_context import InternalContext, find_current
 from stepwell.functional.run_context import RunContext
 from stepwell.functional.signature import check_function, find_context_parameter
-from stepwell.graph.handler import AnnotationReader, local_names
+from stepwell.graph.annotations import AnnotationReader, local_names
 from stepwell.graph.retry import RetryPolicy
 from stepwell.graph.step_options import StepOptions, StoredErrors
 

@@ -221,6 +221,20 @@ class WorkflowContext(ABC, Generic[OutT, WorkflowOutT]):
     def sleep_until(self, moment: datetime) -> Awaitable[None]:
         """Wait like `sleep` until a moment, which must have a time zone."""
 
+    @abstractmethod
+    def set_timer(self, name: str, delay: float | timedelta) -> None:
+        """Set a timer of this executor: after the delay, in seconds or as a timedelta, its `@timer_handler` is called.
+
+        It is set when the superstep commits and counts from this call. The run does not wait for it: it
+        goes on, rests or is answered meanwhile. If the executor has a timer of that name, this one replaces
+        it. Timers of a run that fails or is cancelled are suspended until it is resumed. Raises
+        DefinitionError if no timer handler of the executor accepts the name.
+        """
+
+    @abstractmethod
+    def cancel_timer(self, name: str) -> None:
+        """Cancel a timer of this executor, at the commit; nothing happens if it is not set, or was due before."""
+
     @overload
     def step(
         self, name: StepName, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from itertools import product
 from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
 from stepwell.errors import DefinitionError
-from stepwell.graph.edges import name_of
-from stepwell.graph.handler import Declared, HandlerSpec, is_marked, local_names, read_function, read_method
+from stepwell.graph.handler import HandlerSpec, is_marked, read_method
 from stepwell.graph.retry import NO_LIMITS, Limits, RetryPolicy, limits
 from stepwell.graph.type_matching import describe, is_instance_of, is_type_compatible, most_specific
 from stepwell.model.payload import Payload, plain_copy
@@ -26,14 +25,16 @@ class HandlerTable:
 
     def __init__(self, specs: Iterable[HandlerSpec], problems: Iterable[str] = ()) -> None:
         all_specs = tuple(specs)
-        self.specs = tuple(spec for spec in all_specs if spec.response is None)
+        self.specs = tuple(spec for spec in all_specs if spec.response is None and spec.timers is None)
         self.response_specs = tuple(spec for spec in all_specs if spec.response is not None)
-        self.problems = [*problems, *_find_duplicates((*self.specs, *self.response_specs))]
+        self.timer_specs = tuple(spec for spec in all_specs if spec.timers is not None)
+        duplicates = (*_find_duplicates((*self.specs, *self.response_specs)), *_find_same_timers(self.timer_specs))
+        self.problems = [*problems, *duplicates]
         self._entries = [(input_type, spec) for spec in self.specs for input_type in spec.input]
         self.input_types = tuple(input_type for input_type, _ in self._entries)
-        both = (*self.specs, *self.response_specs)
-        self.output_types = tuple(dict.fromkeys(sent for spec in both for sent in spec.output))
-        self.workflow_output_types = tuple(dict.fromkeys(output for spec in both for output in spec.workflow_output))
+        self.output_types = tuple(dict.fromkeys(sent for spec in all_specs for sent in spec.output))
+        outputs = (output for spec in all_specs for output in spec.workflow_output)
+        self.workflow_output_types = tuple(dict.fromkeys(outputs))
         # Choices are cached by the class of the value, unless a type such as `list[int]` or a Protocol
         # looks at more than the class.
         self._by_class: dict[type, HandlerSpec | None] | None = (
@@ -63,6 +64,11 @@ class HandlerTable:
             candidates = [entry for entry in candidates if entry[0] == closest]
         return candidates[most_specific([type_ for _, type_, _ in candidates])][2] if candidates else None
 
+    def choose_timer_handler(self, name: str) -> HandlerSpec | None:
+        """Return the handler of the timer with that name, or else that of all other timers, or None."""
+        named = [spec for spec in self.timer_specs if name in (spec.timers or ())]
+        return next(iter(named or [spec for spec in self.timer_specs if not spec.timers]), None)
+
     def response_types(self, request: object) -> tuple[object, ...]:
         """Return the types that the response handlers accept as a response to this request."""
         specs = [
@@ -73,8 +79,8 @@ class HandlerTable:
         return tuple(dict.fromkeys(response_type for spec in specs for response_type in spec.response or ()))
 
     def every_spec(self) -> tuple[HandlerSpec, ...]:
-        """Return all handlers, those of responses included."""
-        return (*self.specs, *self.response_specs)
+        """Return all handlers, those of responses and timers included."""
+        return (*self.specs, *self.response_specs, *self.timer_specs)
 
     def every_type(self) -> Iterable[object]:
         """Yield all types that the handlers name, so that a codec can know them before it reads anything."""
@@ -98,6 +104,16 @@ def _find_duplicates(specs: Iterable[HandlerSpec]) -> Iterable[str]:
                 if spec.response is not None:
                     kind, types = "response handlers", f"{describe(pair[1])} as the response to {types}"
                 yield f"{kind} {first!r} and {spec.name!r} both accept {types}"
+
+
+def _find_same_timers(specs: Iterable[HandlerSpec]) -> Iterable[str]:
+    seen: dict[str | None, str] = {}
+    for spec in specs:
+        for name in spec.timers or (None,):
+            first = seen.setdefault(name, spec.name)
+            if first != spec.name:
+                which = "the timers that no other handler names" if name is None else f"the timer {name!r}"
+                yield f"timer handlers {first!r} and {spec.name!r} both handle {which}"
 
 
 class persistent(Generic[T]):  # noqa: N801 - reads as a word in a class body
@@ -292,73 +308,3 @@ def table_of(cls: type) -> HandlerTable:
         except DefinitionError as error:
             problems += error.problems
     return HandlerTable(specs, problems)
-
-
-class FunctionExecutor(Executor):
-    """A function `(message)` or `(message, ctx)` as an executor, named after the function.
-
-    An async function runs on the event loop, a plain one in a thread. A result other than None is
-    sent as a message.
-    """
-
-    def __init__(
-        self,
-        func: Callable[..., Any],
-        id: str | None = None,
-        *,
-        input: Any = None,
-        output: Any = None,
-        workflow_output: Any = None,
-        retry: RetryPolicy | None = None,
-        timeout: float | timedelta | None = None,
-        idle_timeout: float | timedelta | None = None,
-    ) -> None:
-        if isinstance(func, (staticmethod, classmethod, type)) or not callable(func):
-            raise DefinitionError(f"FunctionExecutor takes a function, not {func!r}")
-        name = name_of(func) if id is None else id
-        super().__init__(name, retry=retry, timeout=timeout, idle_timeout=idle_timeout)
-        self.func = func
-        declared = Declared(input, output, workflow_output, local_names(func, (input, output, workflow_output)))
-        # Called like a method, by the name of the attribute that holds it
-        self._handler_table = HandlerTable([replace(read_function(func, declared), name="func")])
-
-
-@overload
-def executor(func: Callable[..., Any]) -> FunctionExecutor: ...
-@overload
-def executor(
-    func: None = None,
-    *,
-    id: str | None = ...,
-    input: Any = ...,
-    output: Any = ...,
-    workflow_output: Any = ...,
-    retry: RetryPolicy | None = ...,
-    timeout: float | timedelta | None = ...,
-    idle_timeout: float | timedelta | None = ...,
-) -> Callable[[Callable[..., Any]], FunctionExecutor]: ...
-def executor(
-    func: Callable[..., Any] | None = None,
-    *,
-    id: str | None = None,
-    input: Any = None,
-    output: Any = None,
-    workflow_output: Any = None,
-    retry: RetryPolicy | None = None,
-    timeout: float | timedelta | None = None,
-    idle_timeout: float | timedelta | None = None,
-) -> Any:
-    """Make a function an executor: `@executor` or `@executor(id="upper", ...)`."""
-    # checked now, so that the error is raised at the line with the mistake and not where the function is
-    limits(retry, timeout, idle_timeout)
-    make = partial(
-        FunctionExecutor,
-        id=id,
-        input=input,
-        output=output,
-        workflow_output=workflow_output,
-        retry=retry,
-        timeout=timeout,
-        idle_timeout=idle_timeout,
-    )
-    return make if func is None else make(func)

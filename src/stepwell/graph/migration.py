@@ -70,11 +70,14 @@ class Migration:
         return self._and(f"messages to {executor!r} changed", "change_messages", executor, change)
 
     def redirect_requests(self, executor: str, to: str) -> Migration:
-        """Give the open requests of an executor, and its sub-workflow runs, to another."""
+        """Give the open requests of an executor, its timers and its sub-workflow runs to another."""
         return self._and(f"requests of {executor!r} redirected to {to!r}", "redirect_requests", executor, to)
 
     def withdraw_requests(self, executor: str) -> Migration:
-        """Close the open requests of an executor without a response, and abandon its waiting sub-workflow runs."""
+        """Close the open requests of an executor without a response.
+
+        Its timers are cancelled, and its waiting sub-workflow runs abandoned.
+        """
         return self._and(f"requests of {executor!r} withdrawn", "withdraw_requests", executor)
 
     def change_requests(

@@ -54,7 +54,7 @@ The functions, in the order in which a run meets them:
     plan                checkpoint                          -> the handlers to call
     route               one sent message, chosen targets    -> who receives it
     merge               checkpoint, plan, outcomes          -> the commit of the superstep
-    intake              checkpoint, signals                 -> a commit with their messages
+    intake              checkpoint, signals, due timers     -> a commit with their messages
     fail, cancel, park, retry
                         checkpoint                          -> a commit that changes only the status
     restore             head, an earlier checkpoint         -> a commit that moves the run back
@@ -66,7 +66,7 @@ The functions, in the order in which a run meets them:
     Migrator, migrate   checkpoint, declared migrations     -> the commit that adapts the run to it
 """
 
-from stepwell.kernel.commit import apply, events, is_at_rest, output_events, request_events
+from stepwell.kernel.commit import apply, events, find_fired, is_at_rest, output_events, request_events
 from stepwell.kernel.compatibility import find_incompatibilities, find_rejected_signals
 from stepwell.kernel.lifecycle import begin, cancel, fail, fork, intake, park, restore, retry, settle_asks
 from stepwell.kernel.migrate import Migrator, migrate
@@ -82,15 +82,19 @@ from stepwell.kernel.superstep import (
     status_of,
     waiting_joins,
 )
+from stepwell.kernel.timers import DueTimer, find_due, next_timer
 
 __all__ = [
     "CommitDecision",
+    "DueTimer",
     "Migrator",
     "apply",
     "begin",
     "cancel",
     "events",
     "fail",
+    "find_due",
+    "find_fired",
     "find_incompatibilities",
     "find_rejected_signals",
     "fork",
@@ -100,6 +104,7 @@ __all__ = [
     "merge",
     "migrate",
     "name_requests",
+    "next_timer",
     "open_requests",
     "output_events",
     "park",

@@ -13,10 +13,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from stepwell.kernel.timers import change_timers
 from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit, CommitKind
 from stepwell.model.event import CheckpointInfo, WorkflowEvent, WorkflowEventSource, WorkflowRunState
+from stepwell.model.message import RoutedMessage
 from stepwell.model.payload import Payload, PayloadList
 from stepwell.model.request import Request
 from stepwell.model.state import apply_writes
@@ -55,6 +57,7 @@ def apply(
         executors=_apply_executor_states(before.executors, commit) if commit.executors else before.executors,
         requests=_open_requests(before.requests, commit) if commit.asked or commit.closed else before.requests,
         children=_open_children(before.children, commit) if commit.children else before.children,
+        timers=change_timers(before.timers, commit.timers) if commit.timers else before.timers,
         wake=commit.wake,
     )
 
@@ -87,6 +90,8 @@ def is_at_rest(at: Checkpoint) -> bool:
 
 # Commits after which a run may have another status than before.
 _STATUS_KINDS = (CommitKind.SUPERSTEP, CommitKind.FAILED, CommitKind.CANCELLED, CommitKind.RESTORED)
+# Commits after which a run may have nothing to do before a certain time.
+_SLEEPING_KINDS = (CommitKind.PARKED, CommitKind.SUPERSTEP, CommitKind.INTAKE)
 
 
 def events(
@@ -118,7 +123,11 @@ def events(
         events.append(create("warning", f"{commit.kind.value}: {commit.reason}"))
     for warning in commit.warnings:
         events.append(create("warning", warning))
-    if commit.kind is CommitKind.PARKED and commit.wake is not None:
+    if commit.kind is CommitKind.INTAKE:
+        for message in find_fired(commit):
+            executor = message.takers[0]
+            events.append(create("timer_fired", payload=message.payload, executor_id=executor))
+    if commit.wake is not None and commit.kind in _SLEEPING_KINDS:
         events.append(create("sleeping", datetime.fromisoformat(commit.wake)))
     if commit.failures:
         _add_failure_events(events, commit, create)
@@ -142,7 +151,9 @@ def events(
         events.append(create("checkpoint", payload=seen, commit=None, iteration=commit.iteration, checkpoint=info))
     # A superstep that leaves the run in progress changes no status. An intake wakes a run that may have been
     # reported idle, and parking puts one to rest: both always report the status.
-    changed = commit.kind in _STATUS_KINDS and commit.status is not WorkflowRunState.IN_PROGRESS
+    changed = commit.kind in _STATUS_KINDS and (
+        commit.status is not WorkflowRunState.IN_PROGRESS or commit.wake is not None
+    )
     if changed or commit.kind in (CommitKind.INTAKE, CommitKind.PARKED, CommitKind.RETRIED):
         events.append(create("status"))
     return events
@@ -205,6 +216,13 @@ def _add_done_events(
                 origin=WorkflowEventSource.FRAMEWORK,
             )
         )
+
+
+def find_fired(commit: Commit) -> list[RoutedMessage]:
+    """Return the messages of the timers that were due at an intake."""
+    # Earlier ones may still be in flight, under the number of their own commit
+    own = f"{commit.number}."
+    return [message for message in commit.messages or () if message.timer is not None and message.id.startswith(own)]
 
 
 def request_events(run_id: str, at: Checkpoint) -> Iterator[WorkflowEvent]:

@@ -39,6 +39,7 @@ def find_incompatibilities(graph: Graph, at: Checkpoint, log: RecalledLog) -> li
         *_find_lost_joins(graph, at),
         *_find_unjoinable(graph, at),
         *(reason for request in at.requests.values() for reason in _find_unanswerable(graph, request)),
+        *_find_unhandled_timers(graph, at),
         *_find_orphans(graph, at),
         *_find_misplaced_outcomes(graph, at, log),
         *(reason for executor in graph.executors.values() for reason in executor.objections(at.state)),
@@ -114,7 +115,7 @@ def _list_saved_names(payload: Payload | None) -> list[str]:
 def _find_undeliverable(graph: Graph, at: Checkpoint, log: RecalledLog) -> Iterator[str]:
     for delivery in plan(graph, at.place, at.messages, at.held).deliveries:
         executor = graph.executors.get(delivery.executor)
-        what = "a response" if delivery.reply else "a message"
+        what = "a response" if delivery.reply else "a timer" if delivery.timer else "a message"
         source = f" from {', '.join(map(repr, delivery.sources))}" if delivery.sources else ""
         if executor is None:
             yield f"executor {delivery.executor!r} was removed, but {what}{source} is in flight to it"
@@ -122,7 +123,7 @@ def _find_undeliverable(graph: Graph, at: Checkpoint, log: RecalledLog) -> Itera
         elif delivery.id not in log.outcomes and not _can_deliver(executor, delivery):
             kind = type(delivery.payload.open()).__name__
             accepted = " | ".join(map(describe, executor.input_types))
-            reason = "has no handler for it" if delivery.reply else f"accepts {accepted}"
+            reason = "has no handler for it" if delivery.reply or delivery.timer else f"accepts {accepted}"
             yield (
                 f"{what}{source} in flight to {delivery.executor!r} is of type {kind}, "
                 f"but {delivery.executor!r} {reason}"
@@ -133,10 +134,22 @@ def _can_deliver(executor: Executor, delivery: Delivery) -> bool:
     if delivery.reply is not None:
         question, response = delivery.reply.question.open(), delivery.payload.open()
         return executor._handler_table.choose_response_handler(question, response) is not None
+    if delivery.timer is not None:
+        return executor._handler_table.choose_timer_handler(delivery.payload.open()) is not None
     # Asked first, because reading a large payload takes time and its class may be unknown by now
     if Any in executor.input_types or object in executor.input_types:
         return True
     return executor.can_handle(delivery.payload.open())
+
+
+def _find_unhandled_timers(graph: Graph, at: Checkpoint) -> Iterator[str]:
+    for id, timers in at.timers.items():
+        executor = graph.executors.get(id)
+        for name, due in timers.items():
+            if executor is None:
+                yield f"executor {id!r} was removed, but its timer {name!r} is set to {due}"
+            elif executor._handler_table.choose_timer_handler(name) is None:
+                yield f"{id!r} has no timer handler for {name!r}, but that timer is set to {due}"
 
 
 def _find_lost_joins(graph: Graph, at: Checkpoint) -> Iterator[str]:

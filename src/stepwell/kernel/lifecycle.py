@@ -9,12 +9,14 @@ from msgspec.structs import replace
 
 from stepwell.graph.graph import Graph
 from stepwell.kernel.superstep import CommitDecision, plan, status_of
+from stepwell.kernel.timers import DueTimer, TimerChanges, next_timer
 from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.child import Child
 from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import WorkflowErrorDetails, WorkflowRunState
 from stepwell.model.log_keys import LogEntry
 from stepwell.model.message import Reply, RoutedMessage
-from stepwell.model.payload import Payload
+from stepwell.model.payload import Pack, Payload, pack_copy
 from stepwell.model.request import AnswerRecord
 from stepwell.model.signal import ReceivedInput, ReceivedResponse
 from stepwell.model.state_writes import Assigned
@@ -65,14 +67,21 @@ def full_commit(checkpoint: Checkpoint) -> Commit:
         executors=checkpoint.executors,
         asked=tuple(checkpoint.requests.values()),
         children=checkpoint.children,
+        timers=checkpoint.timers,
         wake=checkpoint.wake,
     )
 
 
 def intake(
-    graph: Graph, before: Checkpoint, arrived: Sequence[ReceivedResponse | ReceivedInput], stamp: Stamp
+    graph: Graph,
+    before: Checkpoint,
+    arrived: Sequence[ReceivedResponse | ReceivedInput],
+    stamp: Stamp,
+    *,
+    due: Sequence[DueTimer] = (),
+    pack: Pack = pack_copy,
 ) -> CommitDecision:
-    """Return the commit that applies these signals, and the plan that follows from it.
+    """Return the commit that applies these signals and the timers that are due, and the plan that follows from it.
 
     A response to a request that is not open is ignored: it was refused when it was sent, or the
     request was closed since.
@@ -97,20 +106,41 @@ def intake(
             messages.append(
                 RoutedMessage(f"{number}.{n}", None, signal.value, target=asker, takers=(asker,), reply=reply)
             )
-    following = plan(graph, number, messages, before.held)
+    for n, timer in enumerate(due, len(arrived)):
+        name, target = pack(timer.name, "$.timer"), timer.executor
+        messages.append(RoutedMessage(f"{number}.{n}", None, name, target=target, takers=(target,), timer=timer.due))
+    timers, children = _end_timers(before, due) if due else ({}, {})
+    following, wake = plan(graph, number, messages, before.held), None
+    if not following.deliveries and (before.timers or before.children):
+        wake = next_timer(before.timers, before.children)
     commit = Commit(
         number=number,
         kind=CommitKind.INTAKE,
         stamp=stamp,
-        status=status_of(following, waiting=bool(requests)),
+        status=status_of(following, waiting=bool(requests), wake=wake),
         iteration=before.iteration,
         since_input=0,  # the limit on supersteps counts from the last message that came from outside
         place=number,
         messages=tuple(messages),
         closed=tuple(answer.request_id for answer in answers),
         answers=tuple(answers),
+        timers=timers,
+        children=children,
+        wake=wake,
     )
     return CommitDecision(commit, following)
+
+
+def _end_timers(before: Checkpoint, due: Sequence[DueTimer]) -> tuple[TimerChanges, Mapping[str, Child]]:
+    """Return the timers that end because they are due, and the sub-workflow runs that are woken by theirs."""
+    timers: dict[str, dict[str, None]] = {}
+    children: dict[str, Child] = {}
+    for timer in due:
+        if timer.name in before.timers.get(timer.executor, {}):
+            timers.setdefault(timer.executor, {})[timer.name] = None
+        else:
+            children[timer.name] = replace(before.children[timer.name], wake=None)
+    return timers, children
 
 
 def fail(before: Checkpoint, failures: tuple[WorkflowErrorDetails, ...], stamp: Stamp) -> Commit:
@@ -133,7 +163,7 @@ def park(before: Checkpoint, wake: str | None, stamp: Stamp) -> Commit:
 
 def retry(before: Checkpoint, stamp: Stamp, *, by: str | None = None) -> Commit:
     """Return the commit of a run that had failed or was cancelled, and is ready to be driven again."""
-    if before.messages:
+    if before.messages or next_timer(before.timers, before.children) is not None:
         # `wake` says that it was resumed on purpose: failures that are logged have been reported.
         return replace(park(before, stamp.at, stamp), kind=CommitKind.RETRIED, by=by)
     resting = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS if before.requests else WorkflowRunState.IDLE

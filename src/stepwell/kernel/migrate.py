@@ -17,6 +17,7 @@ from stepwell.graph.migration import Change, Migration, MigrationStep, follow_re
 from stepwell.kernel.compatibility import find_executor_keys
 from stepwell.kernel.lifecycle import full_commit
 from stepwell.kernel.superstep import plan, status_of
+from stepwell.kernel.timers import next_timer
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import WorkflowRunState
@@ -204,8 +205,8 @@ class Migrator:
         One part for each receiver, in their order, so that the deliveries keep theirs.
         """
         mine = tuple(key for key in message.joins if _target(key) == id)
-        # A response is checked against its request, so a migration of messages leaves it alone
-        if message.reply is not None or (id not in message.takers and not mine):
+        # A response is checked against its request, and a timer has a name: a migration of messages leaves both alone
+        if message.reply is not None or message.timer is not None or (id not in message.takers and not mine):
             return [message]
         payload = self._change_payload(message.payload, change)
         others = tuple(key for key in message.joins if key not in mine)
@@ -227,12 +228,13 @@ class Migrator:
         children = {
             key: replace(child, executor=to) if child.executor == id else child for key, child in at.children.items()
         }
-        return replace(at, requests=requests, children=children)
+        timers = {to if executor == id else executor: by_name for executor, by_name in at.timers.items()}
+        return replace(at, requests=requests, children=children, timers=timers)
 
     def withdraw_requests(self, at: Checkpoint, id: str) -> Checkpoint:
         requests = {key: request for key, request in at.requests.items() if request.executor != id}
         children = {key: child for key, child in at.children.items() if child.executor != id}
-        return replace(at, requests=requests, children=children)
+        return replace(at, requests=requests, children=children, timers=_without(at.timers, id))
 
     def change_requests(
         self, at: Checkpoint, executor: str, change: Change | None, response_type: object
@@ -276,8 +278,8 @@ class Migrator:
         following = plan(self._graph, after.place, after.messages, after.held)
         if before.status in _STOPPED and (following.deliveries or not before.messages):
             return after
-        status = status_of(following, waiting=bool(after.requests))
-        return replace(after, status=status, wake=before.wake if following.deliveries else None)
+        wake = before.wake if following.deliveries else next_timer(after.timers, after.children)
+        return replace(after, status=status_of(following, waiting=bool(after.requests), wake=wake), wake=wake)
 
     def _release_fan_ins(self, at: Checkpoint) -> Checkpoint:
         """Complete the fan-ins that the migrations left with everything they wait for.

@@ -76,6 +76,7 @@ def _is_needed(id: str, at: Checkpoint) -> bool:
         any(id in message.takers or any(_joins(key, id) for key in message.joins) for message in at.messages)
         or any(request.executor == id for request in at.requests.values())
         or any(child.executor == id for child in at.children.values())
+        or id in at.timers
         or any(_joins(key, id) for key in at.held)
         or any(id in key.split("/") for key in at.state)
         or bool(_saved_names(id, at))
@@ -97,9 +98,12 @@ def _saved_names(id: str, at: Checkpoint) -> list[str]:
 def _can_replace(executor: Executor, old: str, at: Checkpoint) -> bool:
     """Return whether an executor accepts the messages and answers that the run has for a missing one."""
     with suppress(CodecError):
-        messages = [m.payload.open() for m in at.messages if old in m.takers and m.reply is None]
+        messages = [m.payload.open() for m in at.messages if old in m.takers and m.reply is None and m.timer is None]
         questions = [request.payload.open() for request in at.requests.values() if request.executor == old]
-        if not all(executor.can_handle(message) for message in messages):
+        names = at.timers.get(old, ())
+        if not all(executor.can_handle(message) for message in messages) or not all(
+            executor._handler_table.choose_timer_handler(name) for name in names
+        ):
             return False
         return all(executor._handler_table.response_types(question) for question in questions)
     return True

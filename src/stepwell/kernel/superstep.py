@@ -16,6 +16,7 @@ from stepwell.errors import RoutingFailed, RunError, StepwellError
 from stepwell.graph.edges import Edge, FanIn
 from stepwell.graph.graph import Graph
 from stepwell.graph.type_matching import describe
+from stepwell.kernel.timers import change_timers, next_timer
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit, CommitKind, Done, Stamp
@@ -26,17 +27,19 @@ from stepwell.model.payload import Pack, Payload, PayloadList
 from stepwell.model.request import Request
 from stepwell.model.state import fold_writes
 
-_Call = tuple[str, Payload, tuple[str, ...], Reply | None]  # a delivery that has no id yet
+_Call = tuple[str, Payload, tuple[str, ...], Reply | None, str | None]  # a delivery that has no id yet
 
 
 # -------------------------------------------------------------------- the plan
 
 
-def status_of(following: Plan, *, waiting: bool) -> WorkflowRunState:
-    """Return the status of a run that has this plan ahead. `waiting`: it has open requests."""
+def status_of(following: Plan, *, waiting: bool, wake: str | None = None) -> WorkflowRunState:
+    """Return the status of a run that has this plan ahead. `waiting`: it has open requests; `wake`: and a timer."""
     if following.deliveries:
         return WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS if waiting else WorkflowRunState.IN_PROGRESS
-    return WorkflowRunState.IDLE_WITH_PENDING_REQUESTS if waiting else WorkflowRunState.IDLE
+    if waiting:
+        return WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
+    return WorkflowRunState.IDLE if wake is None else WorkflowRunState.IN_PROGRESS
 
 
 def plan(graph: Graph, place: int, messages: Iterable[RoutedMessage], held: Held) -> Plan:
@@ -51,7 +54,7 @@ def plan(graph: Graph, place: int, messages: Iterable[RoutedMessage], held: Held
     holding: dict[str, dict[str, tuple[Payload, ...]]] | None = None
     for message in messages:
         sources = () if message.source is None else (message.source,)
-        calls += [(taker, message.payload, sources, message.reply) for taker in message.takers]
+        calls += [(taker, message.payload, sources, message.reply, message.timer) for taker in message.takers]
         if message.joins and message.source is not None:
             holding = {key: dict(by_source) for key, by_source in held.items()} if holding is None else holding
             for key in message.joins:
@@ -71,7 +74,7 @@ def _complete_fan_ins(graph: Graph, holding: dict[str, dict[str, tuple[Payload, 
             by_source = holding.pop(edge.key)
             # in the order in which the sources are declared, not the one in which they happened to send
             everything = PayloadList(tuple([p for source in edge.sources for p in by_source[source]]))
-            yield edge.target, everything, edge.sources, None
+            yield edge.target, everything, edge.sources, None, None
 
 
 def waiting_joins(graph: Graph, held: Held) -> list[str]:
@@ -162,6 +165,7 @@ def merge(
     moved: list[Mapping[str, Child | None]] = []
     saved: dict[str, Payload] = {}
     tags: dict[str, str | None] = {}
+    timers: dict[str, Mapping[str, str | None]] = {}
     withdrawn: dict[str, None] = {}
     for outcome in ordered:
         if outcome.requests:
@@ -172,6 +176,8 @@ def merge(
             moved.append(outcome.children)
         if outcome.tags:
             tags.update(outcome.tags)
+        if outcome.timers:
+            timers[outcome.executor] = {**timers.get(outcome.executor, {}), **outcome.timers}
         if outcome.withdrawn:
             withdrawn.update(dict.fromkeys(id for id in outcome.withdrawn if id in before.requests))
     renamed: Sequence[str] = ()
@@ -186,16 +192,18 @@ def merge(
         still_open = [request for id, request in before.requests.items() if id not in withdrawn]
         # Those that handlers wait for end with the superstep
         waiting = any(not request.is_awaited for request in still_open)
-    following = plan(graph, number, messages, current.held)
+    following, wake = plan(graph, number, messages, current.held), None
     # With nothing to deliver next, what still waits may wait permanently: a warning says so
     if not following.deliveries:
+        left = {key: child for key, child in {**before.children, **children}.items() if child is not None}
+        wake = next_timer(change_timers(before.timers, timers), left) if left or timers or before.timers else None
         warnings += waiting_joins(graph, following.held)
-        warnings += [] if waiting else _waiting_children({**before.children, **children})
+        warnings += [] if waiting else _waiting_children(left)
     commit = Commit(
         number=number,
         kind=CommitKind.SUPERSTEP,
         stamp=stamp,
-        status=status_of(following, waiting=waiting),
+        status=status_of(following, waiting=waiting, wake=wake),
         iteration=before.iteration + 1,
         since_input=before.since_input + 1,
         place=number,
@@ -203,6 +211,8 @@ def merge(
         held=current.held if current.held is not before.held else None,  # by identity: see `plan`
         state=fold_writes(before.header.run_id, before.state, ordered, graph.reducers, pack),
         tags=tags,
+        timers=timers,
+        wake=wake,
         executors={id: new for id, new in saved.items() if new != before.executors.get(id)} if saved else {},
         asked=tuple(asked),
         closed=(*renamed, *withdrawn) if renamed or withdrawn else (),
@@ -214,11 +224,11 @@ def merge(
     return CommitDecision(commit, following)
 
 
-def _waiting_children(children: Mapping[str, Child | None]) -> list[str]:
+def _waiting_children(children: Mapping[str, Child]) -> list[str]:
     return [
         f"the sub-workflow run {child.run_id!r} of {child.executor!r} still waits for a response"
         for child in children.values()
-        if child is not None
+        if child.wake is None
     ]
 
 

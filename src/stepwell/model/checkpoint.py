@@ -79,6 +79,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
     requests: Mapping[str, Request] = {}
     # by the id of the run that was called first, whatever forks followed
     children: Mapping[str, Child] = {}
+    # by executor and name: when it is due
+    timers: Mapping[str, Mapping[str, str]] = {}
     # the time before which there is nothing to do
     wake: str | None = None
 

@@ -86,6 +86,8 @@ class Commit(msgspec.Struct, frozen=True):
     children: Mapping[str, Child | None] = {}
     # the tags of the run that changed; None: removed
     tags: Mapping[str, str | None] = {}
+    # by executor and name, those that changed: when it is due; None: it is not set any more
+    timers: Mapping[str, Mapping[str, str | None]] = {}
     # the time before which there is nothing to do
     wake: str | None = None
     # the number of the commit that the run was moved back to

@@ -49,7 +49,8 @@ WorkflowEventType = Literal[
     "executor_bypassed",  # a handler is not called: its outcome was stored before a crash or failure
     "executor_retrying",  # an attempt failed, and another follows
     "step_completed",  # a step of a handler ended, and its result is stored; `data` is a StepRecord
-    "sleeping",  # the run is parked until the time in `data`
+    "sleeping",  # the run has nothing to do until the time in `data`, unless it is answered
+    "timer_fired",  # the timer whose name is in `data` was due, and its handler is called
     "restored",  # the run was moved back to the commit in `data`
     "migrated",  # code with another graph or version continues the run; `data` says what changed
     "output",  # a handler yielded a value, which is part of the result

@@ -42,6 +42,8 @@ class RoutedMessage(msgspec.Struct, frozen=True):
     # the fan-ins that hold it until they are complete
     joins: tuple[str, ...] = ()
     reply: Reply | None = None
+    # of a timer, whose name is the payload: the time that was set
+    timer: str | None = None
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -52,6 +54,7 @@ class Delivery(msgspec.Struct, frozen=True):
     payload: Payload
     sources: tuple[str, ...]
     reply: Reply | None = None
+    timer: str | None = None
 
 
 Held = Mapping[str, Mapping[str, tuple[Payload, ...]]]
@@ -93,6 +96,7 @@ class Outcome(msgspec.Struct, frozen=True):
     withdrawn: tuple[str, ...] = ()  # ids of requests that it takes back
     children: Mapping[str, Child | None] = {}  # None: it no longer waits
     tags: Mapping[str, str | None] = {}  # of the run; None: removed
+    timers: Mapping[str, str | None] = {}  # by name: the time it is set to; None: cancelled
     attempts: int = 1  # how often the handler was called
     time: CallTime | None = None  # of the attempt that succeeded
     steps: tuple[StepRecord, ...] = ()

@@ -74,6 +74,7 @@ class WorkflowMessage:
     takers: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
     reply: Reply | None = field(default=None, repr=False)  # the request it responds to
+    timer: str | None = None  # of a timer, whose name is the data: the time that was set
 
     @property
     def data(self) -> Any:
@@ -222,9 +223,8 @@ def by_source(messages: Sequence[RoutedMessage]) -> dict[str, tuple[WorkflowMess
 
 
 def view_message(m: RoutedMessage) -> WorkflowMessage:
-    return WorkflowMessage(
-        m.id, m.source, payload=m.payload, target_id=m.target, takers=m.takers, joins=m.joins, reply=m.reply
-    )
+    routed: dict[str, Any] = {"target_id": m.target, "takers": m.takers, "joins": m.joins}
+    return WorkflowMessage(m.id, m.source, payload=m.payload, **routed, reply=m.reply, timer=m.timer)
 
 
 def record_of(checkpoint: WorkflowCheckpoint) -> Record:
@@ -284,6 +284,7 @@ def _position(checkpoint: Checkpoint, commit: Commit) -> dict[str, Any]:
     """Return everything in a snapshot that the view does not show in a field of its own."""
     requests = tuple(checkpoint.requests.values())
     parts: dict[str, Any] = {"held": checkpoint.held, "asked": requests, "children": checkpoint.children}
+    parts["timers"] = checkpoint.timers
     bare = replace(commit, messages=None, state={}, executors={}, closed=(), metadata={}, **parts)
     tree: dict[str, Any] = msgspec.json.decode(write_commit(bare, checkpoint.header, checkpoint.previous_id))
     return tree
@@ -328,7 +329,7 @@ def _plain_message(m: WorkflowMessage) -> dict[str, Any]:
     if m.reply is not None:
         question = msgspec.json.decode(json_of(m.reply.question))
         reply = {"request_id": m.reply.request_id, "question": question, "child": m.reply.child}
-    routed = {"takers": list(m.takers), "joins": list(m.joins), "reply": reply}
+    routed = {"takers": list(m.takers), "joins": list(m.joins), "reply": reply, "timer": m.timer}
     return {**head, **routed, "data": msgspec.json.decode(json_of(m.payload))}
 
 
@@ -338,10 +339,9 @@ def _read_message(m: Mapping[str, Any]) -> WorkflowMessage:
     if answered is not None:
         reply = Reply(answered["request_id"], _encoded(answered["question"]), answered.get("child"))
     source, target = m["source_id"], m["target_id"]
-    takers, joins = tuple(m["takers"]), tuple(m["joins"])
-    return WorkflowMessage(
-        m["id"], source, payload=_encoded(m["data"]), target_id=target, takers=takers, joins=joins, reply=reply
-    )
+    takers, joins, payload = tuple(m["takers"]), tuple(m["joins"]), _encoded(m["data"])
+    routed: dict[str, Any] = {"target_id": target, "takers": takers, "joins": joins, "timer": m.get("timer")}
+    return WorkflowMessage(m["id"], source, payload=payload, reply=reply, **routed)
 
 
 def _plain_request(event: WorkflowEvent) -> dict[str, Any]:
@@ -377,4 +377,6 @@ def _wire_message(m: WorkflowMessage) -> dict[str, Any]:
         named["reply"] = {"request_id": m.reply.request_id, "question": msgspec.Raw(json_of(m.reply.question))}
         if m.reply.child is not None:
             named["reply"]["child"] = m.reply.child
+    if m.timer is not None:
+        named["timer"] = m.timer
     return {**named, "payload": msgspec.Raw(json_of(m.payload))}

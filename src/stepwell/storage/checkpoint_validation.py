@@ -73,7 +73,7 @@ def _check_messages(sent: Any, message_type: type, path: str) -> None:
 def _check_message(message: Any, path: str) -> None:
     if (why := flaw_in_name(message.id)) is not None:
         raise _wrong(f"{path}.id", why)
-    for name in ("source_id", "target_id"):
+    for name in ("source_id", "target_id", "timer"):
         if getattr(message, name) is not None:
             _check_type(getattr(message, name), str, f"{path}.{name}")
     _check_payload(message.payload, f"{path}.payload")

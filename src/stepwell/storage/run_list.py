@@ -39,7 +39,9 @@ class RunInfo:
     # failed or cancelled.
     standing: Standing
     owner: str | None  # the process that drives it or, if it is stalled, that drove it last
-    until: str | None  # running: when the lease of its driver ends, unless renewed; sleeping: when it wakes up
+    # running: when the lease of its driver ends, unless renewed; sleeping: when it wakes up; waiting: when
+    # a deadline is reached or a timer is due, if there is one
+    until: str | None
     # queued: from when on it could be driven, if that is known; stalled: when the lease of its driver
     # ended or, if the process is known to be dead, its newest commit
     since: str | None
@@ -93,7 +95,7 @@ def run_info(entry: RunEntry) -> RunInfo:
         owner = str(lease.owner)
         until = _end_of(lease) if standing == "running" else None
         since = (_end_of(lease) if lease.left < 0 else entry.at) if standing == "stalled" else None
-    elif standing == "sleeping":
+    elif standing in ("sleeping", "waiting"):
         until = entry.wake
     elif standing == "queued" and entry.wake is not None and entry.wake <= now:
         since = entry.wake

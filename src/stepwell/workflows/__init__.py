@@ -6,7 +6,7 @@ _HOMES = {
     "DEFAULT_MAX_ITERATIONS": "workflows.builder",
     "AgentSession": "workflows.workflow_agent",
     "AgentStream": "workflows.workflow_agent",
-    "FunctionExecutor": "graph.executor",
+    "FunctionExecutor": "graph.function_executor",
     "RunHandle": "workflows.handle",
     "SubWorkflowRequest": "graph.subworkflow",
     "SubWorkflowRequestMessage": "graph.subworkflow",

@@ -1,6 +1,6 @@
 """What type checkers see of `stepwell.workflows`. `__init__.py` lists the same names for Python."""
 
-from stepwell.graph.executor import FunctionExecutor
+from stepwell.graph.function_executor import FunctionExecutor
 from stepwell.graph.subworkflow import SubWorkflowRequest, SubWorkflowRequestMessage, SubWorkflowResponseMessage
 from stepwell.model.event import WorkflowErrorDetails, WorkflowEventSource, WorkflowEventType
 from stepwell.model.status_words import status_word

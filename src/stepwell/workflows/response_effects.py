@@ -1,14 +1,15 @@
-"""Finds in the history of a sub-workflow run what a response to it led to."""
+"""Finds in the history of a sub-workflow run what a response to it, or one of its timers, led to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stepwell.kernel import find_fired
 from stepwell.model.commit import Commit, CommitKind
 
 
 def find_effects(commits: Sequence[Commit], request_id: str) -> Sequence[Commit] | None:
-    """Return the commits between a response and the next one; None if it was never applied.
+    """Return the commits between a response and the next response or timer; None if it was never applied.
 
     If several were applied at once, the commits belong to the first of them.
     """
@@ -19,8 +20,23 @@ def find_effects(commits: Sequence[Commit], request_id: str) -> Sequence[Commit]
         return ()
     # An intake only sends it on; a handler that waited has used it in the commit itself.
     first = [] if commits[begin].kind is CommitKind.INTAKE else [commits[begin]]
-    after = commits[begin + 1 :]
-    return [*first, *after[: next((n for n, commit in enumerate(after) if _applied_requests(commit)), len(after))]]
+    return [*first, *_until(commits[begin + 1 :], responses=True, timers=True)]
+
+
+def find_timer_effects(commits: Sequence[Commit]) -> Sequence[Commit]:
+    """Return the commits between the first timer that fired and the next response; empty if none fired."""
+    begin = next((n for n, commit in enumerate(commits) if _has_timers(commit)), len(commits))
+    return _until(commits[begin + 1 :], responses=True, timers=False)
+
+
+def _until(commits: Sequence[Commit], *, responses: bool, timers: bool) -> Sequence[Commit]:
+    """Return the commits before the first that applied a response, or a timer."""
+    ends = (n for n, commit in enumerate(commits) if (responses and commit.answers) or (timers and _has_timers(commit)))
+    return commits[: next(ends, len(commits))]
+
+
+def _has_timers(commit: Commit) -> bool:
+    return commit.kind is CommitKind.INTAKE and bool(find_fired(commit))
 
 
 def _applied_requests(commit: Commit) -> list[str]:

@@ -28,6 +28,7 @@ from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartR
 from stepwell.engine.superstep_log import Parked
 from stepwell.errors import CheckpointMissing, HandlerFailed, InputMismatch, RoutingFailed, RunError, UnknownRequest
 from stepwell.graph.executor import Executor, HandlerTable
+from stepwell.graph.graph import Graph
 from stepwell.graph.handler import HandlerSpec
 from stepwell.graph.retry import RetryPolicy
 from stepwell.graph.subworkflow import (
@@ -39,6 +40,7 @@ from stepwell.graph.subworkflow import (
 )
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
+from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.model.payload import PayloadList
 from stepwell.model.request import Request
@@ -46,7 +48,7 @@ from stepwell.storage.archive import Archive
 from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.ids import child_run_id, forked_child_id
 from stepwell.storage.json_text import json_of
-from stepwell.workflows.response_effects import find_effects
+from stepwell.workflows.response_effects import find_effects, find_timer_effects
 from stepwell.workflows.workflow import Workflow
 
 
@@ -143,6 +145,10 @@ class WorkflowExecutor(Nesting):
                 request_id=request_id,
             )
 
+    async def handle_timer(self, key: str, ctx: InternalContext) -> None:
+        """Resume a run one of whose timers is due."""
+        await self._continue(ctx, key, {}, timers_until=ctx.delivery.timer)
+
     async def handle_sibling_answer(self, message: SubWorkflowResponseMessage, ctx: InternalContext) -> None:
         """Apply a response of an executor beside this one."""
         request = message.source_event
@@ -167,6 +173,12 @@ class WorkflowExecutor(Nesting):
 
     async def _answer(self, ctx: InternalContext, key: str, request_id: str, value: Any) -> bool:
         """Resume a run with a response; False if it does not wait for it (any more)."""
+        return await self._continue(ctx, key, {request_id: value})
+
+    async def _continue(
+        self, ctx: InternalContext, key: str, responses: Mapping[str, Any], *, timers_until: str | None = None
+    ) -> bool:
+        """Resume a run with a response, or because a timer is due; False if it does not wait for that (any more)."""
         # Concurrent responses resume a run one by one.
         async with self._turns.setdefault(key, asyncio.Lock()):
             child = ctx.children.get(key)
@@ -178,7 +190,7 @@ class WorkflowExecutor(Nesting):
             # also by a repetition after a crash, or by a caller that is moved back itself.
             is_resumed = isinstance(position, ResumeRun) and ctx.scope.archive.needed is None
             archive = self._archive(ctx, child.number if is_resumed else 0) if suspended is None else suspended.archive
-            drive = self._drive(ctx, position, {request_id: value}, archive, suspended)
+            drive = self._drive(ctx, position, responses, archive, suspended, timers_until=timers_until)
             try:
                 async for _ in self._events(ctx, drive):
                     pass
@@ -186,25 +198,20 @@ class WorkflowExecutor(Nesting):
                 if drive.run_id is not None:
                     raise
                 raise CheckpointMissing(
-                    f"run {child.run_id!r} inside {self.id!r}, which asked {request_id!r}, is not in this storage: "
-                    f"a checkpoint only refers to its sub-workflow runs, so copy them together with it"
+                    f"run {child.run_id!r} inside {self.id!r}, which {_describe_wait(responses)}, is not in this "
+                    f"storage: a checkpoint only refers to its sub-workflow runs, so copy them together with it"
                 ) from missing
             at = self._resting_checkpoint(ctx, drive)
             since = child.number if at.run_id == child.run_id else -1
-            commits = find_effects(await archive.commits(at.run_id, after=since), request_id)
+            history = await archive.commits(at.run_id, after=since)
+            commits = find_effects(history, next(iter(responses))) if responses else find_timer_effects(history)
             if commits is None:
                 return False
             self._keep_child(ctx, key, drive, at)
-        # A commit may be a snapshot: what is new in it is read from its outcomes.
-        outputs: list[Any] = []
-        requests: list[Request] = []
-        for commit in commits:
-            outputs += [o.payload.open() for done in commit.done for o in done.outputs if o.kind == "output"]
-            new = {id for done in commit.done for id in done.asked}
-            new |= {request.id for request in commit.asked if request.is_awaited}
-            # Requests that are answered already are not asked again.
-            requests += [request for request in commit.asked if request.id in new and request.id in at.requests]
-        await self._pass_on(ctx, key, outputs, requests, at)
+        for id, request in ctx.at.requests.items():
+            if request.child == key and kernel.inner_id(id, key) not in at.requests:
+                ctx.withdraw(id)  # as the run itself has done
+        await self._pass_on(ctx, key, *_read_effects(commits, at), at)
         return True
 
     def _position(self, ctx: InternalContext, child: Child) -> Position:
@@ -220,6 +227,8 @@ class WorkflowExecutor(Nesting):
         responses: Mapping[str, Any],
         archive: Archive,
         suspended: _SuspendedRun | None = None,
+        *,
+        timers_until: str | None = None,
     ) -> Drive:
         options = replace(
             ctx.scope.options,
@@ -230,6 +239,7 @@ class WorkflowExecutor(Nesting):
             caller=ctx.run_id,
             root=ctx.root_run_id,
             may_take_over=ctx.scope.holds_lease,
+            timers_until=timers_until,
         )
         pool = self.workflow._executor_pool
         acquire = pool.acquire if suspended is None else lambda: suspended.executors
@@ -289,16 +299,16 @@ class WorkflowExecutor(Nesting):
                 f"run {at.run_id!r} inside {self.id!r} was cancelled; resuming run {ctx.run_id!r} resumes it too",
                 run_id=ctx.run_id,
             )
-        # A parked child parks its caller, which then wakes at the same time.
-        if at.wake is not None:
+        # A parked child parks its caller, which then wakes at the same time. One that rests with a timer does not.
+        if at.wake is not None and _has_deliveries(self.workflow._definition.graph, at):
             raise Parked(at.wake)
         return at
 
     def _keep_child(self, ctx: InternalContext, key: str, drive: Drive, at: Checkpoint) -> None:
         self._suspended.pop(key, None)
-        if at.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
+        if at.status is not WorkflowRunState.IDLE:
             caller = Child.caller_of(ctx.run_id, ctx.scope.epoch)
-            ctx.keep_child(key, Child(at.run_id, self.id, at.stamp.checkpoint_id, at.number, caller))
+            ctx.keep_child(key, Child(at.run_id, self.id, at.stamp.checkpoint_id, at.number, caller, at.wake))
             if not drive.is_stored:
                 self._suspended[key] = _SuspendedRun(drive.archive, drive.executors)
         elif key in ctx.children:
@@ -349,6 +359,28 @@ class WorkflowExecutor(Nesting):
             )
 
 
+def _describe_wait(responses: Mapping[str, Any]) -> str:
+    return f"asked {next(iter(responses))!r}" if responses else "has set a timer"
+
+
+def _has_deliveries(graph: Graph, at: Checkpoint) -> bool:
+    return bool(kernel.plan(graph, at.place, at.messages, at.held).deliveries)
+
+
+def _read_effects(commits: Sequence[Commit], at: Checkpoint) -> tuple[list[Any], list[Request]]:
+    """Return the outputs of some commits, and those of their requests that are still open."""
+    # A commit may be a snapshot: what is new in it is read from its outcomes.
+    outputs: list[Any] = []
+    requests: list[Request] = []
+    for commit in commits:
+        outputs += [o.payload.open() for done in commit.done for o in done.outputs if o.kind == "output"]
+        new = {id for done in commit.done for id in done.asked}
+        new |= {request.id for request in commit.asked if request.is_awaited}
+        # Requests that are answered already are not asked again.
+        requests += [request for request in commit.asked if request.id in new and request.id in at.requests]
+    return outputs, requests
+
+
 def _output_types(workflow: Workflow) -> tuple[object, ...]:
     """Return the declared output types of a workflow; empty if it declares none."""
     graph = workflow._definition.graph
@@ -368,6 +400,7 @@ def _table(workflow: Workflow, sent_types: Sequence[object], output_types: Seque
         HandlerSpec("call", input=input_types, **common),
         HandlerSpec("handle_sibling_answer", input=(SubWorkflowResponseMessage,), **common),
         HandlerSpec("handle_response", input=(Any,), response=(Any,), **common),
+        HandlerSpec("handle_timer", input=(str,), timers=(), **common),
     ]
     return InnerTable(specs, workflow.executors)
 

@@ -33,6 +33,7 @@ def document_of(checkpoint: Checkpoint) -> dict[str, Any]:
             for join, held in checkpoint.held.items()
         },
         "requests": {id: _describe_request(request) for id, request in checkpoint.requests.items()},
+        "timers": {executor: dict(by_name) for executor, by_name in checkpoint.timers.items()},
         "children": {
             key: {"run_id": child.run_id, "executor": child.executor, "number": child.number}
             for key, child in checkpoint.children.items()
@@ -46,11 +47,12 @@ def plain_value(payload: Payload) -> Any:
 
 
 def _describe_message(message: RoutedMessage) -> dict[str, Any]:
-    # A message without a source came from outside: an input, or a response.
+    # A message without a source came from outside: an input, a response, or a timer.
     return {
         "from": message.source or "input",
         "to": [*message.takers, *message.joins],
         **({} if message.reply is None else {"answers": message.reply.request_id}),
+        **({} if message.timer is None else {"timer": message.timer}),
         "data": plain_value(message.payload),
     }
 

@@ -61,6 +61,7 @@ def find_unknown_executors(checkpoint: Checkpoint) -> Iterator[str]:
         *checkpoint.executors,
         *(r.executor for r in checkpoint.requests.values()),
         *(t for m in checkpoint.messages for t in m.takers),
+        *checkpoint.timers,
     ]
     for name in dict.fromkeys(names):
         if name not in executors:

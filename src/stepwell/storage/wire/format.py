@@ -82,6 +82,7 @@ def write_commit(
         withdrawn=commit.withdrawn,
         children=convert_children(commit.children, WireChild) if commit.children else {},
         tags=dict(commit.tags),
+        timers={id: dict(by_name) for id, by_name in commit.timers.items()} if commit.timers else {},
         wake=commit.wake,
         restored=commit.restored,
         migrated=commit.migrated,
@@ -145,6 +146,7 @@ def read_changes(shape: WireCommit, entry: Entry, codec: Codec) -> Commit:
         closed=shape.closed,
         children=convert_children(shape.children, Child) if shape.children else {},
         tags=shape.tags,
+        timers=shape.timers,
         wake=shape.wake,
     )
 
@@ -221,15 +223,18 @@ def convert_children(children: Mapping[str, object], kind: type[T]) -> dict[str,
 
 def _message(m: RoutedMessage) -> WireMessage:
     reply = None if m.reply is None else WireReply(m.reply.request_id, raw_of(m.reply.question), m.reply.child)
+    payload = raw_of(m.payload)
     return WireMessage(
-        m.id, m.source, payload=raw_of(m.payload), target=m.target, takers=m.takers, joins=m.joins, reply=reply
+        m.id, m.source, payload=payload, target=m.target, takers=m.takers, joins=m.joins, reply=reply, timer=m.timer
     )
 
 
 def _read_message(m: WireMessage, codec: Codec) -> RoutedMessage:
     reply = None if m.reply is None else Reply(m.reply.request_id, payload_of(m.reply.question, codec), m.reply.child)
     payload = payload_of(m.payload, codec)
-    return RoutedMessage(m.id, m.source, payload=payload, target=m.target, takers=m.takers, joins=m.joins, reply=reply)
+    return RoutedMessage(
+        m.id, m.source, payload=payload, target=m.target, takers=m.takers, joins=m.joins, reply=reply, timer=m.timer
+    )
 
 
 def write_request(r: Request) -> WireRequest:

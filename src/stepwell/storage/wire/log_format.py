@@ -55,6 +55,7 @@ def write_outcome(outcome: Outcome) -> bytes:
             withdrawn=outcome.withdrawn,
             children=convert_children(outcome.children, WireChild),
             tags=dict(outcome.tags),
+            timers=dict(outcome.timers),
             attempts=outcome.attempts,
             version=outcome.version,
             time=outcome.time,
@@ -74,6 +75,9 @@ def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
     if shape.delivery != key:
         raise damage_error(what, f"it is the outcome of another delivery, {shape.delivery!r}")
     check_requests(shape.requests, what)
+    for due in shape.timers.values():
+        if due is not None:
+            read_moment(due, f"a timer in {what}")
     return Outcome(
         delivery=shape.delivery,
         executor=shape.executor,
@@ -84,6 +88,7 @@ def read_outcome(run_id: str, key: str, body: bytes, codec: Codec) -> Outcome:
         requests=tuple(read_request(r, codec) for r in shape.requests),
         withdrawn=shape.withdrawn,
         tags=shape.tags,
+        timers=shape.timers,
         children=convert_children(shape.children, Child),
         attempts=shape.attempts,
         version=shape.version,

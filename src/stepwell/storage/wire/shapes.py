@@ -65,6 +65,7 @@ class WireChild(_WireShape):
     checkpoint_id: str
     number: int
     caller: str
+    wake: str | None = None
 
 
 class WireMessage(_WireShape):
@@ -75,6 +76,7 @@ class WireMessage(_WireShape):
     takers: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
     reply: WireReply | None = None
+    timer: str | None = None
 
 
 class WireOutput(_WireShape):
@@ -157,6 +159,7 @@ class WireCommit(_WireShape, kw_only=True):
     withdrawn: tuple[str, ...] = ()
     children: dict[str, WireChild | None] = {}
     tags: dict[str, str | None] = {}
+    timers: dict[str, dict[str, str | None]] = {}
     wake: str | None = None
     restored: int | None = None
     migrated: tuple[str, ...] = ()
@@ -187,6 +190,7 @@ class WireOutcome(_WireShape, kw_only=True):
     withdrawn: tuple[str, ...] = ()
     children: dict[str, WireChild | None] = {}
     tags: dict[str, str | None] = {}
+    timers: dict[str, str | None] = {}
     attempts: int = 1
     version: int = 1
     time: CallTime | None = None

@@ -27,6 +27,8 @@ def check_commit(shape: WireCommit, what: str) -> None:
         raise damage_error(what, f"a count is above {LARGEST}, the largest number that stores hold")
     if shape.wake is not None:
         read_moment(shape.wake, f"the wake-up time in {what}")
+    if shape.timers or shape.children or shape.messages:
+        _check_timers(shape, what)
     check_requests(shape.asked, what)
     for answer in shape.answers:
         read_moment(answer.at, f"the answer to {answer.request_id!r} in {what}")
@@ -34,6 +36,15 @@ def check_commit(shape: WireCommit, what: str) -> None:
         _check_run(shape.run, what)
     if shape.done:
         _check_done(shape, what)
+
+
+def _check_timers(shape: WireCommit, what: str) -> None:
+    times = [due for by_name in shape.timers.values() for due in by_name.values()]
+    times += [child.wake for child in shape.children.values() if child is not None]
+    times += [message.timer for message in shape.messages or ()]
+    for due in times:
+        if due is not None:
+            read_moment(due, f"a timer in {what}")
 
 
 def check_requests(requests: Iterable[WireRequest], what: str) -> None:
