@@ -29,7 +29,7 @@ from stepwell.engine.questions import Questions
 from stepwell.engine.set_aside import decide_set_aside
 from stepwell.engine.signals import Intake
 from stepwell.engine.superstep import Superstep
-from stepwell.engine.superstep_log import SuperstepLog, is_far
+from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.engine.superstep_run import SuperstepRun
 from stepwell.engine.telemetry import Observer, create_observer
 from stepwell.errors import DurabilityError
@@ -130,7 +130,7 @@ class Drive:
             answered = self._intake.find_answered(at) if at.requests else set[str]()
             self.was_completed = at.status is WorkflowRunState.IDLE and not self._intake.judge(at).arrived
             yield await self._broadcast.emit_opening(
-                self._definition.graph, run, at, first, plan=plan, answered=answered, rests=self._rests(at, plan)
+                self._definition.graph, run, at, first, plan=plan, answered=answered, rests=self._intake.rests(at, plan)
             )
             if run.replay_only:
                 return
@@ -182,7 +182,7 @@ class Drive:
         # - still nothing is to be delivered: the run rests, and the drive ends;
         # - a superstep: the handlers run, and it ends in a commit, in an error that is committed and then
         #   raised, or, if the stream is left, at the commit before it.
-        while plan is not None and not self._rests(at, plan):
+        while plan is not None and not self._intake.rests(at, plan):
             if not plan.deliveries or ((at.requests or at.timers or at.children) and not may_have_run):
                 intake = await self._decide_intake(at, plan)
                 if intake is not None:
@@ -243,14 +243,6 @@ class Drive:
         if self._intake.signals:
             self._asks.receive(self._intake.signals)
         return Superstep(scope, at, plan, log.outcomes, superstep_log, self._asks, observer=observer)
-
-    def _rests(self, at: Checkpoint, plan: Plan) -> bool:
-        """Return whether the handlers of a run sleep or wait, and there is nothing to do yet."""
-        if not plan.deliveries:
-            return False
-        if at.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:  # they wait in `ctx.ask`
-            return (at.wake is None or is_far(at.wake)) and not self._intake.find_asks(at)
-        return at.wake is not None and is_far(at.wake)
 
     def _emit_warning(self, at: Checkpoint, text: str) -> None:
         self._broadcast.emit_live(self._broadcast.emit("warning", at, WorkflowRunState.IN_PROGRESS, data=text))

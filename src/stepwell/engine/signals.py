@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from stepwell import kernel
 from stepwell.engine.failures import details_of
 from stepwell.engine.responses import convert_response, expiry_error, find_overdue, send_defaults
+from stepwell.engine.superstep_log import is_far
 from stepwell.engine.timers import find_due
 from stepwell.errors import ResponseRejected
 from stepwell.graph.graph import Graph
@@ -122,6 +123,14 @@ class Intake:
         asked = [request for request in at.requests.values() if request.is_awaited]
         answered = {request.id for request in asked if answer_key(at.header.epoch, request) in sent}
         return answered | {request.id for request in find_overdue(at) if request.is_awaited}
+
+    def rests(self, at: Checkpoint, plan: Plan) -> bool:
+        """Return whether the handlers of a run sleep or wait, and there is nothing to do yet."""
+        if not plan.deliveries:
+            return False
+        if at.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:  # they wait in `ctx.ask`
+            return (at.wake is None or is_far(at.wake)) and not self.find_asks(at)
+        return at.wake is not None and is_far(at.wake)
 
     async def find_cancels(self, at: Checkpoint, signals: Mapping[str, Signal] | None = None) -> Cancels:
         """Return the signals that cancel the run now; without `signals`, those that are stored."""

@@ -16,7 +16,7 @@ from stepwell.errors import RoutingFailed, RunError, StepwellError
 from stepwell.graph.edges import Edge, FanIn
 from stepwell.graph.graph import Graph
 from stepwell.graph.type_matching import describe
-from stepwell.kernel.timers import change_timers, next_timer
+from stepwell.kernel.timers import TimerChanges, change_timers, next_timer
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit, CommitKind, Done, Stamp
@@ -162,43 +162,29 @@ def merge(
     # `outcomes` is in the order in which handlers finished; from here on only plan order counts
     ordered = [outcomes[delivery.id] for delivery in current.deliveries]
     asked: list[Request] = []
-    moved: list[Mapping[str, Child | None]] = []
     saved: dict[str, Payload] = {}
-    tags: dict[str, str | None] = {}
-    timers: dict[str, Mapping[str, str | None]] = {}
-    withdrawn: dict[str, None] = {}
+    others: list[Outcome] = []  # those that change more
     for outcome in ordered:
         if outcome.requests:
             asked += outcome.requests
         if outcome.saved is not None:
             saved[outcome.executor] = outcome.saved  # the last outcome of an executor counts
-        if outcome.children:
-            moved.append(outcome.children)
-        if outcome.tags:
-            tags.update(outcome.tags)
-        if outcome.timers:
-            timers[outcome.executor] = {**timers.get(outcome.executor, {}), **outcome.timers}
-        if outcome.withdrawn:
-            withdrawn.update(dict.fromkeys(id for id in outcome.withdrawn if id in before.requests))
+        if outcome.children or outcome.tags or outcome.timers or outcome.withdrawn:
+            others.append(outcome)
+    children, tags, timers, withdrawn = _collect_changes(before, others) if others else _NO_CHANGES
     renamed: Sequence[str] = ()
     if asked:
         ordered, asked, renamed = _check_requests(before, ordered)
-    children = _collect_children(moved) if moved else {}
     messages, done, unreceived = _build_messages(ordered, routes)
     warnings = _explain_unreceived(graph, before, unreceived) if unreceived else []
     number = before.number + 1
-    waiting = bool(asked)
-    if before.requests and not waiting:
-        still_open = [request for id, request in before.requests.items() if id not in withdrawn]
-        # Those that handlers wait for end with the superstep
-        waiting = any(not request.is_awaited for request in still_open)
+    waiting = bool(asked) or (bool(before.requests) and _is_waiting(before, withdrawn))
     following, wake = plan(graph, number, messages, current.held), None
-    # With nothing to deliver next, what still waits may wait permanently: a warning says so
     if not following.deliveries:
         left = {key: child for key, child in {**before.children, **children}.items() if child is not None}
         wake = next_timer(change_timers(before.timers, timers), left) if left or timers or before.timers else None
-        warnings += waiting_joins(graph, following.held)
-        warnings += [] if waiting else _waiting_children(left)
+        # What still waits may wait permanently: a warning says so
+        warnings += [*waiting_joins(graph, following.held), *([] if waiting else _waiting_children(left))]
     commit = Commit(
         number=number,
         kind=CommitKind.SUPERSTEP,
@@ -222,6 +208,28 @@ def merge(
         warnings=tuple(warnings),
     )
     return CommitDecision(commit, following)
+
+
+def _is_waiting(before: Checkpoint, withdrawn: Collection[str]) -> bool:
+    # Requests that handlers wait for end with the superstep
+    return any(not request.is_awaited for id, request in before.requests.items() if id not in withdrawn)
+
+
+_Changes = tuple[Mapping[str, Child | None], Mapping[str, str | None], TimerChanges, Mapping[str, None]]
+_NO_CHANGES: _Changes = {}, {}, {}, {}
+
+
+def _collect_changes(before: Checkpoint, outcomes: Sequence[Outcome]) -> _Changes:
+    """Return what outcomes change of sub-workflow runs, tags and timers, and the requests that they take back."""
+    tags: dict[str, str | None] = {}
+    timers: dict[str, Mapping[str, str | None]] = {}
+    withdrawn: dict[str, None] = {}
+    for outcome in outcomes:
+        tags.update(outcome.tags)
+        if outcome.timers:
+            timers[outcome.executor] = {**timers.get(outcome.executor, {}), **outcome.timers}
+        withdrawn.update(dict.fromkeys(id for id in outcome.withdrawn if id in before.requests))
+    return _collect_children([outcome.children for outcome in outcomes]), tags, timers, withdrawn
 
 
 def _waiting_children(children: Mapping[str, Child]) -> list[str]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from stepwell.kernel import find_fired
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind
+from stepwell.model.request import Request
 
 
 def find_effects(commits: Sequence[Commit], request_id: str) -> Sequence[Commit] | None:
@@ -20,18 +23,32 @@ def find_effects(commits: Sequence[Commit], request_id: str) -> Sequence[Commit]
         return ()
     # An intake only sends it on; a handler that waited has used it in the commit itself.
     first = [] if commits[begin].kind is CommitKind.INTAKE else [commits[begin]]
-    return [*first, *_until(commits[begin + 1 :], responses=True, timers=True)]
+    return [*first, *_until_next(commits[begin + 1 :], timers=True)]
 
 
 def find_timer_effects(commits: Sequence[Commit]) -> Sequence[Commit]:
     """Return the commits between the first timer that fired and the next response; empty if none fired."""
     begin = next((n for n, commit in enumerate(commits) if _has_timers(commit)), len(commits))
-    return _until(commits[begin + 1 :], responses=True, timers=False)
+    return _until_next(commits[begin + 1 :], timers=False)
 
 
-def _until(commits: Sequence[Commit], *, responses: bool, timers: bool) -> Sequence[Commit]:
-    """Return the commits before the first that applied a response, or a timer."""
-    ends = (n for n, commit in enumerate(commits) if (responses and commit.answers) or (timers and _has_timers(commit)))
+def read_effects(commits: Sequence[Commit], at: Checkpoint) -> tuple[list[Any], list[Request]]:
+    """Return the outputs of some commits, and those of their requests that are still open."""
+    # A commit may be a snapshot: what is new in it is read from its outcomes.
+    outputs: list[Any] = []
+    requests: list[Request] = []
+    for commit in commits:
+        outputs += [o.payload.open() for done in commit.done for o in done.outputs if o.kind == "output"]
+        new = {id for done in commit.done for id in done.asked}
+        new |= {request.id for request in commit.asked if request.is_awaited}
+        # Requests that are answered already are not asked again.
+        requests += [request for request in commit.asked if request.id in new and request.id in at.requests]
+    return outputs, requests
+
+
+def _until_next(commits: Sequence[Commit], *, timers: bool) -> Sequence[Commit]:
+    """Return the commits before the first that applied a response or, with `timers`, a timer."""
+    ends = (n for n, commit in enumerate(commits) if commit.answers or (timers and _has_timers(commit)))
     return commits[: next(ends, len(commits))]
 
 

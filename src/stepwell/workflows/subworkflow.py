@@ -28,7 +28,6 @@ from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartR
 from stepwell.engine.superstep_log import Parked
 from stepwell.errors import CheckpointMissing, HandlerFailed, InputMismatch, RoutingFailed, RunError, UnknownRequest
 from stepwell.graph.executor import Executor, HandlerTable
-from stepwell.graph.graph import Graph
 from stepwell.graph.handler import HandlerSpec
 from stepwell.graph.retry import RetryPolicy
 from stepwell.graph.subworkflow import (
@@ -40,7 +39,6 @@ from stepwell.graph.subworkflow import (
 )
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
-from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.model.payload import PayloadList
 from stepwell.model.request import Request
@@ -48,7 +46,7 @@ from stepwell.storage.archive import Archive
 from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.ids import child_run_id, forked_child_id
 from stepwell.storage.json_text import json_of
-from stepwell.workflows.response_effects import find_effects, find_timer_effects
+from stepwell.workflows.response_effects import find_effects, find_timer_effects, read_effects
 from stepwell.workflows.workflow import Workflow
 
 
@@ -197,9 +195,10 @@ class WorkflowExecutor(Nesting):
             except CheckpointMissing as missing:
                 if drive.run_id is not None:
                     raise
+                waits = f"asked {next(iter(responses))!r}" if responses else "has set a timer"
                 raise CheckpointMissing(
-                    f"run {child.run_id!r} inside {self.id!r}, which {_describe_wait(responses)}, is not in this "
-                    f"storage: a checkpoint only refers to its sub-workflow runs, so copy them together with it"
+                    f"run {child.run_id!r} inside {self.id!r}, which {waits}, is not in this storage: a checkpoint "
+                    f"only refers to its sub-workflow runs, so copy them together with it"
                 ) from missing
             at = self._resting_checkpoint(ctx, drive)
             since = child.number if at.run_id == child.run_id else -1
@@ -211,7 +210,7 @@ class WorkflowExecutor(Nesting):
         for id, request in ctx.at.requests.items():
             if request.child == key and kernel.inner_id(id, key) not in at.requests:
                 ctx.withdraw(id)  # as the run itself has done
-        await self._pass_on(ctx, key, *_read_effects(commits, at), at)
+        await self._pass_on(ctx, key, *read_effects(commits, at), at)
         return True
 
     def _position(self, ctx: InternalContext, child: Child) -> Position:
@@ -292,7 +291,7 @@ class WorkflowExecutor(Nesting):
 
     def _resting_checkpoint(self, ctx: InternalContext, drive: Drive) -> Checkpoint:
         """Return where the sub-workflow run has come to rest. Raises Parked if it sleeps."""
-        at = drive.at
+        at, graph = drive.at, self.workflow._definition.graph
         assert at is not None
         if at.status is WorkflowRunState.CANCELLED:
             raise RunError(
@@ -300,7 +299,7 @@ class WorkflowExecutor(Nesting):
                 run_id=ctx.run_id,
             )
         # A parked child parks its caller, which then wakes at the same time. One that rests with a timer does not.
-        if at.wake is not None and _has_deliveries(self.workflow._definition.graph, at):
+        if at.wake is not None and kernel.plan(graph, at.place, at.messages, at.held).deliveries:
             raise Parked(at.wake)
         return at
 
@@ -357,28 +356,6 @@ class WorkflowExecutor(Nesting):
                 f"add one, or build it with allow_direct_output=True, and run it again",
                 run_id=ctx.run_id,
             )
-
-
-def _describe_wait(responses: Mapping[str, Any]) -> str:
-    return f"asked {next(iter(responses))!r}" if responses else "has set a timer"
-
-
-def _has_deliveries(graph: Graph, at: Checkpoint) -> bool:
-    return bool(kernel.plan(graph, at.place, at.messages, at.held).deliveries)
-
-
-def _read_effects(commits: Sequence[Commit], at: Checkpoint) -> tuple[list[Any], list[Request]]:
-    """Return the outputs of some commits, and those of their requests that are still open."""
-    # A commit may be a snapshot: what is new in it is read from its outcomes.
-    outputs: list[Any] = []
-    requests: list[Request] = []
-    for commit in commits:
-        outputs += [o.payload.open() for done in commit.done for o in done.outputs if o.kind == "output"]
-        new = {id for done in commit.done for id in done.asked}
-        new |= {request.id for request in commit.asked if request.is_awaited}
-        # Requests that are answered already are not asked again.
-        requests += [request for request in commit.asked if request.id in new and request.id in at.requests]
-    return outputs, requests
 
 
 def _output_types(workflow: Workflow) -> tuple[object, ...]:
