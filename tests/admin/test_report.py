@@ -23,7 +23,7 @@ from stepwell import (
     response_handler,
 )
 from stepwell.admin import cancel, report_run, respond
-from stepwell.admin.report.timeline import lay_out_time
+from stepwell.admin.overview.timeline import lay_out_time
 from stepwell.agents.scripted import Calls, ScriptedAgent
 from stepwell.model.commit import Commit, CommitKind, Done, Stamp
 from stepwell.model.event import WorkflowErrorDetails, WorkflowRunState

@@ -779,7 +779,7 @@ PICTURES = (
     ),
     Bug(
         "a wait is drawn as long as it was",
-        "admin/report/timeline.py",
+        "admin/overview/timeline.py",
         "if begin - end > longest]",
         "if False]",
         ("admin/test_report.py",),

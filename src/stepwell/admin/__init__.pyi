@@ -10,12 +10,16 @@ from stepwell.admin.diffs.json_diff import Change, apply_patch, compare
 from stepwell.admin.doctor.examination import Examined, Finding, examine
 from stepwell.admin.forks import fork, preview_fork
 from stepwell.admin.lookup import Ambiguous, NotFound, find_checkpoint, find_run
+from stepwell.admin.overview.run_document import describe_run
+from stepwell.admin.overview.run_overview import RunOverview, load_overview
 from stepwell.admin.report.page import report_run, report_to
 from stepwell.admin.requests import OpenRequest, open_requests, respond
 from stepwell.admin.restores import restore
 from stepwell.admin.retention.policy import Keep
 from stepwell.admin.retention.pruner import PruneReport, delete_runs, prune
 from stepwell.admin.retries import RetryReport, retry
+from stepwell.admin.run_events import TimedEvent
+from stepwell.admin.run_history import read_history
 from stepwell.admin.run_search import Holding, search
 from stepwell.admin.state_edits import EditRefused
 from stepwell.admin.transfer.container import ImportRefused
@@ -42,11 +46,14 @@ __all__ = [
     "OpenRequest",
     "PruneReport",
     "RetryReport",
+    "RunOverview",
+    "TimedEvent",
     "apply_patch",
     "cancel",
     "check",
     "compare",
     "delete_runs",
+    "describe_run",
     "diff",
     "diff_from_parent",
     "examine",
@@ -57,9 +64,11 @@ __all__ = [
     "fork",
     "import_from",
     "import_run",
+    "load_overview",
     "open_requests",
     "preview_fork",
     "prune",
+    "read_history",
     "report_run",
     "report_to",
     "respond",

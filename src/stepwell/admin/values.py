@@ -86,6 +86,11 @@ def main_part(stored: Any) -> Any:
     return stored
 
 
+def is_message(stored: Any) -> bool:
+    """Return whether a stored value is a message of a conversation."""
+    return isinstance(stored, dict) and stored.get("$") == _MESSAGE and isinstance(stored.get("v"), dict)
+
+
 def to_line(stored: Any, *, longest: int | None = TEXT) -> str:
     """Format a stored value on one line: strings as they are, everything else as JSON, without tags.
 
@@ -155,7 +160,7 @@ def _format_block(text: str, full: bool) -> Iterator[str]:
 
 def _open_message(stored: Any) -> tuple[str, Any] | None:
     """Return who speaks and what, if the value is a message of a conversation."""
-    if not isinstance(stored, dict) or stored.get("$") != _MESSAGE or not isinstance(stored.get("v"), dict):
+    if not is_message(stored):
         return None
     fields = stored["v"]
     author = fields.get("author_name")

@@ -11,17 +11,19 @@ from time import monotonic
 from typing import Any
 
 from stepwell.admin.event_documents import data_of
+from stepwell.admin.overview.request_documents import request_to_dict
+from stepwell.admin.run_events import TimedEvent
 from stepwell.admin.values import main_part, to_data, to_line
 from stepwell.cli.code_loader import Code, get_workflow, load_code
 from stepwell.cli.failures import FAILED, INTERRUPTED, WAITING, CommandFailed, command_line, exit_with, format_command
 from stepwell.cli.settings import Settings
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage, Checkpoint, OpenRun, Stream, WorkflowErrorDetails, WorkflowEvent
-from stepwell.cli.views.events import Follower, TimedEvent
+from stepwell.cli.views.events import Follower
 from stepwell.cli.views.follow import make_follower
 from stepwell.cli.views.live_view_state import Scene
 from stepwell.cli.views.output import print_document, print_json_line, print_lines, print_note, reserve_stdout
-from stepwell.cli.views.requests import format_requests, request_to_dict
+from stepwell.cli.views.requests import format_requests
 from stepwell.cli.views.text import format_moment, printable
 from stepwell.errors import RunError, StoreUnavailable
 from stepwell.model.status_words import SLEEPING, status_word

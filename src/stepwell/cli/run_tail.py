@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from time import monotonic
 
 from stepwell.admin.lookup import require_head
-from stepwell.cli.stores.history import events_of, follow_commits, read_latest
+from stepwell.admin.run_history import events_of, follow_commits, read_latest
 from stepwell.cli.type_names import BuiltInStorage, RoutedMessage, RunInfo
 from stepwell.cli.views.events import Follower
 from stepwell.cli.views.follow import JsonLines, Lines, draw_on

@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-import msgspec
-
-from stepwell.declarative.conductor import CONDUCTOR, NODES
 from stepwell.declarative.diagram import describe_route, diagram_of_nodes
 from stepwell.declarative.files.reader import from_json
 from stepwell.declarative.node_graph import NodeGraph
-from stepwell.declarative.workflow_node import node_of
+from stepwell.declarative.stored_run import find_node, is_of_named_agents, read_fields, read_stored
 from stepwell.errors import DefinitionError
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.payload import Payload
-from stepwell.storage.json_text import json_of
 from stepwell.viz.diagram import Arrow, Diagram, DiagramNode
-
-
-def is_of_named_agents(at: Checkpoint) -> bool:
-    """Return whether a run is one of named agents: a conductor leads its nodes."""
-    return at.header.signature.get("start") == CONDUCTOR
-
-
-def find_skipped_nodes(at: Checkpoint) -> frozenset[str]:
-    """Return the nodes of a run of named agents that were skipped."""
-    states = {key.removeprefix(NODES): _fields(value) for key, value in at.state.items() if key.startswith(NODES)}
-    return frozenset(id for id, fields in states.items() if fields.get("status") == "skipped")
 
 
 def diagram_of_run(at: Checkpoint) -> Diagram | None:
@@ -40,7 +23,7 @@ def diagram_of_run(at: Checkpoint) -> Diagram | None:
     try:
         return diagram_of_nodes(NodeGraph(from_json(_definition_text(at))))
     except DefinitionError:
-        ids = [id for id in map(str, at.header.signature.get("executors", ())) if id != CONDUCTOR and node_of(id) == id]
+        ids = [id for id in map(str, at.header.signature.get("executors", ())) if find_node(id) == id]
         arrows = tuple(_read_routes(at, ids))
         nodes = tuple(map(DiagramNode, ids))
         return Diagram(nodes, arrows, ids[0] if ids else "", tuple(map(describe_route, arrows)))
@@ -48,29 +31,18 @@ def diagram_of_run(at: Checkpoint) -> Diagram | None:
 
 def _definition_text(at: Checkpoint) -> str:
     if "definition" in at.state:
-        return str(_read(at.state["definition"]))
+        return str(read_stored(at.state["definition"]))
     # The conductor has not handled the first message yet, so it is still in flight.
-    values = [_fields(message.payload) for message in at.messages]
+    values = [read_fields(message.payload) for message in at.messages]
     return next((str(fields["definition"]) for fields in values if "definition" in fields), "")
 
 
 def _read_routes(at: Checkpoint, ids: Sequence[str]) -> Iterator[Arrow]:
     """Yield the routes that a run has stored, without their conditions."""
-    begun = _fields(at.state["begun"]) if "begun" in at.state else {}
+    begun = read_fields(at.state["begun"]) if "begun" in at.state else {}
     routes = begun.get("ways")
     # A key is `number:source>target`. An id may contain anything, so every pair is tried.
     keys = {f"{source}>{target}": (source, target) for source in ids for target in ids}
     for key in map(str, routes.get("v", ()) if isinstance(routes, dict) else ()):
         if ends := keys.get(key.partition(":")[2]):
             yield Arrow(*ends)
-
-
-def _fields(payload: Payload) -> dict[str, Any]:
-    """Return the fields of a stored record; none of anything else."""
-    value = _read(payload)
-    fields = value.get("v") if isinstance(value, dict) else None
-    return fields if isinstance(fields, dict) else {}
-
-
-def _read(payload: Payload) -> Any:
-    return msgspec.json.decode(json_of(payload))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -46,6 +47,24 @@ class RunInfo:
     # ended or, if the process is known to be dead, its newest commit
     since: str | None
     _entry: RunEntry = field(repr=False, compare=False)  # from which the next page continues
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON data; `status` is how the run stands."""
+        return {
+            "run_id": self.run_id,
+            "workflow": self.workflow_name,
+            "status": self.standing,
+            "owner": self.owner,
+            "until": self.until,
+            "since": self.since,
+            "number": self.number,
+            "checkpoint_id": self.checkpoint_id,
+            "iteration": self.iteration_count,
+            "began_at": self.began_at,
+            "changed_at": self.changed_at,
+            "tags": dict(self.tags),
+            "priority": self.priority,
+        }
 
 
 async def find_standing(

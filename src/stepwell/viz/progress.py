@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from stepwell.model.checkpoint import Checkpoint
@@ -11,7 +11,15 @@ from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.viz.durations import format_seconds
 
-State = Literal["failed", "waiting", "next", "ran", "skipped", "idle"]
+State = Literal["failed", "waiting", "working", "next", "ran", "skipped", "idle"]
+
+_WORDS = {
+    "failed": "failed",
+    "waiting": "needs an answer",
+    "working": "working",
+    "next": "next",
+    "skipped": "skipped",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +32,14 @@ class Progress:
     following: frozenset[str] = frozenset()  # messages are on their way to them
     skipped: frozenset[str] = frozenset()
     seconds: Mapping[str, float] = field(default_factory=dict)  # how long they worked, in all
+    working: frozenset[str] = frozenset()  # a process is calling them now
 
     def state(self, executor: str) -> State:
         """Return the first that applies."""
         members: tuple[tuple[State, frozenset[str]], ...] = (
             ("failed", self.failed),
             ("waiting", self.waiting),
+            ("working", self.working),
             ("next", self.following),
         )
         for name, executors in members:
@@ -39,11 +49,10 @@ class Progress:
 
     def caption(self, executor: str) -> str:
         """Return the progress of an executor in a few words."""
-        words = {"failed": "failed", "waiting": "needs an answer", "next": "next", "skipped": "skipped"}
         seconds = self.seconds.get(executor)
         if self.state(executor) == "ran":
             return "ran" if seconds is None else format_seconds(seconds)
-        return words.get(self.state(executor), "not run")
+        return _WORDS.get(self.state(executor), "not run")
 
     def describe(self, executor: str) -> str:
         """Return the progress of an executor in words."""
@@ -51,8 +60,31 @@ class Progress:
         ran = "" if not count else "ran once" if count == 1 else f"ran {count} times"
         if ran and seconds is not None:
             ran += f", {format_seconds(seconds)}{' in all' if count > 1 else ''}"
-        words = {"failed": "failed", "waiting": "needs an answer", "next": "is next", "skipped": "skipped"}
+        words = {**_WORDS, "working": "is working", "next": "is next"}
         return ", ".join(part for part in (words.get(self.state(executor)), ran) if part) or "not run"
+
+    def with_calls(self, calls: Iterable[tuple[str, str, float | None]]) -> Progress:
+        """Return the progress with the superstep under way: executor, state and seconds of each of its handler calls.
+
+        A call that is `finished` has run, though it is not committed yet.
+        """
+        ran, seconds, by_state = dict(self.ran), dict(self.seconds), dict[str, set[str]]()
+        for executor, state, took in calls:
+            by_state.setdefault(state, set()).add(executor)
+            if state == "finished":
+                ran[executor] = ran.get(executor, 0) + 1
+                if took is not None:
+                    seconds[executor] = seconds.get(executor, 0.0) + took
+        working = by_state.get("working", set()) | by_state.get("retrying", set())
+        unfinished = {executor for state, names in by_state.items() if state != "finished" for executor in names}
+        return replace(
+            self,
+            ran=ran,
+            seconds=seconds,
+            failed=self.failed | by_state.get("failed", set()),
+            working=frozenset(working),
+            following=self.following - (by_state.get("finished", set()) - unfinished),
+        )
 
 
 def progress_of(checkpoint: Checkpoint, commits: Iterable[Commit]) -> Progress:

@@ -12,7 +12,7 @@ from stepwell.viz.placed import ICON, LINE, SMALL_LINE, PlacedArrow, PlacedDiagr
 from stepwell.viz.progress import Progress
 from stepwell.viz.workflow_diagram import Graph, diagram_of
 
-_SYMBOLS = {"failed": "✕", "waiting": "?", "next": "▸", "ran": "✓", "skipped": "-", "idle": "·"}
+_SYMBOLS = {"failed": "✕", "waiting": "?", "working": "…", "next": "▸", "ran": "✓", "skipped": "-", "idle": "·"}
 
 # The class names are prefixed: the style of one SVG applies to the whole page that contains it.
 _STYLE = (
@@ -24,6 +24,8 @@ _STYLE = (
 .sw .box{fill:var(--panel);stroke:var(--edge)}.sw .icon{fill:var(--back)}.sw .sign{fill:var(--soft)}
 .sw .ran>.box{stroke:var(--ok)}.sw .ran>.icon{fill:var(--ok-back)}.sw .ran>.sign{fill:var(--ok)}
 .sw .next>.box{stroke:var(--run);fill:var(--run-back)}.sw .next>.icon{fill:var(--panel)}.sw .next>.sign{fill:var(--run)}
+.sw .working>.box{stroke:var(--run);fill:var(--run-back);stroke-width:2}.sw .working>.icon{fill:var(--panel)}
+.sw .working>.sign{fill:var(--run)}
 .sw .failed>.box{stroke:var(--bad);fill:var(--bad-back);stroke-width:2}.sw .failed>.icon{fill:var(--panel)}
 .sw .failed>.sign{fill:var(--bad)}.sw .waiting>.box{stroke:var(--wait);fill:var(--wait-back);stroke-width:2}
 .sw .waiting>.icon{fill:var(--panel)}.sw .waiting>.sign{fill:var(--wait)}

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from stepwell import WorkflowEvent, WorkflowRunState
+from stepwell.admin.run_events import TimedEvent
 from stepwell.agents.messages import AgentResponseUpdate
-from stepwell.cli.views.events import TimedEvent
+from stepwell.cli.views.events import format_event
 from stepwell.cli.views.live_view_state import Scene
 from stepwell.model.payload import pack_copy
 from stepwell.model.request import Request
@@ -265,9 +266,9 @@ def test_the_row_of_an_agent_says_which_call_it_makes() -> None:
 def test_what_a_handler_did_is_told_before_its_superstep_is_committed() -> None:
     model = StepRecord("model 1", summary=CallSummary(3, 4))
     told = heard("executor_returned", "a", data=HandlerReturn(("str",), (), (), (model,)))
-    assert told.as_dict()["data"] == {"sent": ["str"]}
-    assert [call["kind"] for call in told.as_dict()["calls"]] == ["model"]
-    assert list(told.format_lines())[1].strip() == "model 1, 3 + 4 tokens"
+    assert told.to_dict()["data"] == {"sent": ["str"]}
+    assert [call["kind"] for call in told.to_dict()["calls"]] == ["model"]
+    assert list(format_event(told))[1].strip() == "model 1, 3 + 4 tokens"
 
 
 def test_where_there_is_no_room_those_who_do_something_are_shown() -> None:
@@ -289,5 +290,5 @@ def test_live_data_of_any_kind_can_be_told() -> None:
         def __repr__(self) -> str:
             return "odd"
 
-    told = heard("data", "a", data={1: Odd(), "when": os}).as_dict()
+    told = heard("data", "a", data={1: Odd(), "when": os}).to_dict()
     assert told["data"]["1"] == "odd"

@@ -140,7 +140,7 @@ def test_an_answer_in_json_to_sqlite_loads_neither_asyncio_nor_forms(here: Place
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60, check=True)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert "jsonschema_rs" in loaded
-    assert loaded & {"asyncio", "rich", "stepwell.cli.forms.schema_form", "stepwell.cli.stores.history"} == set()
+    assert loaded & {"asyncio", "rich", "stepwell.cli.forms.schema_form", "stepwell.admin.run_history"} == set()
 
 
 @pytest.mark.parametrize(

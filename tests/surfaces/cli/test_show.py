@@ -172,13 +172,13 @@ def test_a_failed_run_shows_the_error_with_the_frames_of_the_user_and_what_is_ke
     good, look, bad = section(lines, "superstep 2")
     assert good.startswith("good: finished, ")
     assert look.strip().startswith("step look, ")
-    assert bad.startswith("bad: next")
+    assert bad == "bad: failed"
     found = data(say, "letter-1")
     assert (found["error"]["type"], found["error"]["executor"]) == ("ValueError", "bad")
     assert "Traceback" in found["error"]["traceback"]
     assert [(branch["executor"], branch["state"]) for branch in found["branches"]] == [
         ("good", "finished"),
-        ("bad", "next"),
+        ("bad", "failed"),
     ]
     assert found["branches"][0]["seconds"] >= 0
 
@@ -265,8 +265,9 @@ def test_a_turn_of_an_agent_is_listed_as_its_calls(storage: Any, say: Say) -> No
     ran(storage, clerking(storage).run("order 7 is broken", run_id="clerk-1"))
     lines = shown(say, "clerk-1")
     assert lines[0].endswith("clerk asks: May clerk call refund(order=7, amount=900)?")
-    first, *calls = section(lines, "calls")
+    first, *calls, asked = section(lines, "calls")
     assert first.startswith("clerk (commit 1), ")
+    assert asked == "  asked: May clerk call refund(order=7, amount=900)? → no answer yet"
     assert [call.strip().partition(",")[0].partition(" {")[0] for call in calls] == [
         "model 1",
         "tool look_up",
@@ -291,7 +292,7 @@ def test_a_tool_that_has_not_returned_is_named_with_its_arguments(storage: Any, 
 
     ran(storage, work())
     clerk, model, tool = section(shown(say, "clerk-1"), "superstep 1")
-    assert clerk == "clerk: next"
+    assert clerk == "clerk: failed"
     assert model.startswith("  model 1, 4 + 3 tokens, cost 0.007")
     assert tool == '  tool look_up {"order":7} → no result yet'
     calls = data(say, "clerk-1")["branches"][0]["calls"]

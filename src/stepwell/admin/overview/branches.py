@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
 from stepwell.admin.calls import HandlerCall, calls_of
 from stepwell.admin.diffs.documents import plain_value
 from stepwell.admin.values import open_value, to_line
+from stepwell.declarative.stored_run import is_failed_attempt
 from stepwell.graph.edges import fan_in_of
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowErrorDetails
@@ -27,7 +28,7 @@ class BranchProgress:
 
     `finished`: its outcome is stored, and it is not called again. `working`: a process is calling
     it. `next`: nobody is, and a resume calls it. `sleeping` and `retrying`: it continues at `due`.
-    `failed`: there is no further attempt.
+    `failed`: it failed, and there is no further attempt; a resume calls it again.
     """
 
     delivery: str
@@ -38,6 +39,12 @@ class BranchProgress:
     calls: tuple[HandlerCall, ...] = ()  # whose results are stored
     due: str | None = None
     failure: WorkflowErrorDetails | None = None  # of the last attempt
+
+    def rename(self, node: str) -> BranchProgress:
+        """Return it as a call of a node of named agents: a failed turn, which it records as a step, is an attempt."""
+        calls = tuple(call for call in self.calls if not (call.kind == "step" and is_failed_attempt(call.name)))
+        earlier = len(self.calls) - len(calls) - (self.state == "failed")
+        return replace(self, executor=node, calls=calls, attempts=self.attempts + max(earlier, 0))
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -54,8 +61,13 @@ class BranchProgress:
         }
 
 
-def branches_of(at: Checkpoint, log: RecalledLog, *, is_driven: bool, now: datetime) -> tuple[BranchProgress, ...]:
-    """Return the handler calls of the superstep that follows a checkpoint, in the order of its plan."""
+def branches_of(
+    at: Checkpoint, log: RecalledLog, *, is_driven: bool, failed: Container[str | None] = (), now: datetime
+) -> tuple[BranchProgress, ...]:
+    """Return the handler calls of the superstep that follows a checkpoint, in the order of its plan.
+
+    `failed` are the executors whose failure stopped the run.
+    """
     executors = dict(_plan_calls(at))
     executors |= {id: outcome.executor for id, outcome in log.outcomes.items()}
     by_delivery: dict[str, dict[str, LogEntry]] = {}
@@ -67,7 +79,9 @@ def branches_of(at: Checkpoint, log: RecalledLog, *, is_driven: bool, now: datet
             calls = tuple(calls_of(outcome.steps))
             branches.append(BranchProgress(id, executor, "finished", outcome.time, outcome.attempts, calls))
         else:
-            branches.append(_unfinished(id, executor, by_delivery.get(id, {}), is_driven, now))
+            branch = _unfinished(id, executor, by_delivery.get(id, {}), is_driven, now)
+            # Without a retry policy there is no entry about a failed attempt.
+            branches.append(replace(branch, state="failed") if executor in failed and not is_driven else branch)
     return tuple(branches)
 
 
@@ -112,7 +126,13 @@ def _unfinished(
         state = "sleeping"
     failure = None if last is None else last.failure
     return BranchProgress(
-        id, executor, state, attempts=failures + 1, calls=tuple(_logged_calls(id, entries)), due=due, failure=failure
+        id,
+        executor,
+        state,
+        attempts=failures + (state != "failed"),
+        calls=tuple(_logged_calls(id, entries)),
+        due=due,
+        failure=failure,
     )
 
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from stepwell.admin.diffs.documents import plain_value
 from stepwell.admin.lookup import find_checkpoint, load_checkpoint
-from stepwell.admin.overview.branches import BranchProgress, branches_of
+from stepwell.admin.overview.branches import BranchProgress, branches_of, following_of
 from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.declarative.stored_run import find_node, input_of, is_of_named_agents, without_conductor
 from stepwell.errors import CheckpointMissing
 from stepwell.kernel.lifecycle import drop_undone
 from stepwell.kernel.superstep import open_requests
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.commit import Commit, CommitKind
+from stepwell.model.commit import Commit, CommitKind, Done
+from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.request import AnswerRecord, Request
+from stepwell.model.status_words import status_word
 from stepwell.storage import clock
 from stepwell.storage.answers import Response
 from stepwell.storage.archive import StoredRun
@@ -36,6 +42,7 @@ class RunOverview:
     commit: Commit  # that led there
     run: RunInfo  # as it is now
     commits: tuple[Commit, ...]  # the recent ones that the checkpoint builds on, oldest first
+    of_named_agents: bool  # then calls, branches, failures and requests have the names of nodes
     is_whole: bool  # whether those are all commits of the run, from its first
     has_input: bool
     input: Any  # None if it is not stored any more: see `has_input`
@@ -47,6 +54,34 @@ class RunOverview:
     def is_head(self) -> bool:
         """Whether the checkpoint is the newest of its run."""
         return self.at.number == self.run.number
+
+    @property
+    def standing(self) -> str:
+        """How the run stands now or, at an older checkpoint, how it stood then."""
+        return self.run.standing if self.is_head else status_word(self.at.status, wake=self.at.wake)
+
+    @property
+    def following(self) -> list[str]:
+        """The executors that are called next, each once. The conductor of named agents is none of them."""
+        if self.branches:
+            return list(dict.fromkeys(branch.executor for branch in self.branches if branch.state != "finished"))
+        return list(dict.fromkeys(filter(None, map(self.name_of, following_of(self.at)))))
+
+    @property
+    def calls(self) -> Iterator[tuple[Commit, Done]]:
+        """The handler calls of recent commits, oldest first, each with its commit."""
+        for commit in self.commits:
+            for done in (without_conductor(commit) if self.of_named_agents else commit).done:
+                yield commit, done
+
+    @property
+    def failures(self) -> tuple[WorkflowErrorDetails, ...]:
+        """The errors of the commit that led here."""
+        return (without_conductor(self.commit) if self.of_named_agents else self.commit).failures
+
+    def name_of(self, executor: str) -> str | None:
+        """Return the name by which people know an executor; None if it is the conductor of named agents."""
+        return find_node(executor) if self.of_named_agents else executor
 
     @property
     def outputs(self) -> list[Any]:
@@ -91,18 +126,34 @@ async def overview_at(
     commits = [read_commit(record, DEFAULT_CODEC)[0] for record in records]
     first = commits[0] if commits and commits[0].number == 0 else await _read_first(storage, at.run_id)
     has_input = first is not None and first.kind is CommitKind.INPUT and bool(first.messages)
-    return RunOverview(
+    failed = frozenset(failure.executor_id for failure in commit.failures)
+    branches = branches_of(at, stored.log, is_driven=run.standing == "running", failed=failed, now=clock.now())
+    overview = RunOverview(
         at,
         commit,
         run,
+        of_named_agents=is_of_named_agents(at),
         commits=tuple(drop_undone(commits)),
         # Pruned commits leave gaps in the numbers.
         is_whole=[each.number for each in commits] == list(range(at.number + 1)),
         has_input=has_input,
-        input=plain_value(first.messages[0].payload) if has_input and first and first.messages else None,
-        branches=branches_of(at, stored.log, is_driven=run.standing == "running", now=clock.now()) if is_now else (),
+        input=input_of(plain_value(first.messages[0].payload)) if has_input and first and first.messages else None,
+        branches=branches if is_now else (),
         requests=open_requests(at, stored.log) if is_now else at.requests,
         pending=_find_pending(stored, at.header.epoch) if is_now else {},
+    )
+    return _with_node_names(overview) if overview.of_named_agents else overview
+
+
+def _with_node_names(overview: RunOverview) -> RunOverview:
+    """Return the overview of a run of named agents with nodes instead of the executors that make them up."""
+    names = {id: find_node(request.executor) or request.executor for id, request in overview.requests.items()}
+    return dataclasses.replace(
+        overview,
+        branches=tuple(
+            branch.rename(node) for branch in overview.branches if (node := find_node(branch.executor)) is not None
+        ),
+        requests={id: replace(request, executor=names[id]) for id, request in overview.requests.items()},
     )
 
 

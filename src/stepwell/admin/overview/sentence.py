@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from stepwell.admin.diffs.documents import plain_value
-from stepwell.admin.overview.branches import following_of
 from stepwell.admin.overview.run_overview import RunOverview
 from stepwell.admin.questions import question_of
 from stepwell.admin.values import to_line
 from stepwell.storage.checked_reads import read_moment
 from stepwell.viz.durations import format_seconds
 
-CODE = "MODULE:WORKFLOW"  # stands for the code, which is not stored
+# They stand for the code, which is not stored.
+CODE, DEFINITION, AGENTS = "MODULE:WORKFLOW", "DEFINITION.yaml", "MODULE:AGENTS"
 
 FormatMoment = Callable[[str], str]
 
@@ -26,6 +26,15 @@ class SuggestedCommand:
     name: str
     arguments: tuple[str, ...]
     options: tuple[str, ...] = ()
+
+    def to_list(self) -> list[str]:
+        """Return the words of the command line."""
+        return ["stepwell", self.name, *self.options, "--", *self.arguments]
+
+
+def format_utc(stored: str) -> str:
+    """Format a stored time to the second, in UTC, for what is read in many places."""
+    return f"{datetime.fromisoformat(stored).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def command_of(overview: RunOverview) -> SuggestedCommand:
@@ -45,10 +54,12 @@ def command_of(overview: RunOverview) -> SuggestedCommand:
             return SuggestedCommand("respond", (at.run_id, unanswered[0]))
         case "waiting" if unanswered:
             return SuggestedCommand("show", (target,))
+    if overview.of_named_agents:
+        return SuggestedCommand("resume", (target, DEFINITION), ("--agents", AGENTS))
     return SuggestedCommand("resume", (target, CODE))
 
 
-def sentence_of(overview: RunOverview, *, now: datetime, moment: FormatMoment) -> str:
+def sentence_of(overview: RunOverview, *, now: datetime, moment: FormatMoment = format_utc) -> str:
     """Say what a run is, why it waits or stopped, and what comes next. `moment` formats a stored time."""
     at, run = overview.at, overview.run
     subject = f"Run {at.run_id} of {at.header.workflow}"
@@ -84,9 +95,11 @@ def sentence_of(overview: RunOverview, *, now: datetime, moment: FormatMoment) -
 
 
 def _next(overview: RunOverview) -> str:
-    following = following_of(overview.at)
+    following = overview.following
     if following:
         return f"{_and(following)} {'comes' if len(following) == 1 else 'come'} next"
+    if overview.of_named_agents and overview.at.messages:
+        return f"{_describe_choice(overview)} what comes next"
     asking = list(dict.fromkeys(request.executor for request in overview.requests.values()))
     if not asking:
         return "nothing comes next"
@@ -98,17 +111,26 @@ def _resumed(overview: RunOverview) -> str:
     finished = [branch.executor for branch in overview.branches if branch.state == "finished"]
     called = [branch.executor for branch in overview.branches if branch.state != "finished"]
     if not overview.branches:
-        called = following_of(overview.at)
+        called = overview.following
+    if not called and not finished and overview.of_named_agents and overview.at.messages:
+        return f"{_describe_choice(overview)} what a resume calls"
     if not called and not finished:
         return "nothing was in progress"
     kept = f", and what {_and(finished)} did is kept" if finished else ""
     return f"a resume calls {_and(called)}{kept}" if called else f"a resume commits what {_and(finished)} did"
 
 
+def _describe_choice(overview: RunOverview) -> str:
+    """Say what the conductor of named agents has to choose from: outputs of nodes or, at the start, the input."""
+    sources = [message.source for message in overview.at.messages if message.source is not None]
+    nodes = list(dict.fromkeys(filter(None, map(overview.name_of, sources))))
+    return f"what {_and(nodes)} did decides" if nodes else "the definition decides"
+
+
 def _describe_failure(overview: RunOverview) -> str:
-    if not overview.commit.failures:
+    if not overview.failures:
         return ""
-    failure = overview.commit.failures[0]
+    failure = overview.failures[0]
     where = f" in {failure.executor_id}" if failure.executor_id else ""
     return f"{where}: {failure.error_type}: {to_line(failure.message)}"
 
@@ -142,7 +164,7 @@ def _progress(overview: RunOverview) -> str:
     for branch in overview.branches:
         by_state.setdefault(branch.state, []).append(branch.executor)
     parts = [f"{_and(names)} {'is' if len(names) == 1 else 'are'} {state}" for state, names in by_state.items()]
-    return "; ".join(parts) or "it is between two supersteps"
+    return "; ".join(parts) or (_next(overview) if overview.of_named_agents else "it is between two supersteps")
 
 
 def _lasted(overview: RunOverview) -> str:

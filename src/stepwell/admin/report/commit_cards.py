@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
-from stepwell.admin.calls import HandlerCall, calls_of
+from stepwell.admin.calls import HandlerCall
 from stepwell.admin.diffs.documents import plain_value
+from stepwell.admin.overview.sentence import format_utc
+from stepwell.admin.overview.turns import read_turn
 from stepwell.admin.report.history import CommitRow
-from stepwell.admin.report.markup import Tree, is_conversation, note_rest, plural
-from stepwell.admin.report.summary import format_moment, headline_of
-from stepwell.agents.messages import conversation_key
+from stepwell.admin.report.markup import Tree, note_rest, plural
+from stepwell.admin.report.summary import headline_of
 from stepwell.declarative.conductor import CONDUCTOR
+from stepwell.declarative.stored_run import input_of
 from stepwell.graph.edges import fan_in_of
 from stepwell.model.commit import Commit, CommitKind, Done
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.message import RoutedMessage
 from stepwell.model.payload import Payload
 from stepwell.model.request import AnswerRecord, Request
-from stepwell.model.state_writes import Appended
 from stepwell.model.status_words import status_word
 from stepwell.viz.durations import format_seconds
 from stepwell.viz.markup import escape, shorten
@@ -57,7 +57,7 @@ def _render_commit(row: CommitRow, before: Commit | None, is_chosen: bool) -> It
     yield (
         f'<section class="commit{" chosen" if is_chosen else ""}"><aside><b>{commit.number}</b>{later}</aside>'
         f'<div class="card{" bad" if commit.failures else ""}">'
-        f'<p class="soft small">{escape(_describe_kind(commit))} · {format_moment(commit.stamp.at)}</p>'
+        f'<p class="soft small">{escape(_describe_kind(commit))} · {format_utc(commit.stamp.at)}</p>'
         f"{parts}</div></section>"
     )
 
@@ -117,18 +117,14 @@ def _render_call(
 
 def _render_turn(done: Done, commit: Commit) -> Iterator[str]:
     """Render a turn of an agent as a conversation: what it heard, the calls it made, what it said."""
-    write = commit.state.get(conversation_key(done.executor))
-    items = [plain_value(item) for item in write.items] if isinstance(write, Appended) else []
-    said = [item for item in items if is_conversation([item]) and item["v"].get("role") == "assistant"]
-    heard = [item for item in items if is_conversation([item]) and item not in said]
-    calls = calls_of(done.steps)
-    if not items and not calls:
+    turn = read_turn(done, commit, {})
+    if not (turn.heard or turn.calls or turn.said):
         return
     tree = Tree(_TEXT)
     yield '<div class="talk">'
-    yield from (tree.message(message) for message in heard[-_CALLS:])
-    yield render_calls(calls)
-    yield from (tree.message(message) for message in said[-_CALLS:])
+    yield from (tree.message(message) for message in turn.heard[-_CALLS:])
+    yield render_calls(turn.calls)
+    yield from (tree.message(message) for message in turn.said[-_CALLS:])
     yield "</div>"
 
 
@@ -153,17 +149,11 @@ def _render_message(message: RoutedMessage) -> str:
     return f'<div class="sent">{to}{Tree(_TEXT).html(value, _NODES)}</div>'
 
 
-def input_of(value: Any) -> Any:
-    """Return what a person means by the input: the first message of named agents carries their definition, too."""
-    fields = value.get("v") if isinstance(value, dict) and value.get("$") == "stepwell:BeginWorkflow" else None
-    return fields.get("input") if isinstance(fields, dict) else value
-
-
 def _render_answer(answer: AnswerRecord) -> Iterator[str]:
     by = f" by {answer.by}" if answer.by else ""
     yield (
         f'<div class="sent answer"><span class="soft small">{escape(f"{answer.request_id} of {answer.executor}")} '
-        f"answered{escape(by)}, {format_moment(answer.at)}</span> {_value(answer.value)}"
+        f"answered{escape(by)}, {format_utc(answer.at)}</span> {_value(answer.value)}"
     )
     yield f"<p>{escape(shorten(answer.comment, _LINE))}</p></div>" if answer.comment else "</div>"
 

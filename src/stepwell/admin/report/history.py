@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from stepwell.admin.diffs.documents import plain_value
 from stepwell.admin.diffs.json_diff import compare, lines_of
 from stepwell.admin.transfer.run_copy import RunCopy, apply_record, load_run_copy, read_records
-from stepwell.declarative.stored_diagram import is_of_named_agents
+from stepwell.declarative.stored_run import is_of_named_agents
 from stepwell.errors import CheckpointMissing
 from stepwell.kernel.lifecycle import drop_undone
 from stepwell.model.checkpoint import Checkpoint
@@ -20,7 +20,6 @@ from stepwell.model.message import Output, RoutedMessage
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.port import Store
 from stepwell.storage.run_list import RunInfo, run_info
-from stepwell.viz.progress import Progress, progress_of
 
 _OUTPUTS = 20  # of the whole run: the last ones are kept
 
@@ -49,7 +48,7 @@ class History:
     run: RunInfo  # how it stands
     run_copy: RunCopy  # of its head
     at: Checkpoint  # the one selected
-    progress: Progress
+    shown: tuple[Commit, ...]  # those that the selected checkpoint builds on, without their payloads
     inputs: tuple[RoutedMessage, ...]  # that the run started with, if they are still stored
     outputs: tuple[RunOutput, ...]
     outputs_left_out: int
@@ -106,7 +105,7 @@ async def load_history(store: Store, run_id: str, number: int | None, *, rows: i
         run=run_info(entry),
         run_copy=run_copy,
         at=chosen,
-        progress=progress_of(chosen, shown),
+        shown=tuple(shown),
         inputs=inputs,
         outputs=tuple(outputs),
         outputs_left_out=yielded - len(outputs),

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stepwell.admin.transfer.redaction import REMOVED
-from stepwell.admin.values import main_part, open_value, to_line
+from stepwell.admin.values import is_message, main_part, open_value, to_line
 from stepwell.viz.markup import escape, shorten
 
 _BRIEF = 100  # characters of a value on one line
 _SHORT_TEXT, _SHORT_VALUE = 400, 500  # characters that are shown without folding
-_MESSAGE = "stepwell:Message"
 _ROLES = ("system", "user", "assistant", "tool")
 
 
@@ -132,6 +131,4 @@ class Tree:
 
 def is_conversation(content: Any) -> bool:
     """Return whether the parts of a value are messages of a conversation."""
-    return isinstance(content, list) and all(
-        isinstance(item, dict) and item.get("$") == _MESSAGE and isinstance(item.get("v"), dict) for item in content
-    )
+    return isinstance(content, list) and all(map(is_message, content))

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from stepwell.admin.diffs.documents import document_of, plain_value
 from stepwell.admin.overview.branches import BranchProgress
+from stepwell.admin.overview.run_graph import DRAWN, run_diagram, run_progress
 from stepwell.admin.overview.run_overview import overview_at
-from stepwell.admin.overview.sentence import sentence_of
-from stepwell.admin.report.commit_cards import input_of, render_calls, render_commits, render_failure
+from stepwell.admin.overview.sentence import format_utc, sentence_of
+from stepwell.admin.overview.timeline import Timeline, timeline_of
+from stepwell.admin.report.commit_cards import render_calls, render_commits, render_failure
 from stepwell.admin.report.history import History, load_history
 from stepwell.admin.report.markup import Tree, note_rest
 from stepwell.admin.report.style import STYLE
-from stepwell.admin.report.summary import facts_of, format_moment, headline_of, times_of
-from stepwell.admin.report.timeline import Timeline, lay_out_time
+from stepwell.admin.report.summary import facts_of, headline_of, times_of
 from stepwell.admin.transfer.redaction import LOCK
-from stepwell.declarative.conductor import CONDUCTOR, VALUES
-from stepwell.declarative.stored_diagram import diagram_of_run, find_skipped_nodes, is_of_named_agents
-from stepwell.model.commit import Commit
+from stepwell.declarative.stored_run import input_of, is_of_named_agents, values_of
 from stepwell.model.request import Request
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -31,7 +27,6 @@ from stepwell.storage.permissions import creating
 from stepwell.viz.durations import format_seconds
 from stepwell.viz.markup import escape, shorten
 from stepwell.viz.svg import draw
-from stepwell.viz.workflow_diagram import diagram_of
 
 # Limits that bound the size of a page, whatever a run contains.
 _ROWS, _CHANGES = 200, 30  # commits, and changes of the state in each
@@ -39,7 +34,6 @@ _VALUES, _NAMES = 4_000, 1_000  # values and keys per section
 _CHARACTERS, _TEXT = 1_000_000, 20_000  # characters of long strings per section, and of an input or output
 _REQUESTS, _BRANCHES = 20, 50
 _LINE, _SENTENCE = 300, 1_000  # characters
-_DRAWN = 300  # nodes: nobody can read a larger graph
 _TIMED = 1_000  # commits in the timeline
 
 
@@ -56,8 +50,9 @@ async def report_run(storage: BuiltInStorage, run_id: str, *, number: int | None
     """
     history = await load_history(storage._store, run_id, number, rows=_ROWS, changes=_CHANGES)
     overview = await overview_at(storage, history.run_copy.at, history.latest)
-    sentence = sentence_of(overview, now=clock.now(), moment=format_moment)
-    return "".join(_render_page(history, sentence, overview.branches))
+    sentence = sentence_of(overview, now=clock.now())
+    is_head = history.at.number == history.run_copy.at.number
+    return "".join(_render_page(history, sentence, overview.branches if is_head else ()))
 
 
 async def report_to(
@@ -75,7 +70,7 @@ async def report_to(
 
 def _render_page(history: History, sentence: str, branches: Sequence[BranchProgress]) -> Iterator[str]:
     header, standing = history.at.header, history.run.standing
-    timeline = lay_out_time([_without_conductor(commit) for commit in history.commits[-_TIMED:]])
+    timeline = timeline_of(history.at, history.commits[-_TIMED:])
     # A second line of defence: if anything ever gets past the escaping, the page still fetches and
     # runs nothing.
     policy = "default-src 'none'; style-src 'unsafe-inline'"
@@ -94,19 +89,14 @@ def _render_page(history: History, sentence: str, branches: Sequence[BranchProgr
     yield from _render_error(history)
     yield from _render_input_and_output(history)
     yield from _render_requests(history.at.requests.values())
-    yield from _render_branches([branch for branch in branches if branch.executor != CONDUCTOR])
-    yield from _render_graph(history)
+    yield from _render_branches(branches)
+    yield from _render_graph(history, branches)
     if timeline is not None:
         yield from _render_timeline(timeline, len(history.commits) - _TIMED)
     yield from render_commits(history.first, history.left_out, history.last, history.at.number)
     yield from _render_state(history)
     yield "<h2>About the run</h2>" + "".join(_render_facts(history))
     yield "</main></body></html>\n"
-
-
-def _without_conductor(commit: Commit) -> Commit:
-    """Return a commit without what the conductor of named agents did: it takes no time that anybody asks for."""
-    return replace(commit, done=tuple(done for done in commit.done if done.executor != CONDUCTOR))
 
 
 def _render_error(history: History) -> Iterator[str]:
@@ -146,13 +136,13 @@ def _render_facts(history: History) -> Iterator[str]:
     yield "</dl>"
 
 
-def _render_graph(history: History) -> Iterator[str]:
-    diagram = diagram_of_run(history.at) or diagram_of(history.at.header.signature)
+def _render_graph(history: History, branches: Sequence[BranchProgress]) -> Iterator[str]:
+    diagram = run_diagram(history.at)
     yield "<h2>Graph</h2>"
-    if len(diagram.nodes) > _DRAWN:
+    if len(diagram.nodes) > DRAWN:
         yield f"<p>It has {len(diagram.nodes):,} executors: too many to draw.</p>"
         return
-    progress = dataclasses.replace(history.progress, skipped=find_skipped_nodes(history.at))
+    progress = run_progress(history.at, history.shown, branches)
     title = f"Workflow {history.at.header.workflow} at commit {history.at.number}"
     picture = draw(diagram, progress=progress, title=title)
     width = picture.partition('width="')[2].partition('"')[0]
@@ -177,7 +167,7 @@ def _render_timeline(timeline: Timeline, left_out: int) -> Iterator[str]:
         yield f'<b>{escape(shorten(executor, 60)) or "the run"}</b><div class="track">{gaps}{"".join(bars)}</div>'
     yield "</div>"
     waits = "".join(f"<li>{escape(wait.words)}</li>" for wait in timeline.waits)
-    begin, end = format_moment(timeline.start.isoformat()), format_moment(timeline.end.isoformat())
+    begin, end = format_utc(timeline.start.isoformat()), format_utc(timeline.end.isoformat())
     yield f'<div class="axis"><span>{begin}</span><span>{end}</span></div>'
     yield f'<ul class="soft small">{waits}</ul></div>' if waits else "</div>"
 
@@ -191,7 +181,7 @@ def _render_branches(branches: Sequence[BranchProgress]) -> Iterator[str]:
         facts: list[str] = [branch.state]
         facts += [format_seconds(branch.time.seconds)] if branch.time is not None else []
         facts += [f"attempt {branch.attempts}"] if branch.attempts > 1 else []
-        facts += [f"until {format_moment(branch.due)}"] if branch.due else []
+        facts += [f"until {format_utc(branch.due)}"] if branch.due else []
         yield f'<div class="call"><b>{escape(branch.executor)}</b> <span class="soft">{", ".join(facts)}</span>'
         yield render_calls(branch.calls)
         if branch.failure is not None:
@@ -207,11 +197,11 @@ def _render_requests(requests: Iterable[Request]) -> Iterator[str]:
     yield "<h2>Open requests</h2>"
     for request in open_requests[:_REQUESTS]:
         value = plain_value(request.payload)
-        until = f", until {format_moment(request.deadline)}" if request.deadline else ""
+        until = f", until {format_utc(request.deadline)}" if request.deadline else ""
         yield (
             f'<div class="card wait"><h3>{escape(headline_of(value))}</h3>'
             f'<p class="soft small">{escape(request.id)} · asked by {escape(request.executor)}, '
-            f"{format_moment(request.at)}{until} · expects {escape(shorten(request.response_type, _LINE))}</p>"
+            f"{format_utc(request.at)}{until} · expects {escape(shorten(request.response_type, _LINE))}</p>"
         )
         yield f"{Tree(_TEXT).html(value, _VALUES)}</div>" if isinstance(value, dict | list) else "</div>"
     yield note_rest(len(open_requests) - _REQUESTS, "requests")
@@ -224,8 +214,7 @@ def _render_state(history: History) -> Iterator[str]:
     document["executors"] = {key: value for key, value in document["executors"].items() if value}
     if is_of_named_agents(history.at):
         # The rest is how they are conducted, and drawn in the graph.
-        values = {key.removeprefix(VALUES): v for key, v in document["state"].items() if key.startswith(VALUES)}
-        document = {"state": values}
+        document = {"state": values_of(document["state"])}
     titles = {
         "state": "State",
         "executors": "State of executors",

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
+from stepwell.admin.overview.sentence import format_utc
+from stepwell.admin.overview.timeline import Timeline
 from stepwell.admin.questions import question_of
 from stepwell.admin.report.history import History
 from stepwell.admin.report.markup import plural
-from stepwell.admin.report.timeline import Timeline
 from stepwell.admin.values import open_value
 from stepwell.viz.durations import format_seconds
 from stepwell.viz.markup import shorten
 
 _LONGEST = 300  # characters of a value in a sentence
-
-
-def format_moment(stored: str) -> str:
-    """Return a stored time to the second, in UTC: a report is read in many places."""
-    return f"{datetime.fromisoformat(stored).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def headline_of(stored: Any) -> str:
@@ -32,20 +27,20 @@ def times_of(history: History, timeline: Timeline | None) -> Iterator[str]:
     """Yield when the run started, how long it worked, and what of it is shown."""
     head, at, first = history.run_copy.at, history.at, history.first[0].commit
     if first.number == 0:
-        yield f"Started {format_moment(first.stamp.at)}{f' by {first.by}' if first.by else ''}"
+        yield f"Started {format_utc(first.stamp.at)}{f' by {first.by}' if first.by else ''}"
     if timeline is not None:
         whole = (timeline.end - timeline.start).total_seconds()
         yield f"worked {format_seconds(timeline.working)} of {format_seconds(whole)}"
     if at.number != head.number:
-        yield f"shown as of commit {at.number}, {format_moment(at.stamp.at)}"
+        yield f"shown as of commit {at.number}, {format_utc(at.stamp.at)}"
 
 
 def facts_of(history: History) -> Iterator[tuple[str, str]]:
     """Yield names and values; what does not apply is left out."""
     head, at, header = history.run_copy.at, history.at, history.at.header
     if history.run.since:
-        yield f"{history.run.standing.capitalize()} since", format_moment(history.run.since)
-    yield "Last commit", f"number {head.number}, {format_moment(head.stamp.at)}"
+        yield f"{history.run.standing.capitalize()} since", format_utc(history.run.since)
+    yield "Last commit", f"number {head.number}, {format_utc(head.stamp.at)}"
     yield from ((f"Tag {key}", value) for key, value in header.tags.items())
     if header.parent_id is not None:
         where = f"commit {header.parent_number} of run {header.parent_run}" if header.parent_run else header.parent_id

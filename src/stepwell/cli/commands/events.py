@@ -24,12 +24,13 @@ def command(run: str, json: bool) -> None:
     """
 
     async def work(storage: BuiltInStorage) -> None:
-        from stepwell.cli.stores.history import read_history  # lazy: 80 ms
+        from stepwell.admin.run_history import read_history  # lazy: 80 ms
+        from stepwell.cli.views.events import format_event  # lazy: for the same reason
 
         async for event in read_history(storage, (await admin.find_run(storage, run)).run_id):
             if json:
-                print_json_line(**event.as_dict())
+                print_json_line(**event.to_dict())
             else:
-                print_lines(event.format_lines())
+                print_lines(format_event(event))
 
     run_on_store(work)

@@ -76,7 +76,7 @@ def command(
             runs = await _search(storage, contains, filters, limit + 1)
         page, more = runs[:limit], len(runs) > limit
         if json:
-            print_document(runs=[_to_dict(run) for run in page], next=page[-1].run_id if more else None)
+            print_document(runs=[run.to_dict() for run in page], next=page[-1].run_id if more else None)
             return
         if page:
             columns, now = ["run", "workflow", "status", "commits", "started", "changed", "tags"], clock.now()
@@ -98,24 +98,6 @@ async def _search(storage: BuiltInStorage, text: str, filters: dict[str, Any], l
         if len(runs) == limit:
             break
     return runs
-
-
-def _to_dict(run: RunInfo) -> dict[str, Any]:
-    return {
-        "run_id": run.run_id,
-        "workflow": run.workflow_name,
-        "status": run.standing,
-        "owner": run.owner,
-        "until": run.until,
-        "since": run.since,
-        "number": run.number,
-        "checkpoint_id": run.checkpoint_id,
-        "iteration": run.iteration_count,
-        "began_at": run.began_at,
-        "changed_at": run.changed_at,
-        "tags": dict(run.tags),
-        "priority": run.priority,
-    }
 
 
 def _make_row(run: RunInfo, now: datetime) -> list[str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from shlex import quote
-from typing import Any
 
 import click
 
 from stepwell import admin
+from stepwell.admin.overview.request_documents import pending_request_to_dict
 from stepwell.admin.questions import question_of
-from stepwell.admin.values import to_data
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_span_option
@@ -71,7 +70,7 @@ def command(
         page, more = requests[:limit], len(requests) > limit
         following = f"{page[-1].run_id}/{page[-1].request_id}" if more else None
         if json:
-            print_document(requests=[_to_dict(request, now) for request in page], next=following)
+            print_document(requests=[pending_request_to_dict(request, now) for request in page], next=following)
         elif page:
             columns = ["request", "run", "workflow", "executor", "question", "response type", "age", "deadline"]
             print_table(columns, [_make_row(request, now) for request in page])
@@ -105,37 +104,8 @@ def _find_question(request: PendingRequest) -> str | None:
         return None
 
 
-def _find_data(request: PendingRequest) -> Any:
-    """Return what is asked as data; None if it is sealed and there is no key."""
-    try:
-        return to_data(request.data)
-    except CannotUnseal:
-        return None
-
-
 def _shorten(text: str) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-
-
-def _to_dict(request: PendingRequest, now: datetime) -> dict[str, Any]:
-    answer = request.answered
-    return {
-        "request_id": request.request_id,
-        "run_id": request.run_id,
-        "workflow": request.workflow_name,
-        "executor": request.executor_id,
-        "request_type": request.request_type,
-        "response_type": request.response_type,
-        "response_schema": request.response_schema,
-        "asked_at": request.asked_at.isoformat(),
-        "age_seconds": int((now - request.asked_at).total_seconds()),
-        "question": _find_question(request),
-        "data": _find_data(request),
-        "answered": answer is not None,
-        "answered_by": None if answer is None else answer.by,
-        "answered_at": None if answer is None else answer.at,
-        "deadline": None if request.deadline is None else request.deadline.isoformat(),
-    }
 
 
 def _make_row(request: PendingRequest, now: datetime) -> list[str]:

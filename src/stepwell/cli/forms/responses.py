@@ -109,7 +109,7 @@ async def _explain_gone(
     storage: BuiltInStorage, run_id: str, request: str, questions: list[OpenRequest]
 ) -> CommandFailed:
     """Return the error for a request that is not open; it names the commit that closed it."""
-    from stepwell.cli.stores.history import read_commits  # lazy: 10 ms, and only this error reads the history
+    from stepwell.admin.run_history import read_commits  # lazy: 10 ms, and only this error reads the history
 
     # A closed request is in no list any more; only the commit that closed it still names it.
     there = ", ".join(repr(question.request_id) for question in questions) or "none"

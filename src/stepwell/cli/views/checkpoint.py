@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from stepwell.admin.calls import calls_of
 from stepwell.admin.diffs.documents import document_of, plain_value
 from stepwell.admin.lookup import NotFound, find_checkpoint, find_run
-from stepwell.admin.overview.branches import BranchProgress, following_of
+from stepwell.admin.overview.branches import BranchProgress
+from stepwell.admin.overview.run_document import compute_progress, overview_to_dict
 from stepwell.admin.overview.run_overview import RunOverview, load_overview
 from stepwell.admin.overview.sentence import command_of, sentence_of
+from stepwell.admin.overview.turns import turns_of
 from stepwell.admin.questions import question_of
-from stepwell.admin.values import main_part, to_data, to_line, to_lines
+from stepwell.admin.values import main_part, to_line, to_lines
 from stepwell.cli.type_names import BuiltInStorage, WorkflowErrorDetails
 from stepwell.cli.views.output import print_document, print_lines
-from stepwell.cli.views.requests import format_requests, pending_to_dict, request_to_dict
+from stepwell.cli.views.requests import format_requests
 from stepwell.cli.views.text import format_age, format_moment, pluralise, printable
-from stepwell.model.status_words import status_word
+from stepwell.declarative.stored_run import values_of
 from stepwell.storage import clock
 from stepwell.viz.durations import format_seconds
 
 LATEST = 10  # handler calls, answers and outputs that are shown unless all are wanted
 TRACEBACK = 30  # lines
+_OF_A_TURN = ("/turn", "/done", "/stand", "/working")  # keys of what an executor keeps while an agent's turn lasts
 
 
 async def find_inside(storage: BuiltInStorage, run: str, checkpoint: str) -> str:
@@ -45,17 +46,14 @@ async def print_checkpoint(
     """Print a run at a checkpoint, for a person or as JSON. `command_line` formats the command to type next."""
     overview = await load_overview(storage, name, every_commit=full)
     if json:
-        print_document(**_to_dict(overview))
+        print_document(**overview_to_dict(overview, now=clock.now(), moment=format_moment))
         return
     following = command_of(overview)
     command = command_line(following.name, *following.arguments, options=following.options)
-    print_lines([printable(_sentence(overview)), f"next: {printable(command)}"])
+    sentence = sentence_of(overview, now=clock.now(), moment=format_moment)
+    print_lines([printable(sentence), f"next: {printable(command)}"])
     for section in _sections(overview, full):
         print_lines(["", *section])
-
-
-def _sentence(overview: RunOverview) -> str:
-    return sentence_of(overview, now=clock.now(), moment=format_moment)
 
 
 def _sections(overview: RunOverview, full: bool) -> Iterator[list[str]]:
@@ -65,7 +63,7 @@ def _sections(overview: RunOverview, full: bool) -> Iterator[list[str]]:
         yield ["input", *_indent(to_lines(overview.input, full=full))]
     if overview.outputs:
         yield ["output", *_indent(_format_outputs(overview.outputs, full))]
-    for failure in overview.commit.failures:
+    for failure in overview.failures:
         yield [*_format_failure(failure, full)]
     if overview.requests:
         yield [*format_requests(overview.requests.values(), overview.pending, full=full)]
@@ -75,8 +73,8 @@ def _sections(overview: RunOverview, full: bool) -> Iterator[list[str]]:
         yield [f"superstep {at.iteration + 1}", *_indent(_format_branches(overview.branches))]
     if calls := [*_format_calls(overview, full)]:
         yield ["calls", *_indent(calls)]
-    yield [*_format_facts(overview), *_format_progress(_compute_progress(overview))]
-    if lines := [*_format_state(document["state"], full)]:
+    yield [*_format_facts(overview), *_format_progress(compute_progress(overview))]
+    if lines := [*_format_state(overview, full)]:
         yield ["state", *_indent(lines)]
     # Most executors keep no state of their own.
     if kept := {id: state for id, state in document["executors"].items() if state != {}}:
@@ -148,102 +146,36 @@ def _format_branches(branches: Sequence[BranchProgress]) -> Iterator[str]:
 
 
 def _format_calls(overview: RunOverview, full: bool) -> Iterator[str]:
-    """Yield the handler calls that made steps, such as the turns of agents, with these steps."""
-    made = [(commit.number, done) for commit in overview.commits for done in commit.done if calls_of(done.steps)]
-    shown = made if full else made[-LATEST:]
-    if len(shown) < len(made):
-        yield f"... {pluralise(len(made) - len(shown), 'earlier handler call')}"
-    for number, done in shown:
-        took = "" if done.time is None else f", {format_seconds(done.time.seconds)}"
-        yield printable(f"{done.executor} (commit {number}){took}")
-        yield from (f"  {printable(call.describe())}" for call in calls_of(done.steps))
+    """Yield the handler calls that made steps, such as the turns of agents, with these steps and what was asked."""
+    turns = [turn for turn in turns_of(overview) if turn.calls]
+    shown = turns if full else turns[-LATEST:]
+    if len(shown) < len(turns):
+        yield f"... {pluralise(len(turns) - len(shown), 'earlier handler call')}"
+    for turn in shown:
+        facts = [format_seconds(turn.time.seconds)] if turn.time is not None else []
+        facts += [f"attempt {turn.attempts}"] if turn.attempts > 1 else []
+        yield printable(", ".join([f"{turn.executor} (commit {turn.commit})", *facts]))
+        yield from (f"  {printable(call.describe())}" for call in turn.calls)
+        yield from (f"  {printable(question.describe())}" for question in turn.asked)
 
 
-def _format_state(state: dict[str, Any], full: bool) -> Iterator[str]:
+def _format_state(overview: RunOverview, full: bool) -> Iterator[str]:
+    state = {key: plain_value(value) for key, value in overview.at.state.items()}
     agents = {key: value for key, value in state.items() if key.startswith("agents/")}
     own = {key: value for key, value in state.items() if key not in agents}
     if not full:  # what its executor keeps of a turn is shown as calls and requests already
-        agents = {key: value for key, value in agents.items() if not key.endswith(("/turn", "/done", "/stand"))}
+        agents = {key: value for key, value in agents.items() if not key.endswith(_OF_A_TURN)}
+        own = values_of(own) if overview.of_named_agents else own
     # What an agent keeps of another library's messages is full of fields that are null.
     yield from to_lines(own, full=full) if own else ()
     yield from to_lines(agents, full=full, nulls=False) if agents else ()
-
-
-def _to_dict(overview: RunOverview) -> dict[str, Any]:
-    at, commit, header = overview.at, overview.commit, overview.at.header
-    following = command_of(overview)
-    document = to_data(document_of(at))
-    run = overview.run if overview.is_head else None
-    # How the run stands now is that of its newest checkpoint; an older one shows how it was then.
-    document["status"] = status_word(at.status, wake=at.wake) if run is None else run.standing
-    document["requests"] = {
-        id: {
-            **request_to_dict(request),
-            "answer": pending_to_dict(overview.pending[id]) if id in overview.pending else None,
-        }
-        for id, request in overview.requests.items()
-    }
-    return {
-        "run_id": header.run_id,
-        "workflow": header.workflow,
-        "sentence": _sentence(overview),
-        "command": ["stepwell", following.name, *following.options, "--", *following.arguments],
-        "number": at.number,
-        "checkpoint_id": at.stamp.checkpoint_id,
-        "at": at.stamp.at,
-        "kind": commit.kind.value,
-        "by": commit.by,
-        "reason": commit.reason,
-        "owner": None if run is None else run.owner,
-        "until": None if run is None else run.until,
-        "since": None if run is None else run.since,
-        "tags": dict(header.tags),
-        "priority": header.priority,
-        "parent_run": header.parent_run,
-        "parent_number": header.parent_number,
-        "caller": header.caller,
-        "input": to_data(overview.input),
-        "outputs": [to_data(output) for output in overview.outputs],
-        "failures": [f"{failure.error_type}: {failure.message}" for failure in commit.failures],
-        "error": _error_to_dict(commit.failures[0]) if commit.failures else None,
-        "answers": [_answer_to_dict(answer) for answer in overview.answers],
-        "branches": [branch.to_dict() for branch in overview.branches],
-        "calls": [
-            {"executor": done.executor, "commit": each.number, **call.to_dict()}
-            for each in overview.commits
-            for done in each.done
-            for call in calls_of(done.steps)
-        ],
-        "progress": _compute_progress(overview),
-        **document,
-    }
-
-
-def _error_to_dict(failure: WorkflowErrorDetails) -> dict[str, Any]:
-    return {
-        "type": failure.error_type,
-        "message": failure.message,
-        "executor": failure.executor_id,
-        "traceback": failure.traceback,
-    }
-
-
-def _answer_to_dict(answer: Any) -> dict[str, Any]:
-    return {
-        "request_id": answer.request_id,
-        "executor": answer.executor,
-        "value": to_data(plain_value(answer.value)),
-        "by": answer.by,
-        "comment": answer.comment,
-        "at": answer.at,
-    }
 
 
 def _format_facts(overview: RunOverview) -> Iterator[str]:
     at, header = overview.at, overview.at.header
     who = f", by {overview.commit.by}" if overview.commit.by else ""
     run = overview.run if overview.is_head else None
-    status = status_word(at.status, wake=at.wake) if run is None else run.standing
+    status = overview.standing
     since = f" since {format_moment(run.since)}" if run is not None and run.since else ""
     fields = {
         "run": f"{header.run_id}@{at.number}",
@@ -261,25 +193,6 @@ def _format_facts(overview: RunOverview) -> Iterator[str]:
         "sleeps until": "" if at.wake is None else format_moment(at.wake),
     }
     yield from (f"{name:<12}  {printable(value)}" for name, value in fields.items() if value)
-
-
-def _compute_progress(overview: RunOverview) -> dict[str, Any]:
-    """Return how often each executor was called, which ones are next, and which were never called."""
-    at, commits = overview.at, overview.commits
-    called = Counter(delivery.executor for commit in commits for delivery in commit.done)
-    following = following_of(at)
-    asking = list(dict.fromkeys(request.executor for request in overview.requests.values()))
-    executors = [str(id) for id in at.header.signature.get("executors", ())]
-    return {
-        "iteration": at.iteration,
-        "called": dict(called),
-        "next": following,
-        "asking": asking,
-        "not_called": [id for id in executors if id not in {*called, *following, *asking}],
-        # The calls before a fork are in the history of its parent, which is not read here.
-        "history_is_whole": overview.is_whole and at.header.parent_run is None,
-        "counted_since": commits[0].number if commits else at.number,
-    }
 
 
 def _format_progress(progress: dict[str, Any]) -> Iterator[str]:

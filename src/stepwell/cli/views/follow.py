@@ -8,7 +8,8 @@ from typing import TextIO
 
 import click
 
-from stepwell.cli.views.events import Follower, TimedEvent
+from stepwell.admin.run_events import TimedEvent
+from stepwell.cli.views.events import Follower, format_event
 from stepwell.cli.views.live_view_state import CHATTER, Scene
 from stepwell.cli.views.output import print_json_line
 
@@ -23,7 +24,7 @@ class Lines(Follower):
 
     def show(self, timed: TimedEvent) -> None:
         if timed.event.type not in CHATTER:
-            for line in timed.format_lines():
+            for line in format_event(timed):
                 click.echo(line, file=self._to)
 
 
@@ -32,7 +33,7 @@ class JsonLines(Follower):
 
     def show(self, timed: TimedEvent) -> None:
         if timed.event.type not in _HIDDEN:
-            print_json_line(**timed.as_dict())
+            print_json_line(**timed.to_dict())
 
 
 def draw_on(to: TextIO, scene: Scene, *, lines: bool = False) -> Follower | None:

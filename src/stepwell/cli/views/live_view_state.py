@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stepwell.admin.calls import summarise_calls
-from stepwell.admin.event_documents import steps_of
-from stepwell.cli.views.events import TimedEvent
+from stepwell.admin.run_events import TimedEvent
 from stepwell.cli.views.text import pluralise, printable
 from stepwell.model.status_words import status_word
 
@@ -138,7 +137,7 @@ class Scene:
                 view.state, view.doing = RUNNING, ""
             case "executor_returned" | "executor_bypassed":
                 view.stop(now)
-                view.state, view.doing = FINISHED, summarise_calls(steps_of(timed.event))
+                view.state, view.doing = FINISHED, summarise_calls(timed.steps)
             case "update":
                 view.doing = _describe_update(event.data)
             case "executor_retrying":
@@ -149,7 +148,7 @@ class Scene:
             case "executor_completed" | "executor_failed":
                 view.stop(now)
                 view.calls += 1
-                view.doing = summarise_calls(steps_of(timed.event))
+                view.doing = summarise_calls(timed.steps)
                 # A reader of the store sees no start: the commit says how long it took.
                 view.took = event.time.seconds if event.time is not None else view.took
                 # A request of this very call is still open; the call that asked earlier ones was

@@ -10,7 +10,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from stepwell.cli.views.events import Follower, TimedEvent
+from stepwell.admin.run_events import TimedEvent
+from stepwell.cli.views.events import Follower, format_event
 from stepwell.cli.views.live_view_state import CHATTER, Scene
 
 _STYLES = {"failed": "red", "waiting": "yellow", "running": "cyan", "retrying": "magenta", "stopped": "magenta"}
@@ -34,7 +35,7 @@ class Picture(Follower):
         self.scene.apply(timed, monotonic())
         if self._lines and timed.event.type not in CHATTER:
             # Through the same console, which prints the line above the block.
-            for line in timed.format_lines():
+            for line in format_event(timed):
                 self._console.print(Text(line), soft_wrap=True)
 
     def expect(self, names: list[str]) -> None:

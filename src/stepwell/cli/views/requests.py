@@ -1,15 +1,12 @@
-"""Format the open requests of a run, as lines and as JSON."""
+"""Format the open requests of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
-
-import msgspec
 
 from stepwell.admin.diffs.documents import plain_value
-from stepwell.admin.questions import question_of, sentence_for
-from stepwell.admin.values import to_data, to_lines
+from stepwell.admin.questions import sentence_for
+from stepwell.admin.values import to_lines
 from stepwell.cli.type_names import Request, Response
 from stepwell.cli.views.text import format_age, format_deadline, format_moment, pluralise, printable
 from stepwell.storage import clock
@@ -37,27 +34,6 @@ def format_requests(
         if pending and (answer := pending.get(request.id)) is not None:
             by = f" by {answer.by}" if answer.by else ""
             yield f"    answered{printable(by)}{_when(answer.at)}; the response is not applied yet"
-
-
-def request_to_dict(request: Request) -> dict[str, Any]:
-    """Return the request as JSON."""
-    stored = plain_value(request.payload)
-    return {
-        "request_id": request.id,
-        "executor": request.executor,
-        "request_type": request.request_type,
-        "response_type": request.response_type,
-        "response_schema": msgspec.json.decode(request.schema),
-        "asked_at": request.at,
-        "deadline": request.deadline,
-        "question": question_of(stored),
-        "data": to_data(stored),
-    }
-
-
-def pending_to_dict(answer: Response) -> dict[str, Any]:
-    """Return a response that is not applied yet as JSON: who sent it, and when."""
-    return {"by": answer.by, "comment": answer.comment, "at": answer.at or None}
 
 
 def _when(at: str) -> str:

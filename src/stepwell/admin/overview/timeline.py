@@ -7,11 +7,13 @@ words, and the rest of the line is to scale.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
+from stepwell.declarative.stored_run import is_of_named_agents, without_conductor
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, Done
 from stepwell.model.status_words import status_word
 from stepwell.viz.durations import format_seconds
@@ -40,6 +42,7 @@ class Bar:
     left: float
     width: float
     words: str
+    commit: int  # the number of its commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,16 @@ class Timeline:
     bars: tuple[Bar, ...]
     waits: tuple[Wait, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON data: `left` and `width` from 0 to 1, times in UTC, ISO 8601."""
+        return {
+            "start": self.start.isoformat(),
+            "end": self.end.isoformat(),
+            "working_seconds": self.working,
+            "bars": [asdict(bar) for bar in self.bars],
+            "waits": [asdict(wait) for wait in self.waits],
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class _Span:
@@ -69,6 +82,13 @@ class _Span:
     start: float  # seconds since the first commit
     end: float
     words: str
+    commit: int
+
+
+def timeline_of(at: Checkpoint, commits: Sequence[Commit]) -> Timeline | None:
+    """Return the timeline of a run by its commits; of named agents, only what nodes did. None if nothing has run."""
+    # The conductor takes no time that anybody asks for.
+    return lay_out_time([*map(without_conductor, commits)] if is_of_named_agents(at) else commits) if commits else None
 
 
 def lay_out_time(commits: Sequence[Commit]) -> Timeline | None:
@@ -88,7 +108,14 @@ def lay_out_time(commits: Sequence[Commit]) -> Timeline | None:
     working = sum(end - begin for begin, end in busy)
     scale = _Scale(busy, longest=_longest_wait(busy, working))
     bars = tuple(
-        Bar(span.executor, span.kind, scale.at(span.start), scale.at(span.end) - scale.at(span.start), span.words)
+        Bar(
+            span.executor,
+            span.kind,
+            left=scale.at(span.start),
+            width=scale.at(span.end) - scale.at(span.start),
+            words=span.words,
+            commit=span.commit,
+        )
         for span in spans
     )
     waits = tuple(
@@ -102,23 +129,24 @@ def _spans(commit: Commit, time: float, before: float, previous: Commit, start: 
     # A superstep began with the commit before it, unless the run was at rest then: nobody knows when it
     # was resumed.
     began = before if status_word(previous.status, wake=previous.wake) == "running" else time
+    number = commit.number
     for done in commit.done:
         if done.time is None:
-            yield _Span(done.executor, "ran", began, time, _describe_call(done, None))
+            yield _Span(done.executor, "ran", began, time, _describe_call(done, None), number)
             continue
         called = (done.time.start - start).total_seconds()
         ended = called + done.time.seconds
         if done.attempts > 1:
             words = _describe_retries(done.executor, done.attempts)
-            yield _Span(done.executor, "retried", min(began, called), called, words)
-        yield _Span(done.executor, "ran", called, ended, _describe_call(done, ended - called))
+            yield _Span(done.executor, "retried", min(began, called), called, words, number)
+        yield _Span(done.executor, "ran", called, ended, _describe_call(done, ended - called), number)
     for failure in commit.failures:
         who, words = failure.executor_id or "", f"{failure.executor_id or 'the run'} failed: {failure.error_type}"
         called = began if failure.time is None else (failure.time.start - start).total_seconds()
         ended = time if failure.time is None else called + failure.time.seconds
         if failure.attempts is not None and failure.attempts > 1:
-            yield _Span(who, "retried", min(began, called), called, _describe_retries(who, failure.attempts))
-        yield _Span(who, "failed", called, ended, words)
+            yield _Span(who, "retried", min(began, called), called, _describe_retries(who, failure.attempts), number)
+        yield _Span(who, "failed", called, ended, words, number)
 
 
 def _describe_retries(executor: str, attempts: int) -> str:

@@ -6,10 +6,11 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 
-from stepwell.cli.type_names import BuiltInStorage, Commit
-from stepwell.cli.views.events import TimedEvent
+from stepwell.admin.run_events import TimedEvent
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.kernel.commit import events
+from stepwell.model.commit import Commit
+from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.wire.format import read_commit
 

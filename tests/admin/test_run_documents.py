@@ -1,0 +1,207 @@
+"""A run as data: everything that a page shows of it, without the command line and without its classes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepwell import HandlerFailed, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, admin, executor
+from stepwell.agents import ScriptedAgent
+from stepwell.agents.scripted import Calls
+from stepwell.declarative import AgentWorkflow, AgentWorkflowInstance, Approval, Retries
+from tests.support.agent_runs import clerking
+
+
+@pytest.fixture
+async def storage(tmp_path: Path) -> Any:
+    storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
+    yield storage
+    await storage.close()
+
+
+def texts_in(data: Any) -> Iterator[str]:
+    """All keys and strings of JSON data."""
+    if isinstance(data, dict):
+        yield from data
+        for value in data.values():
+            yield from texts_in(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from texts_in(value)
+    elif isinstance(data, str):
+        yield data
+
+
+def reviewing(storage: Any, critic: Any = None, *, retry: Retries | None = None) -> AgentWorkflowInstance:
+    """Drafts, and reviews with a tool; a person approves the review."""
+    critic = critic or ScriptedAgent(
+        "critic", [Calls(("look_up", {"title": "kelp"})), "good"], tools={"look_up": lambda title: f"about {title}"}
+    )
+    return (
+        AgentWorkflow.create()
+        .with_name("Review")
+        .with_checkpointing()
+        .with_workflow_store(storage)
+        .add_agent("draft", ScriptedAgent("writer", ["All about kelp."]))
+        .add_agent("review", critic, approval=Approval(message="May it be used?"), retry=retry)
+        .add_agent("publish", ScriptedAgent("publisher", ["published"]))
+        .from_("draft")
+        .to("review")
+        .from_("review")
+        .to("publish")
+        .build()
+    )
+
+
+async def test_the_turn_of_an_agent_is_a_conversation_with_calls_and_approvals(storage: Any) -> None:
+    workflow = clerking(storage)
+    await workflow.run("order 7 is broken", run_id="clerk-1")
+    (request,) = await admin.open_requests(storage, "clerk-1")
+    run = await admin.describe_run(storage, "clerk-1")
+    assert run["status"] == "waiting"
+    (asked,) = run["turns"][0]["asked"]
+    assert (asked["question"], asked["answer"]) == ("May clerk call refund(order=7, amount=900)?", None)
+    await admin.respond(storage, "clerk-1", request.request_id, {"decision": "approve"}, by="ada", comment="fine")
+    await workflow.run(run_id="clerk-1")
+    run = await admin.describe_run(storage, "clerk-1")
+    first, second = run["turns"]
+    assert [message["text"] for message in first["heard"]] == ["order 7 is broken"]
+    assert [(call["kind"], call["name"]) for call in first["calls"]] == [
+        ("model", "1"),
+        ("tool", "look_up"),
+        ("model", "2"),
+    ]
+    assert (first["asked"][0]["answer"]["by"], first["asked"][0]["answer"]["comment"]) == ("ada", "fine")
+    assert [message["text"] for message in second["said"]] == ["it is refunded"]
+    assert second["calls"][0]["result"] == "refunded 900"
+    assert json.loads(json.dumps(run)) == run
+    assert not {"$", "v"} & {*texts_in({key: run[key] for key in ("input", "outputs", "turns", "answers", "state")})}
+
+
+async def test_the_graph_has_positions_and_the_state_of_each_executor(storage: Any) -> None:
+    @executor(id="first")
+    async def first(text: str, ctx: WorkflowContext[str]) -> None:
+        await ctx.send_message(text)
+
+    @executor(id="last")
+    async def last(text: str, ctx: WorkflowContext[None, str]) -> None:
+        raise ValueError("no stamps")
+
+    builder = WorkflowBuilder(name="letters", start_executor=first, checkpoint_storage=storage)
+    with pytest.raises(HandlerFailed):
+        await builder.add_edge(first, last).build().run("x", run_id="letter-1")
+    run = await admin.describe_run(storage, "letter-1")
+    assert {node["id"]: (node["state"], node["count"]) for node in run["graph"]["nodes"]} == {
+        "first": ("ran", 1),
+        "last": ("failed", 0),
+    }
+    (arrow,) = run["graph"]["edges"]
+    assert (arrow["source"], arrow["target"]) == ("first", "last")
+    assert [(bar["executor"], bar["kind"], bar["commit"]) for bar in run["timeline"]["bars"]] == [
+        ("first", "ran", 1),
+        ("last", "failed", 2),
+    ]
+    (branch,) = run["branches"]
+    assert (branch["executor"], branch["state"], branch["attempts"]) == ("last", "failed", 1)
+    earlier = await admin.describe_run(storage, "letter-1@0")
+    assert {node["id"]: node["state"] for node in earlier["graph"]["nodes"]} == {"first": "next", "last": "idle"}
+    assert earlier["timeline"] is None
+
+
+async def test_a_graph_that_nobody_could_read_is_not_laid_out(storage: Any) -> None:
+    @executor(id="start")
+    async def start(text: str, ctx: WorkflowContext[str, str]) -> None:
+        await ctx.yield_output(text)
+
+    def end(number: int) -> Any:
+        @executor(id=f"end {number}")
+        async def end(text: str, ctx: WorkflowContext[None, str]) -> None: ...
+
+        return end
+
+    builder = WorkflowBuilder(name="wide", start_executor=start, checkpoint_storage=storage)
+    await builder.add_fan_out_edges(start, [end(n) for n in range(300)]).build().run("x", run_id="wide-1")
+    assert (await admin.describe_run(storage, "wide-1"))["graph"] is None
+
+
+async def test_a_run_of_named_agents_shows_its_nodes_and_no_conductor(storage: Any) -> None:
+    await reviewing(storage).run("kelp", run_id="review-1")
+    run = await admin.describe_run(storage, "review-1")
+    assert run["input"] == "kelp"
+    assert run["values"] == {"input": "kelp", "draft": "All about kelp."}
+    assert run["sentence"].endswith("review asks: May it be used? good")
+    assert run["progress"]["called"] == {"draft": 1, "review": 1}
+    assert run["progress"]["not_called"] == ["publish"]
+    assert {node["id"]: node.get("state") for node in run["graph"]["nodes"] if "\0" not in node["id"]} == {
+        "draft": "ran",
+        "review": "waiting",
+        "publish": "idle",
+    }
+    assert {bar["executor"] for bar in run["timeline"]["bars"]} == {"draft", "review"}
+    seen = {key: run[key] for key in ("sentence", "progress", "branches", "turns", "calls", "timeline", "graph")}
+    assert not [text for text in texts_in(seen) if "conductor" in text]
+
+
+@pytest.mark.parametrize(("number", "following"), [(0, "the definition decides"), (2, "what draft did decides")])
+async def test_between_nodes_the_sentence_says_what_decides(storage: Any, number: int, following: str) -> None:
+    await reviewing(storage).run("kelp", run_id="review-1")
+    run = await admin.describe_run(storage, f"review-1@{number}")
+    assert run["sentence"].endswith(f"; {following} what comes next.")
+    assert run["progress"]["next"] == []
+
+
+async def test_a_node_that_failed_is_resumed_with_its_definition_and_its_agents(storage: Any) -> None:
+    async def broken(messages: Any) -> str:
+        raise ConnectionError("the archive is down")
+
+    with pytest.raises(HandlerFailed):
+        await reviewing(storage, broken, retry=Retries(2, initial_delay=0)).run("kelp", run_id="review-1")
+    run = await admin.describe_run(storage, "review-1")
+    assert run["sentence"] == (
+        "Run review-1 of Review failed in review: ConnectionError: the archive is down; a resume calls review."
+    )
+    assert run["command"] == ["stepwell", "resume", "--agents", "MODULE:AGENTS", "--", "review-1", "DEFINITION.yaml"]
+    (branch,) = run["branches"]
+    assert (branch["executor"], branch["state"], branch["attempts"]) == ("review", "failed", 2)
+    assert [call["name"] for call in branch["calls"]] == []  # a record of a failure is not a call
+
+
+async def test_the_output_of_named_agents_is_that_of_the_last_node(storage: Any) -> None:
+    workflow = reviewing(storage)
+    await workflow.run("kelp", run_id="review-1")
+    (request,) = await admin.open_requests(storage, "review-1")
+    await admin.respond(storage, "review-1", request.request_id, {"decision": "approve"})
+    await workflow.resume("review-1")
+    run = await admin.describe_run(storage, "review-1")
+    assert (run["status"], run["outputs"]) == ("completed", ["published"])
+
+
+async def test_an_executor_of_that_name_in_a_graph_is_not_hidden(storage: Any) -> None:
+    @executor(id="conductor")
+    async def conductor(text: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(text)
+
+    await WorkflowBuilder(name="own", start_executor=conductor, checkpoint_storage=storage).build().run("x", run_id="o")
+    run = await admin.describe_run(storage, "o@0")
+    assert run["progress"]["next"] == ["conductor"]
+    run = await admin.describe_run(storage, "o")
+    assert run["progress"]["called"] == {"conductor": 1}
+    assert [bar["executor"] for bar in run["timeline"]["bars"]] == ["conductor"]
+    assert [node["id"] for node in run["graph"]["nodes"]] == ["conductor"]
+    assert ">conductor<" in await admin.report_run(storage, "o")
+
+
+async def test_the_history_of_a_run_is_read_as_events(storage: Any) -> None:
+    await clerking(storage).run("order 7 is broken", run_id="clerk-1")
+    events = [timed.to_dict() async for timed in admin.read_history(storage, "clerk-1")]
+    assert [event["type"] for event in events if event.get("executor") == "clerk"] == [
+        "request_info",
+        "executor_completed",
+    ]
+    (run,) = await storage.list_runs()
+    assert run.to_dict()["status"] == "waiting"
+    assert json.loads(json.dumps([run.to_dict(), *events])) == [run.to_dict(), *events]
