@@ -50,6 +50,7 @@ from stepwell.storage.step_calls import describe_value
 
 RunTool = Callable[[dict[str, Any]], Awaitable[Any]]
 """Calls a tool with these arguments, and returns data."""
+TakeTurn = Callable[["Turn"], Awaitable[Answer]]
 
 
 class Interrupted(BaseException):
@@ -218,14 +219,15 @@ class Turn:
             raise as_error(outcome.error)
         return outcome.value
 
-    async def within(self, messages: Sequence[Message], take_turn: Callable[[Turn], Awaitable[Answer]]) -> Answer:
+    async def within(self, messages: Sequence[Message], take_turn: TakeTurn, answer_type: Any = None) -> Answer:
         """Let another agent answer just these messages as part of this turn; one such call at a time."""
-        outer = self._input
+        outer, rules = self._input, self._rules
         self._input = TurnInput(outer.id, messages, messages, prefix=outer.prefix)
+        self._rules = replace(rules, answer_type=answer_type)
         try:
             return await take_turn(self)
         finally:
-            self._input = outer
+            self._input, self._rules = outer, rules
 
     async def ask(self, name: str, data: Any, response_type: Any, *, within: str | None = None) -> Any:
         """Ask a person a question of the agent's own, and return the response.

@@ -68,12 +68,14 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class AgentRules:
-    """The restrictions on an agent's calls."""
+    """The restrictions on an agent's calls, and on its answer."""
 
     approve: frozenset[str] = frozenset()  # tools whose calls need approval
     unsafe: frozenset[str] = frozenset()  # tools that must not be repeated when their outcome is unknown
     budget: Budget | None = None
     price: Callable[[Usage], float] | None = None
+    # What the answer is to be, a dataclass; libraries that can ask for it in a format of their model do.
+    answer_type: Any = None
 
 
 def tool_names(names: Any, option: str) -> frozenset[str]:

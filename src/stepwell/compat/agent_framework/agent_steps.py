@@ -31,7 +31,7 @@ from agent_framework import (
 )
 from agent_framework.exceptions import UserInputRequiredException
 
-from stepwell.agents.adapters.agent_framework import tool_data, tool_result
+from stepwell.agents.adapters.agent_framework.tool_results import tool_data, tool_result
 from stepwell.engine.internal_context import InternalContext, find_current
 from stepwell.graph.step_options import StepOptions
 

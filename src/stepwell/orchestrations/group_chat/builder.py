@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self, Unpack
 
 from stepwell.agents.executor import AgentExecutor
@@ -14,6 +16,7 @@ from stepwell.orchestrations.group_chat.orchestrator import (
     SelectionFunction,
     interface_of,
 )
+from stepwell.orchestrations.group_chat.values import AgentOrchestrationOutput
 from stepwell.orchestrations.participants import Check, Participant, TeamOptions, TerminationCondition, executor_of
 from stepwell.orchestrations.review import ReviewingTeamBuilder
 from stepwell.workflows.builder import WorkflowBuilder
@@ -112,7 +115,7 @@ class GroupChatBuilder(ReviewingTeamBuilder):
 
     def _wire(self, members: dict[str, Executor]) -> WorkflowBuilder:
         team = self._add_reviews(members)
-        agent = None if self._agent is None else executor_of(self._agent)
+        agent = None if self._agent is None else _decider(self._agent)
         lead = self._make_lead(agent)
         lead.lead(team, self._condition, self._max_rounds)
         builder = self._start_builder(lead, [lead.id], result=lead.id)
@@ -128,3 +131,13 @@ class GroupChatBuilder(ReviewingTeamBuilder):
         if self._orchestrator is not None:
             return self._orchestrator.clone()
         return GroupChatOrchestrator(self._selection, id=self._orchestrator_name)
+
+
+def _decider(agent: Any) -> Executor:
+    """Return an agent as the executor that is asked for decisions."""
+    executor = executor_of(agent)
+    # A copy: the agent may take part in other teams, where its answers are its own.
+    decider = copy.copy(executor)
+    if isinstance(decider, AgentExecutor):
+        decider.rules = replace(decider.rules, answer_type=AgentOrchestrationOutput)
+    return decider

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from stepwell.agents.agent_types import Agent, agent_of
 from stepwell.agents.executor import AgentExecutor
@@ -23,7 +23,13 @@ from stepwell.orchestrations.magentic.values import (
 )
 from stepwell.orchestrations.model_json import objects_in
 
-Call = Callable[[Agent, Sequence[Message]], Awaitable[AgentResponse]]
+
+class Call(Protocol):
+    """Lets an agent answer messages; with an answer type, a dataclass, in that form if its library can."""
+
+    def __call__(
+        self, agent: Agent, messages: Sequence[Message], answer_type: Any = None, /
+    ) -> Awaitable[AgentResponse]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +179,7 @@ class StandardMagenticManager(MagenticManagerBase):
         messages = [*context.chat_history, self._fill_prompt("progress_ledger_prompt", context, names=", ".join(names))]
         # Models do not always return valid JSON: show them the problem and let them try again.
         for _ in range(max(1, self.progress_ledger_retry_count)):
-            response = await context.call(self.agent, messages)
+            response = await context.call(self.agent, messages, MagenticProgressLedger)
             ledger = parse_ledger(response, names)
             if isinstance(ledger, MagenticProgressLedger):
                 return ledger

@@ -291,9 +291,9 @@ class MagenticOrchestrator(AgentExecutor):
         # by side still get the same places each time.
         one_at_a_time = asyncio.Lock()
 
-        async def call(agent: Agent, messages: Sequence[Message]) -> AgentResponse:
+        async def call(agent: Agent, messages: Sequence[Message], answer_type: Any = None, /) -> AgentResponse:
             async with one_at_a_time:
-                answer = await turn.within(messages, agent.take_turn)
+                answer = await turn.within(messages, agent.take_turn, answer_type)
             return AgentResponse(answer.messages, value=answer.value)
 
         progress = self._progress(ctx)

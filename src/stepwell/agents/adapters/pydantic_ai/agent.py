@@ -79,6 +79,7 @@ class PydanticAIAgent:
                     conversation_id=conversation,
                     run_id=run_id,
                     infer_name=False,
+                    output_type=self._output_type(turn.rules.answer_type),
                 )
             except Interrupted:
                 if turn.handoff is None:
@@ -87,7 +88,12 @@ class PydanticAIAgent:
         history = _data(_of_run(result.all_messages(), run_id))
         if isinstance(result.output, str):
             return Answer([Message("assistant", result.output)], history)
-        return Answer([Message("assistant", to_json(result.output).decode())], history, value=result.output)
+        value = to_jsonable_python(result.output) if turn.rules.answer_type is not None else result.output
+        return Answer([Message("assistant", to_json(result.output).decode())], history, value=value)
+
+    def _output_type(self, answer_type: Any) -> Any:
+        """Return what the run may answer: what its agent says, or a decision or text if that is asked for."""
+        return [answer_type, str] if answer_type is not None and self.agent.output_type is str else None
 
     def __repr__(self) -> str:
         return f"<PydanticAIAgent {self.name!r}>"

@@ -33,6 +33,8 @@ from agent_framework import (
 from agent_framework import Message as FrameworkMessage
 from agent_framework.exceptions import UserInputRequiredException
 
+from stepwell.agents.adapters.agent_framework.response_format import response_options, value_of
+from stepwell.agents.adapters.agent_framework.tool_results import tool_data, tool_result
 from stepwell.agents.messages import Answer, Message, ModelReply, ToolCall, Usage, as_heard
 from stepwell.agents.turn import Interrupted, Turn, handoff_answer
 from stepwell.errors import DefinitionError, RunError
@@ -78,6 +80,7 @@ class AgentFrameworkAgent:
                 session=session,
                 tools=offered,
                 middleware=[_ModelSteps(calls), _ToolSteps(calls)],
+                options=response_options(agent, turn.rules.answer_type),
                 function_invocation_kwargs=arguments_of(turn.executor_id, turn.private, TOOL_ARGUMENTS),
                 client_kwargs=arguments_of(turn.executor_id, turn.private, CLIENT_ARGUMENTS),
             )
@@ -96,7 +99,9 @@ class AgentFrameworkAgent:
                 run_id=turn.run_id,
             )
         text = response.messages[-1].text if response.messages else ""
-        return Answer([Message("assistant", text)], history.new, _state(session), response.value)
+        return Answer(
+            [Message("assistant", text)], history.new, _state(session), value_of(response, turn.rules.answer_type)
+        )
 
     def __repr__(self) -> str:
         return f"<AgentFrameworkAgent {self.name!r}>"
@@ -379,21 +384,3 @@ def _as_stream(reply: ChatResponse[Any], output_format: Any) -> ResponseStream[C
         return ChatResponse.from_updates(updates, output_format_type=output_format)
 
     return ResponseStream(updates(), finalizer=finalize)
-
-
-def tool_data(result: Any) -> Any:
-    """Return a tool's result as data: its text, or the contents it consists of."""
-    is_contents = isinstance(result, list) and all(isinstance(content, Content) for content in result)
-    contents = result if is_contents else FunctionTool.parse_result(result)
-    data = [content.to_dict() for content in contents]
-    plain = len(data) == 1 and data[0].keys() <= {"type", "text"} and data[0]["type"] == "text"
-    return data[0]["text"] if plain else {"contents": data}
-
-
-def tool_result(recorded: Any) -> Any:
-    match recorded:
-        case str():
-            return recorded
-        case {"contents": list() as contents, **rest} if not rest:
-            return [Content.from_dict(data) for data in contents]
-    return FunctionTool.parse_result(recorded)  # a response of a person
