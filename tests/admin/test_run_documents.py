@@ -105,10 +105,19 @@ async def test_the_graph_has_positions_and_the_state_of_each_executor(storage: A
         ("first", "ran", 1),
         ("last", "failed", 2),
     ]
+    assert [(commit["kind"], commit["status"], commit["executors"]) for commit in run["commits"]] == [
+        ("input", "running", []),
+        ("superstep", "running", ["first"]),
+        ("failed", "failed", ["last"]),
+    ]
+    assert run["commits"][1]["seconds"] > 0
+    assert run["newest"] == run["commits"][-1]["number"] == 2
+    assert [node["lines"] for node in run["graph"]["nodes"]] == [["first"], ["last"]]
     (branch,) = run["branches"]
     assert (branch["executor"], branch["state"], branch["attempts"]) == ("last", "failed", 1)
     earlier = await admin.describe_run(storage, "letter-1@0")
     assert {node["id"]: node["state"] for node in earlier["graph"]["nodes"]} == {"first": "next", "last": "idle"}
+    assert (earlier["number"], earlier["newest"]) == (0, 2)
     assert earlier["timeline"] is None
 
 

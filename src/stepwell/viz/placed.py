@@ -154,6 +154,8 @@ def _node_data(placed: PlacedNode) -> dict[str, Any]:
         "kind": placed.node.kind,
         "label": placed.node.label,
         "note": placed.node.note,
+        "lines": list(placed.lines),
+        "captions": list(placed.captions),
         **_box_data(placed.box),
         **({} if placed.state is None else {"state": placed.state, "count": placed.count}),
         **({} if placed.inner is None else {"inner": placed.inner.to_data()}),

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from stepwell.admin.diffs.documents import document_of
+from stepwell.admin.overview.commit_items import commit_items
 from stepwell.admin.overview.request_documents import answer_to_dict, request_to_dict
 from stepwell.admin.overview.run_graph import place_run
 from stepwell.admin.overview.run_overview import RunOverview, load_overview
@@ -26,8 +27,9 @@ async def describe_run(
     """Return all that a page shows of a run as JSON data: the overview, the turns of agents, timeline and graph.
 
     `name` is that of a run, or of one of its checkpoints, as `find_checkpoint` takes it. Reads the
-    latest 500 commits up to it, unless `every_commit`. `timeline` is None if nothing has run, `graph`
-    if it has more than 300 nodes. Raises NotFound or Ambiguous.
+    latest 500 commits up to it, unless `every_commit`: `commits` lists them, and `newest` is the number
+    of the newest one. `timeline` is None if nothing has run, `graph` if it has more than 300 nodes.
+    Raises NotFound or Ambiguous.
     """
     overview = await load_overview(storage, name, every_commit=every_commit)
     timeline, placed = timeline_of(overview.at, overview.commits), place_run(overview)
@@ -35,6 +37,8 @@ async def describe_run(
         **overview_to_dict(overview, now=clock.now(), moment=moment),
         "timeline": None if timeline is None else timeline.to_dict(),
         "graph": None if placed is None else placed.to_data(),
+        "commits": [item.to_dict() for item in commit_items(overview)],
+        "newest": overview.run.number,
     }
 
 
