@@ -23,7 +23,7 @@ def start(folder: Path, name: str, kill_at: int = 0) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["agent", "streamed_agent", "sequence", "magentic", "function"])
+@pytest.mark.parametrize("name", ["agent", "streamed_agent", "sequence", "magentic", "sub_workflow", "function"])
 def test_nothing_is_repeated(name: str, tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     whole.mkdir()

@@ -24,13 +24,12 @@ from stepwell.compat.agent_framework.storages import FileCheckpointStorage, InMe
 _stored_types.register_types()
 
 
-# Loaded when they are used: the framework warns then that they are experimental.
 _FUNCTIONAL = ("FunctionalWorkflow", "FunctionalWorkflowDefinition", "StepWrapper", "step", "workflow")
 
 
 def __getattr__(name: str) -> Any:
     if name in _FUNCTIONAL:
-        from stepwell.compat.agent_framework import functional
+        from stepwell.compat.agent_framework import functional  # lazy: the framework warns that it is experimental
 
         return getattr(functional, name)
     return getattr(_agent_framework, name)

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from agent_framework import Agent as FrameworkAgent
@@ -32,13 +30,9 @@ from agent_framework import (
 from agent_framework.exceptions import UserInputRequiredException
 
 from stepwell.agents.adapters.agent_framework.tool_results import tool_data, tool_result
-from stepwell.engine.internal_context import InternalContext, find_current
-from stepwell.graph.step_options import StepOptions
+from stepwell.compat.agent_framework.stored_calls import StoredCalls, find_calls
 
 OptionsT = TypeVar("OptionsT")
-
-# The handler or function of the door that is being executed, if its run is stored.
-_DELIVERY: ContextVar[InternalContext | None] = ContextVar("stepwell_compat_delivery", default=None)
 
 # Tools and middlewares raise these to control the library; they are not results of a tool.
 _CONTROL_ERRORS = (MiddlewareFailure, MiddlewareTermination, UserInputRequiredException)
@@ -53,16 +47,6 @@ class Agent(FrameworkAgent[OptionsT]):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         _add_steps_to(self)
-
-
-@contextmanager
-def executing(delivery: InternalContext) -> Iterator[None]:
-    """Make calls of agents in this block steps of a delivery, if its run is stored."""
-    token = _DELIVERY.set(delivery if delivery.scope.archive.is_durable else None)
-    try:
-        yield
-    finally:
-        _DELIVERY.reset(token)
 
 
 def add_steps(executor: Executor) -> None:
@@ -85,25 +69,19 @@ def _agents_in(executor: Executor) -> Iterator[FrameworkAgent[Any]]:
                 yield agent
 
 
-def _delivery() -> InternalContext | None:
-    delivery = _DELIVERY.get()
-    # Not in a run of another kind that a handler of the door has started.
-    return delivery if delivery is not None and find_current() is delivery else None
-
-
 class _ModelSteps(ChatMiddleware):
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        delivery = _delivery()
-        if delivery is None:
+        calls = find_calls()
+        if calls is None:
             await call_next()
         elif context.stream:
-            context.result = _ModelStream(delivery, context, call_next).open()
+            context.result = _ModelStream(calls, context, call_next).open()
         else:
-            context.result = await _ask_model(delivery, context, call_next)
+            context.result = await _ask_model(calls, context, call_next)
 
 
 async def _ask_model(
-    delivery: InternalContext, context: ChatContext, call_next: Callable[[], Awaitable[None]]
+    calls: StoredCalls, context: ChatContext, call_next: Callable[[], Awaitable[None]]
 ) -> ChatResponse[Any]:
     replies: list[ChatResponse[Any]] = []
 
@@ -113,17 +91,15 @@ async def _ask_model(
         replies.append(context.result)
         return context.result.to_dict()
 
-    recorded = await delivery.step(StepOptions("model"), ask)
+    recorded = await calls.step("model", ask)
     return replies[0] if replies else _reply(recorded, context)
 
 
 class _ModelStream:
     """The reply of a model, piece by piece as it arrives; one that is recalled arrives at once."""
 
-    def __init__(
-        self, delivery: InternalContext, context: ChatContext, call_next: Callable[[], Awaitable[None]]
-    ) -> None:
-        self._delivery, self._context, self._call_next = delivery, context, call_next
+    def __init__(self, calls: StoredCalls, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        self._calls, self._context, self._call_next = calls, context, call_next
         # Ends with None.
         self._pieces: asyncio.Queue[ChatResponseUpdate | None] = asyncio.Queue()
         self._reply: ChatResponse[Any] | None = None
@@ -141,7 +117,7 @@ class _ModelStream:
 
     async def _record(self) -> Any:
         try:
-            return await self._delivery.step(StepOptions("model"), self._ask)
+            return await self._calls.step("model", self._ask)
         finally:
             self._pieces.put_nowait(None)
 
@@ -176,8 +152,8 @@ class _ToolFailed(Exception):
 
 class _ToolSteps(FunctionMiddleware):
     async def process(self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        delivery = _delivery()
-        if delivery is None:
+        calls = find_calls()
+        if calls is None:
             await call_next()
             return
         results: list[Any] = []
@@ -192,9 +168,8 @@ class _ToolSteps(FunctionMiddleware):
             results.append(context.result)
             return tool_data(context.result)
 
-        options = StepOptions(f"tool {context.function.name}", remember=_ToolFailed)
         try:
-            recorded = await delivery.step(options, call)
+            recorded = await calls.step(f"tool {context.function.name}", call, remember=_ToolFailed)
         except _ToolFailed as failure:
             raise failure.__cause__ or failure from None
         context.result = results[0] if results else tool_result(recorded)

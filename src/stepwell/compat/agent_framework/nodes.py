@@ -6,8 +6,7 @@ sends, yields, asks and writes becomes part of the outcome of its delivery, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from functools import cached_property
 from typing import Any
@@ -23,9 +22,11 @@ from agent_framework import (
 from agent_framework._workflows._runner_context import MessageType, YieldOutputEventType
 from agent_framework._workflows._state import State
 
-from stepwell.compat.agent_framework.agent_steps import add_steps, executing
+from stepwell.compat.agent_framework.agent_steps import add_steps
 from stepwell.compat.agent_framework.edges import accepts
-from stepwell.engine.internal_context import InternalContext, internal
+from stepwell.compat.agent_framework.effects import Effects
+from stepwell.compat.agent_framework.stored_calls import StoredCalls, calls_of, storing
+from stepwell.engine.internal_context import internal
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.executor import Executor as NativeExecutor
 from stepwell.graph.executor import HandlerTable
@@ -44,6 +45,8 @@ CANCELLED = "\x00cancelled"
 
 _FRAMEWORK_EVENTS = frozenset({"executor_invoked", "executor_completed", "executor_failed"})
 _UNSET = object()
+_OUTCOME = "outcome"
+_Call = Callable[[State, InProcRunnerContext], Awaitable[None]]
 
 
 class WorkflowInbox(InProcRunnerContext):
@@ -75,6 +78,9 @@ class RunServices:
         self.response_types: dict[str, Any] = {}
         # Requests are being cancelled: their responses are of no type.
         self.is_cancelling = False
+        # The handler that runs this workflow, and where in it.
+        self.caller: StoredCalls | None = None
+        self.path = ""
 
 
 class _Table(HandlerTable):
@@ -112,8 +118,13 @@ class _Table(HandlerTable):
 def response_pairs(executor: Executor) -> list[tuple[Any, Any]]:
     """Return the types of requests and responses that an executor handles, those of a sub-workflow included."""
     pairs = list(executor._response_handlers)
-    inner = getattr(getattr(executor, "workflow", None), "executors", {})
-    return pairs + [pair for child in inner.values() for pair in response_pairs(child)]
+    return pairs + [pair for child in inner_executors(executor) for pair in response_pairs(child)]
+
+
+def inner_executors(executor: Executor) -> Iterable[Executor]:
+    """Return the executors of the workflow that an executor runs, if it runs one."""
+    executors: dict[str, Executor] = getattr(getattr(executor, "workflow", None), "executors", {})
+    return executors.values()
 
 
 class Node(NativeExecutor):
@@ -148,25 +159,48 @@ class Node(NativeExecutor):
         )
 
     async def _cancel(self, request_id: str, ctx: WorkflowContext[Any, Any]) -> None:
-        with self._inside(ctx) as (state, context):
+        async def cancel(state: State, context: InProcRunnerContext) -> None:
             made = self.executor._create_context_for_handler([INTERNAL_SOURCE_ID(self.id)], state, context)
             await self.executor._cancel_pending_request(request_id, made)
 
+        await self._call(cancel, ctx)
+
     async def _execute(self, message: WorkflowMessage, ctx: WorkflowContext[Any, Any]) -> None:
-        with self._inside(ctx) as (state, context):
+        async def execute(state: State, context: InProcRunnerContext) -> None:
             await self.executor.execute(message, self._sources(ctx), state, context)
 
-    @contextmanager
-    def _inside(self, ctx: WorkflowContext[Any, Any]) -> Iterator[tuple[State, InProcRunnerContext]]:
-        """Yield the state and the context of this call; workflows that run within belong to this run."""
-        delivery = internal(ctx)
-        is_stored = delivery.scope.archive.is_durable or STORED_CALLER.get() is not None
-        inside = STORED_CALLER.set(ctx.run_id if is_stored else None)
+        await self._call(execute, ctx)
+
+    async def _call(self, call: _Call, ctx: WorkflowContext[Any, Any]) -> None:
+        """Make a call of the executor; workflows that run within belong to this run."""
+        delivery, services = internal(ctx), self._services
+        calls = calls_of(delivery, services.caller, services.path)
+        effects = Effects(delivery)
+        inside = STORED_CALLER.set(ctx.run_id if calls is not None else None)
         try:
-            with executing(delivery):
-                yield _NodeState(ctx, self._services.state), _NodeContext(delivery, self._services)
+            with storing(calls):
+                if calls is None or calls.context is delivery:
+                    await call(_NodeState(effects, services.state), _NodeContext(effects, services))
+                else:
+                    await self._call_once(call, calls, effects)
         finally:
             STORED_CALLER.reset(inside)
+
+    async def _call_once(self, call: _Call, calls: StoredCalls, effects: Effects) -> None:
+        """Make a call inside the handler of another run, or recall what it did."""
+        was_called = False
+
+        async def make() -> list[Any]:
+            nonlocal was_called
+            was_called = True
+            return [effects.made, await self.executor.on_checkpoint_save()]
+
+        if not calls.is_recorded(_OUTCOME):
+            await call(_NodeState(effects, self._services.state), _NodeContext(effects, self._services))
+        made, state = await calls.step_at(_OUTCOME, make)
+        if not was_called:
+            effects.repeat(made, self._handler_table)
+            await self.executor.on_checkpoint_restore(state)
 
     def _sources(self, ctx: WorkflowContext[Any, Any]) -> list[str]:
         return ctx.source_executor_ids or [INTERNAL_SOURCE_ID(self.id)]
@@ -199,9 +233,9 @@ def make_nodes(executors: Mapping[str, Executor], services: RunServices) -> dict
 class _NodeState(State):
     """The state of the run as a handler sees it, in the framework's form."""
 
-    def __init__(self, ctx: WorkflowContext[Any, Any], run_values: State) -> None:
+    def __init__(self, effects: Effects, run_values: State) -> None:
         super().__init__()
-        self._ctx, self._run_values = ctx, run_values
+        self._effects, self._ctx, self._run_values = effects, effects.ctx, run_values
 
     def get(self, key: str, default: Any = None) -> Any:
         if self._run_values.has(key):
@@ -209,7 +243,7 @@ class _NodeState(State):
         return self._ctx.get_state(key, default)
 
     def set(self, key: str, value: Any) -> None:
-        self._ctx.set_state(key, value)
+        self._effects.make("set_state", key, value)
 
     def has(self, key: str) -> bool:
         return self._run_values.has(key) or self._ctx.get_state(key, _UNSET) is not _UNSET
@@ -217,21 +251,21 @@ class _NodeState(State):
     def delete(self, key: str) -> None:
         if not self.has(key):
             raise KeyError(f"Key '{key}' not found in state.")
-        self._ctx.delete_state(key)
+        self._effects.make("delete_state", key)
 
     def export_state(self) -> dict[str, Any]:
-        return {key: self._ctx.get_state(key) for key in internal(self._ctx).state_keys()}
+        return {key: self._ctx.get_state(key) for key in self._ctx.state_keys()}
 
 
 class _NodeContext(InProcRunnerContext):
     """Where a framework handler sends, yields, asks and emits: into the outcome of one delivery."""
 
-    def __init__(self, ctx: InternalContext, services: RunServices) -> None:
+    def __init__(self, effects: Effects, services: RunServices) -> None:
         super().__init__()
-        self._ctx, self._services = ctx, services
+        self._effects, self._ctx, self._services = effects, effects.ctx, services
 
     async def send_message(self, message: WorkflowMessage) -> None:
-        self._ctx.send_message(message.data, message.target_id)
+        self._effects.make("send_message", message.data, message.target_id)
 
     async def add_event(self, event: WorkflowEvent[Any]) -> None:
         if event.type == "executor_completed":
@@ -239,7 +273,7 @@ class _NodeContext(InProcRunnerContext):
         elif event.type == "executor_failed":
             self._services.failed[self._ctx.executor_id] = event
         elif event.type in ("output", "intermediate") and not self._is_piece(event.data):
-            self._ctx.yield_as(event.type, event.data)
+            self._effects.make("yield_as", event.type, event.data)
         elif event.type not in _FRAMEWORK_EVENTS:
             self._ctx.add_event(NativeEvent(LIVE_EVENT, event))
 
@@ -249,7 +283,7 @@ class _NodeContext(InProcRunnerContext):
 
     async def add_request_info_event(self, event: WorkflowEvent[Any]) -> None:
         self._services.response_types[event.request_id] = event.response_type
-        self._ctx.request_info(event.data, event.response_type, request_id=event.request_id)
+        self._effects.ask(event.data, event.response_type, event.request_id)
 
     async def get_pending_request_info_events(self) -> dict[str, WorkflowEvent[Any]]:
         return await self._services.context.get_pending_request_info_events()
@@ -270,4 +304,5 @@ def types_of(executors: Iterable[Executor]) -> list[Any]:
     for executor in executors:
         types += [*executor.input_types, *executor.output_types, *executor.workflow_output_types]
         types += [named for pair in response_pairs(executor) for named in pair]
+        types += types_of(inner_executors(executor))
     return types

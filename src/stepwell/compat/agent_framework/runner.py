@@ -32,6 +32,7 @@ from stepwell.compat.agent_framework.nodes import (
     types_of,
 )
 from stepwell.compat.agent_framework.storages import GRAPH_HASH, native_storage
+from stepwell.compat.agent_framework.stored_calls import find_calls
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive import Drive
 from stepwell.engine.drive_options import DriveOptions, ExecutorSource
@@ -123,6 +124,9 @@ class Runner:
         if not waiting and (self._run is None or self._run.at is None):
             return  # there is no run yet, and nothing to start one with
         run, position, responses = await self._open(waiting)
+        self._services.caller = find_calls()
+        if self._services.caller is not None:
+            self._services.path = self._services.caller.enter_run(self._definition.name)
         source = ExecutorSource(lambda: self._nodes, lambda *_: None, are_live=run.are_live)
         drive = run.drive = Drive(self._definition, self._options(run, position, responses), source)
         run.are_live, run.checkpoint_id, self._run = True, None, run

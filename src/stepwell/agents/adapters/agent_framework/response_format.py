@@ -26,7 +26,7 @@ def value_of(response: AgentResponse[Any], answer_type: Any) -> Any:
     try:
         value = response.value
     except ValueError:
-        # Whoever asked reads the text, and explains what is wrong with it.
+        # The team reads the text instead, and explains to the agent what is wrong with it.
         return None
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
 

@@ -16,10 +16,10 @@ from agent_framework._workflows._workflow import _coerce_request_info_response
 from agent_framework.exceptions import WorkflowCheckpointException
 
 from stepwell.codec.codec import Codec, reachable_types
-from stepwell.compat.agent_framework.agent_steps import executing
 from stepwell.compat.agent_framework.functional.function_context import FunctionContext, error_details
 from stepwell.compat.agent_framework.nodes import LIVE_EVENT
 from stepwell.compat.agent_framework.storages import native_storage
+from stepwell.compat.agent_framework.stored_calls import calls_of, storing
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive import Drive
 from stepwell.engine.drive_options import DriveOptions, ExecutorSource
@@ -211,7 +211,7 @@ class FunctionalWorkflow(FrameworkWorkflow):
                 arguments[name] = context if is_context else message
         token = _active_run_ctx.set(context)
         try:
-            with executing(native):
+            with storing(calls_of(native)):
                 return await self._func(**arguments)
         finally:
             _active_run_ctx.reset(token)
