@@ -17,8 +17,8 @@ from stepwell.codec.stored_names import find_class, is_ours, stored_name
 from stepwell.graph.edges import Case
 
 ROOMS = ("admin", "agents", "declarative", "orchestrations", "testing")
-PROGRAM = {"CallableCondition", "Case", "Default", "Migration", "StoreRule"}
-"""Public classes that hold functions: parts of a program, not values that a run carries."""
+PROGRAM = {"CallableCondition", "Case", "Default", "Migration", "StoreRule", "WorkflowEvent"}
+"""Public classes that are not values a run carries: parts of a program that hold functions, and what it observes."""
 
 
 def public_classes() -> dict[str, type]:

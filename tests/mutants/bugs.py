@@ -428,10 +428,17 @@ STORES = (
         ("storage/test_guard.py",),
     ),
     Bug(
-        "a text is not bound to its place",
+        "a record is not bound to its place",
         "storage/integrity.py",
-        '.encode("utf-8", "surrogatepass")\n',
-        '.encode("utf-8", "surrogatepass")[:0]\n',
+        '{entry.checkpoint_id}".encode("utf-8", "surrogatepass")\n',
+        '{entry.checkpoint_id}".encode("utf-8", "surrogatepass")[:0]\n',
+        ("storage/test_guard.py", RULES),
+    ),
+    Bug(
+        "a text beside the records is not bound to its place",
+        "storage/integrity.py",
+        '{name}".encode("utf-8", "surrogatepass")\n',
+        '{name}".encode("utf-8", "surrogatepass")[:0]\n',
         ("storage/test_guard.py", RULES),
     ),
     Bug(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stepwell.stores.thread_work import Awaited, wake_up
+from stepwell.stores.jobs import Awaited, wake_up
 
 
 def in_a_thread(work: Any) -> None:

@@ -128,8 +128,8 @@ async def test_concurrent_appends_of_many_runs_share_a_commit(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    counted = spy(sqlite_access._commit, sizes, lambda batch, *rest: len(batch))
-    monkeypatch.setattr(sqlite_access, "_commit", counted)
+    counted = spy(sqlite_access._do_all, sizes, lambda batch, *rest: len(batch))
+    monkeypatch.setattr(sqlite_access, "_do_all", counted)
     held, go_on = threading.Event(), threading.Event()
 
     def hold(db: sqlite3.Connection) -> None:

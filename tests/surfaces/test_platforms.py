@@ -32,7 +32,7 @@ ASKED_FOR = {  # each looks whether the name is there before it uses it, or whet
     "storage/permissions.py": {"fchmod"},
     "storage/clock.py": {"clock_gettime", "CLOCK_BOOTTIME"},
     "stores/fork_hooks.py": {"register_at_fork"},
-    "stores/thread_work.py": {"eventfd"},
+    "stores/jobs.py": {"eventfd"},
     "cli/forms/dialogue.py": {"readline"},
 }
 RUNTIME = ("claims", "durability", "fences", "position", "requests", "restoring", "retry", "running", "steps", "timers")

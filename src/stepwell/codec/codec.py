@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from math import isfinite
 from typing import Any, TypeVar, overload
 
@@ -24,7 +23,7 @@ from stepwell.codec.annotations import reachable_types
 from stepwell.codec.attributes import AttributesKind
 from stepwell.codec.class_kinds import is_storable, kind_of
 from stepwell.codec.classes import Upcast, tag_of
-from stepwell.codec.encoded import Encoded, is_atom, is_large, pack_part
+from stepwell.codec.encoded import Encoded, PayloadCodec
 from stepwell.codec.numpy_arrays import NUMPY_BY_TAG, numpy_kind
 from stepwell.codec.pickles import PickleKind
 from stepwell.codec.registry import REGISTRY, find_loaded, make_registration
@@ -47,7 +46,6 @@ from stepwell.codec.traversal import (
 )
 from stepwell.codec.unstorable import explain_unstorable
 from stepwell.errors import CodecError
-from stepwell.model.payload import Payload
 
 __all__ = ["DEFAULT_CODEC", "Codec", "Encoded", "reachable_types", "register_checkpoint_type"]
 
@@ -115,7 +113,7 @@ def register_checkpoint_type(
     return register if cls is _LATER else register(cls)
 
 
-class Codec:
+class Codec(PayloadCodec):
     """Writes and reads values, among them instances of the given classes, even local ones."""
 
     def __init__(self, types: Iterable[type] = ()) -> None:
@@ -155,24 +153,6 @@ class Codec:
             raise CodecError(
                 f"the stored data is not JSON, so it is damaged or cut short ({error})", path=what
             ) from error
-
-    @overload
-    def pack(self, value: object, what: str, before: None = None, /) -> Encoded: ...
-    @overload
-    def pack(self, value: object, what: str, before: Payload | None = None, /) -> Payload: ...
-    def pack(self, value: object, what: str, before: Payload | None = None, /) -> Payload:
-        """Make a value into a payload that later changes cannot reach. Raises CodecError.
-
-        Of a large value, only the parts that differ from `before` are encoded.
-        """
-        # Its encoding can wait until somebody stores it
-        if is_atom(value):
-            return Encoded(None, self, value)
-        if is_large(before):
-            # What cannot be stored in parts is refused below, with the path to the offending part
-            with suppress(Refused, RecursionError, UnicodeEncodeError):
-                return pack_part(value, before, self)
-        return Encoded(self.encode(value, what), self, is_checked=True)
 
     def dump_part(self, value: object, depth: int) -> bytes:
         return dump(self._close(value, depth))

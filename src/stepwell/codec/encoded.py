@@ -7,13 +7,14 @@ same. A dict with a large value becomes a payload for each of its values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from contextlib import suppress
 from math import isfinite
-from typing import Any, Protocol
+from typing import Any, overload
 
 import msgspec
 
-from stepwell.codec.traversal import ATOMS, INT_MAX, INT_MIN, is_object, shorten
+from stepwell.codec.traversal import ATOMS, INT_MAX, INT_MIN, Refused, is_object, shorten
 from stepwell.model.payload import ChunkedList, Payload, PayloadDict, Template, template_of
 
 # Bytes. Encoding less than this again costs less than a superstep. The size of a chunk, too.
@@ -35,17 +36,39 @@ def is_atom(value: Any) -> bool:
     return kind in ATOMS and (kind is not int or INT_MIN <= value <= INT_MAX)
 
 
-class PayloadCodec(Protocol):
-    """What payloads need of the codec, which is defined in a module that imports this one."""
+class PayloadCodec(ABC):
+    """Makes payloads, and is what they need of the codec, which is defined in a module that imports this one."""
 
-    @property
-    def payload_from_json(self) -> Callable[[bytes], Encoded]:
-        """Makes a payload of its JSON bytes, when an `Encoded` is unpickled."""
+    @staticmethod
+    @abstractmethod
+    def payload_from_json(json: bytes) -> Encoded:
+        """Make a payload of its JSON bytes, when an `Encoded` is unpickled."""
 
-    def encode(self, value: object) -> bytes: ...
-    def decode(self, body: bytes, *, is_checked: bool) -> Any: ...
+    @abstractmethod
+    def encode(self, value: object, what: str = "$") -> bytes: ...
+    @abstractmethod
+    def decode(self, body: bytes, what: str = "$", *, is_checked: bool = False) -> Any: ...
+    @abstractmethod
     def dump_part(self, value: object, depth: int) -> bytes:
         """Return the bytes of a part of a value that is inside of `depth` others. Raises Refused."""
+
+    @overload
+    def pack(self, value: object, what: str, before: None = None, /) -> Encoded: ...
+    @overload
+    def pack(self, value: object, what: str, before: Payload | None = None, /) -> Payload: ...
+    def pack(self, value: object, what: str, before: Payload | None = None, /) -> Payload:
+        """Make a value into a payload that later changes cannot reach. Raises CodecError.
+
+        Of a large value, only the parts that differ from `before` are encoded.
+        """
+        # Its encoding can wait until somebody stores it
+        if is_atom(value):
+            return Encoded(None, self, value)
+        if is_large(before):
+            # What cannot be stored in parts is refused below, with the path to the offending part
+            with suppress(Refused, RecursionError, UnicodeEncodeError):
+                return pack_part(value, before, self)
+        return Encoded(self.encode(value, what), self, is_checked=True)
 
 
 class Encoded:

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing, suppress
 from functools import partial
 from time import perf_counter
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -21,7 +22,7 @@ from stepwell.engine.broadcast import Broadcast
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive_lease import DriveLease
 from stepwell.engine.drive_options import DriveOptions, ExecutorSource
-from stepwell.engine.drive_scope import DriveScope, PrivateValues
+from stepwell.engine.drive_scope import DriveScope, create_scope
 from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.open_run import StartingPoint, make_first_commit, open_run, plan_first
 from stepwell.engine.passed_responses import check_passed
@@ -47,6 +48,7 @@ from stepwell.storage.cancellation_shield import finish
 
 _LOG = logging.getLogger("stepwell")
 
+R = TypeVar("R")
 EventBatches = AsyncGenerator[Sequence[WorkflowEvent], None]
 
 
@@ -68,7 +70,7 @@ class Drive:
         self._by: str | None = None  # who resumed the run, until a commit says so
         self._error: BaseException | None = None  # what ended the drive early
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        self.gathers = False  # yields no batch before its end if nobody has to decide anything meanwhile
+        self._gathers = False  # a batch may wait for the end of the drive
         # Reads the stream of this drive to its end.
         self.reader: Callable[[], Awaitable[None]] | None = None
         self.run_id: str | None = None
@@ -197,13 +199,12 @@ class Drive:
             superstep = self._create_superstep(scope, at, plan, log)
             self._running = running = SuperstepRun(superstep, self._broadcast, at)
             try:
-                if self._cancelled is not None or at.since_input >= self._definition.max_iterations:
-                    pass
-                elif self._options.streaming:
+                is_stopped = self._cancelled is not None or at.since_input >= self._definition.max_iterations
+                if self._options.streaming and not is_stopped:
                     async with aclosing(running.stream()) as live:
                         async for event in live:
                             yield (event,)
-                else:
+                elif not is_stopped:
                     await running.run()
                 if self._stopped:
                     await running.halt()
@@ -228,12 +229,12 @@ class Drive:
             if superstep.observer is not None:
                 superstep.observer.end(decision.error)
             self._broadcast.hold(self._broadcast.emit_commit(decision.commit, at))
-            if not self.gathers or decision.error is not None:
+            if not self._gathers or decision.error is not None:
                 yield self._broadcast.drain()
             if decision.error is not None:
                 raise decision.error
             plan, log, may_have_run = decision.next, EMPTY_LOG, False
-        if self.gathers:
+        if self._gathers:
             yield self._broadcast.drain()
 
     def _create_superstep(self, scope: DriveScope, at: Checkpoint, plan: Plan, log: RecalledLog) -> Superstep:
@@ -275,26 +276,16 @@ class Drive:
         self.at, self._by = at, by if first is None else None
         signals = run.signals if run.is_continued else {}
         self._intake.signals = await passed.send(self._archive, at, signals, by)
-        return run, self._create_scope(at, executors), at, first
-
-    def _create_scope(self, at: Checkpoint, executors: RunExecutors) -> DriveScope:
-        return DriveScope(
-            self._definition.graph,
-            self._definition.codec,
-            run_id=at.run_id,
-            epoch=at.header.epoch,
+        scope = create_scope(
+            self._definition,
+            options,
+            at,
             archive=self._archive,
             executors=executors,
-            private=PrivateValues(at.run_id, self._options.private),
-            options=self._options,
             emit=self._broadcast.emit_live,
             holds_lease=partial(lease_renewal.renew_and_check, self._lease.held),
-            pack=self._archive.pack,
-            streaming=self._options.streaming,
-            may_wait=self.is_stored and (self._options.streaming or self._definition.graph.has_conditions),
-            loop=self._loop,
-            thread=self._thread,
         )
+        return run, scope, at, first
 
     # ---------------------------------------------------------------- signals
 
@@ -380,16 +371,24 @@ class Drive:
             await self._lease.leave_run()
         finally:
             self._lease.finish()
-            self._record_end()
+            if not self._ended:
+                self._record_end()
             if self.executors and not self._ended:
                 self._ended = True
                 self._executor_source.release(self.executors, self.at, self._options.archive)
 
     def _record_end(self) -> None:
         """Log the end of the drive. Errors are raised, not logged."""
-        if self.at is None or self._ended:
+        if self.at is None:
             return
         name, word = self._definition.name, status_word(self.at.status, wake=self.at.wake)
         _LOG.info("run %r of %r is %s", self.at.run_id, name, word)
         if self._observer:
             self._observer.end(self.at.status.value, self._error)
+
+
+async def run_to_end(begin: Callable[[], Drive], finish: Callable[[list[WorkflowEvent]], R]) -> R:
+    """Drive a run until it stops, and return what `finish` makes of its events."""
+    drive = begin()
+    drive._gathers = True
+    return finish([event async for batch in drive.batches() for event in batch])

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from stepwell.codec.codec import Codec
+from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive_options import DriveOptions
 from stepwell.engine.executor_state import RunExecutors
 from stepwell.errors import PrivateMissing
 from stepwell.graph.graph import Graph
+from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowEvent
 from stepwell.model.payload import Pack
 from stepwell.storage.archive import Archive
@@ -64,3 +67,33 @@ class DriveScope(msgspec.Struct, frozen=True):
     may_wait: bool
     loop: asyncio.AbstractEventLoop
     thread: int  # of the loop
+
+
+def create_scope(
+    definition: WorkflowDefinition,
+    options: DriveOptions,
+    at: Checkpoint,
+    *,
+    archive: Archive,
+    executors: RunExecutors,
+    emit: Callable[[WorkflowEvent], None],
+    holds_lease: Callable[[], Awaitable[bool]],
+) -> DriveScope:
+    """Return what the handler calls of a drive share that starts at a checkpoint, on the loop of the caller."""
+    return DriveScope(
+        definition.graph,
+        definition.codec,
+        run_id=at.run_id,
+        epoch=at.header.epoch,
+        archive=archive,
+        executors=executors,
+        private=PrivateValues(at.run_id, options.private),
+        options=options,
+        emit=emit,
+        holds_lease=holds_lease,
+        pack=archive.pack,
+        streaming=options.streaming,
+        may_wait=archive.is_durable and (options.streaming or definition.graph.has_conditions),
+        loop=asyncio.get_running_loop(),
+        thread=threading.get_ident(),
+    )

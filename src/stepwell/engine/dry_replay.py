@@ -7,13 +7,12 @@ does at every resume; no step is executed.
 from __future__ import annotations
 
 import asyncio
-import threading
 from contextlib import suppress
 
 from stepwell.engine import branches
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive_options import DriveOptions
-from stepwell.engine.drive_scope import DriveScope, PrivateValues
+from stepwell.engine.drive_scope import create_scope
 from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.failures import find_own_error
 from stepwell.engine.handler_context import HandlerContext
@@ -37,8 +36,8 @@ async def replay(
     definition: WorkflowDefinition, at: Checkpoint, log: RecalledLog, delivery: Delivery
 ) -> StepChanged | None:
     """Return what no longer fits the recorded steps of a durable function; None if nothing is found."""
-    archive, loop = UnstoredArchive(at), asyncio.get_running_loop()
-    branches.install(loop)
+    archive = UnstoredArchive(at)
+    branches.install(asyncio.get_running_loop())
     options = DriveOptions(
         ResumeRun(at.run_id),
         archive,
@@ -49,22 +48,14 @@ async def replay(
         only_replay=True,
     )
     executor = definition.graph.executors[delivery.executor].clone()
-    scope = DriveScope(
-        definition.graph,
-        definition.codec,
-        run_id=at.run_id,
-        epoch=at.header.epoch,
+    scope = create_scope(
+        definition,
+        options,
+        at,
         archive=archive,
         executors=RunExecutors(at.run_id, {executor.id: executor}, archive.pack),
-        private=PrivateValues(at.run_id, {}),
-        options=options,
         emit=lambda event: None,
         holds_lease=_no_lease,
-        pack=archive.pack,
-        streaming=False,
-        may_wait=False,
-        loop=loop,
-        thread=threading.get_ident(),
     )
     superstep_log = SuperstepLog(archive, at, dict(log.entries))
     asks = Questions(archive, at, superstep_log, lambda text: None)

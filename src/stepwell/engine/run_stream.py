@@ -17,13 +17,6 @@ from stepwell.model.event import WorkflowEvent
 R = TypeVar("R")
 
 
-async def run_to_end(begin: Callable[[], Drive], finish: Callable[[list[WorkflowEvent]], R]) -> R:
-    """Drive a run until it stops, and return what `finish` makes of its events."""
-    drive = begin()
-    drive.gathers = True
-    return finish([event async for batch in drive.batches() for event in batch])
-
-
 class RunStream(Generic[R]):
     """The events of a run as they happen; awaited, its result.
 

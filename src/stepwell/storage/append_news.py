@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 Key = tuple[int, str]
 """A store, by its identity, and a run."""
 
-_EXPECTING: dict[Key, list[Callable[[], object]]] = {}
+EXPECTING: dict[Key, list[Callable[[], object]]] = {}
+"""Those who wait, by what they wait for."""
 
 
 @contextmanager
@@ -20,16 +21,16 @@ def expect_appends(store: object, run_id: str, notify: Callable[[], object]) -> 
     """Inside the block, have `notify` called whenever this process has appended to the run through that store
     object, in the thread that did it."""
     key = (id(store), run_id)
-    _EXPECTING.setdefault(key, []).append(notify)
+    EXPECTING.setdefault(key, []).append(notify)
     try:
         yield
     finally:
-        _EXPECTING[key].remove(notify)
-        if not _EXPECTING[key]:
-            del _EXPECTING[key]
+        EXPECTING[key].remove(notify)
+        if not EXPECTING[key]:
+            del EXPECTING[key]
 
 
 def announce_append(store: object, run_id: str) -> None:
-    for notify in tuple(_EXPECTING.get((id(store), run_id), ())):
+    for notify in tuple(EXPECTING.get((id(store), run_id), ())):
         with suppress(RuntimeError):  # the event loop of a follower is closed
             notify()

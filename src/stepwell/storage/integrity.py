@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from stepwell.errors import CannotUnseal, CheckpointCorrupt
-from stepwell.storage.append_news import announce_append
+from stepwell.storage.append_news import EXPECTING, announce_append
 from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.filters import (
     ANY_CHECKPOINT,
@@ -101,7 +101,8 @@ class VerifiedStore:
         else:
             protect = partial(self._protect_record, record)
             await build_in_thread(protect, lambda protected: self.inner.append(protected, effects))
-        announce_append(self, record.entry.run_id)
+        if EXPECTING:
+            announce_append(self, record.entry.run_id)
 
     async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
         opened = await self.inner.open(run_id, owner=owner, seconds=seconds)
@@ -313,7 +314,9 @@ def _address(kind: str, run_id: str, name: str) -> bytes:
 
 
 def _commit_address(entry: Entry) -> bytes:
-    return _address("commit", entry.run_id, f"{entry.number}\0{entry.checkpoint_id}")
+    # As `_address` writes it: every commit needs it.
+    run_id = entry.run_id
+    return f"commit\0{len(run_id)}\0{run_id}\0{entry.number}\0{entry.checkpoint_id}".encode("utf-8", "surrogatepass")
 
 
 def _request_address(request: RequestEntry) -> bytes:

@@ -76,12 +76,12 @@ def write_commit(
         state=write_state(commit.state, before) if commit.state else None,
         executors=executors,
         executor_splices=splices,
-        asked=[write_request(r) for r in commit.asked],
+        asked=[write_request(r) for r in commit.asked] if commit.asked else [],
         closed=commit.closed,
-        answers=[write_answer(a) for a in commit.answers],
+        answers=[write_answer(a) for a in commit.answers] if commit.answers else [],
         withdrawn=commit.withdrawn,
         children=convert_children(commit.children, WireChild) if commit.children else {},
-        tags=dict(commit.tags),
+        tags=dict(commit.tags) if commit.tags else {},
         timers={id: dict(by_name) for id, by_name in commit.timers.items()} if commit.timers else {},
         wake=commit.wake,
         restored=commit.restored,
@@ -99,11 +99,11 @@ def write_commit(
             )
             for d in commit.done
         ],
-        failures=[convert(f, WireFailure) for f in commit.failures],
+        failures=[convert(f, WireFailure) for f in commit.failures] if commit.failures else [],
         warnings=commit.warnings,
         by=commit.by,
         reason=commit.reason,
-        metadata=dict(commit.metadata),
+        metadata=dict(commit.metadata) if commit.metadata else {},
     )
     return _encode(shape)
 

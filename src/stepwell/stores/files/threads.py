@@ -15,8 +15,7 @@ from typing import TypeVar
 from stepwell.errors import StoreUnavailable
 from stepwell.stores.files.layout import StoreFolder, run_name
 from stepwell.stores.files.run_file import RunFile
-from stepwell.stores.jobs import Job, fail, settle, submit
-from stepwell.stores.thread_work import Awaited
+from stepwell.stores.jobs import Awaited, Job, fail, settle, submit
 
 THREADS = 8
 CACHED_RUNS = 1000  # runs of which the state is kept in memory

@@ -21,11 +21,11 @@ from psycopg.abc import PQGen
 from psycopg.waiting import Ready, Wait
 
 from stepwell.errors import DurabilityError, StoreUnavailable
+from stepwell.stores.jobs import Awaited, wake_up
 from stepwell.stores.postgres.connection import Call, Connection
 from stepwell.stores.postgres.errors import CALL_ERRORS
 from stepwell.stores.postgres.pool import ConnectionPool
 from stepwell.stores.postgres.values import Row
-from stepwell.stores.thread_work import Awaited, wake_up
 
 # The most that one transaction carries, so that the first caller does not wait for too much of
 # others' work.

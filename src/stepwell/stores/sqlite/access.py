@@ -19,7 +19,7 @@ from typing import TypeVar
 from stepwell.storage.permissions import OWNER_ONLY
 from stepwell.stores.fork_hooks import Reopenable
 from stepwell.stores.jobs import Job, fail, make_awaited, settle, submit
-from stepwell.stores.sqlite.connections import FOREIGN, Connections, Prepare, patiently, translate
+from stepwell.stores.sqlite.connections import FOREIGN, Connections, Prepare, open_database, patiently, translate
 
 READERS = 4  # threads
 EXIT_GRACE = 2.0  # seconds for the writer to finish when the program ends
@@ -117,7 +117,7 @@ class SQLiteDatabase(Reopenable["_SQLiteWorkers"]):
         # Under the lock: otherwise `close` could send the end marker first, and the job would wait
         # forever.
         with self._lock:
-            workers = self._get()
+            workers = self._opened or self._get()
             if only_reads:
                 submit(workers.readers, lambda: workers.read(job))
             else:
@@ -130,9 +130,10 @@ class _SQLiteWorkers:
     def __init__(self, settings: tuple[str, Prepare, int], owner: SQLiteDatabase) -> None:
         self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self.readers = ThreadPoolExecutor(READERS, thread_name_prefix="stepwell-sqlite-read")
+        self._settings = settings
         self._for_reading = Connections(*settings)
-        # One connection, used by the writer alone: so the pages that it has cached stay valid.
-        self._for_writing = Connections(*settings)
+        # Used by the writer alone: so the pages that it has cached stay valid.
+        self._for_writing: sqlite3.Connection | None = None
         self._writer = threading.Thread(target=self._write_until_closed, name="stepwell-sqlite-write", daemon=True)
         self._writer.start()
         # A database that is garbage collected without `close` still ends its threads.
@@ -171,23 +172,32 @@ class _SQLiteWorkers:
             batch = [job for job in waiting if job is not None]
             is_open = len(batch) == len(waiting)
             if batch:
-                _commit(batch, self._for_writing)
+                self._commit(batch)
                 settle(batch)
         self.readers.shutdown()
         self._for_reading.close()
-        self._for_writing.close()
+        if self._for_writing is not None:
+            self._for_writing.close()
 
-
-def _commit(batch: list[Job], connections: Connections) -> None:
-    try:
-        with connections.lend() as db:
-            _begin(db)
+    def _commit(self, batch: list[Job]) -> None:
+        path = self._settings[0]
+        try:
+            db = self._for_writing = self._for_writing or open_database(*self._settings)
+            try:
+                db.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:  # another process writes
+                _begin(db)
             if not _do_all(batch, db):
                 for job in batch:
-                    _do_alone(job, db, connections.path)
+                    _do_alone(job, db, path)
             db.execute("COMMIT")
-    except Exception as error:  # noqa: BLE001 - nothing was committed, and the writer thread must survive
-        fail(batch, error)
+        except Exception as error:  # noqa: BLE001 - nothing was committed, and the writer thread must survive
+            if self._for_writing is not None:
+                self._for_writing.close()  # rolls back an open transaction
+                self._for_writing = None
+            known = translate(error, path) if isinstance(error, FOREIGN) else error
+            known.__cause__ = None if known is error else error
+            fail(batch, known)
 
 
 def _begin(db: sqlite3.Connection) -> None:

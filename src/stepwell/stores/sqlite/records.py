@@ -156,7 +156,7 @@ def read_lease(run_id: str, owner: str | None, until: float | None) -> Lease | N
 
 def append(db: sqlite3.Connection, record: Record, effects: CommitEffects) -> None:
     entry = record.entry
-    run = find_or_create_run(db, entry.run_id)
+    run = find_run(db, entry.run_id) or find_or_create_run(db, entry.run_id)
     # The usual case is one comparison. In any other, the checks say what is wrong.
     if (run.fence, run.latest + 1, run.workflow) != (effects.fence, entry.number, entry.workflow):
         check_fence(entry.run_id, effects.fence, run.fence)
@@ -174,7 +174,8 @@ def append(db: sqlite3.Connection, record: Record, effects: CommitEffects) -> No
     if run.at is not None and entry.at < run.at:
         db.execute("UPDATE runs SET unordered = 1 WHERE run = ?", (run.run,))
     _apply(db, run, effects)
-    change_requests(db, entry.run_id, effects.closed, effects.asked)
+    if effects.closed or effects.asked:
+        change_requests(db, entry.run_id, effects.closed, effects.asked)
     if effects.release and run.fence == effects.fence:
         db.execute(END_LEASE, (run.run,))
 
@@ -279,7 +280,8 @@ def _apply(db: sqlite3.Connection, run: RunRow, effects: CommitEffects) -> None:
     """Apply the effects of a record, except those that only the newest record has."""
     if effects.drop_log_through is not None and run.has_log:
         db.execute("DELETE FROM superstep_log WHERE run = ? AND place <= ?", (run.run, effects.drop_log_through))
-    consume(db, run, effects.consumed)
+    if effects.consumed:
+        consume(db, run, effects.consumed)
     # The row of a new run has been made with these very defaults.
     if effects.metadata is not None and not (run.workflow is None and effects.metadata == _NO_METADATA):
         _set_metadata(db, run, effects.metadata)

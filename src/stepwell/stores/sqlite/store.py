@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from stepwell.model.checkpoint import FullHistory, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -64,7 +65,7 @@ class SQLiteStore:
     # ---------------------------------------------------------------- records
 
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
-        await self._db.write(lambda db: records.append(db, record, effects))
+        await self._db.write(partial(records.append, record=record, effects=effects))
 
     async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
         run = self._db.read if owner is None else self._db.write
