@@ -43,6 +43,12 @@ class Ambiguous(StepwellError):
         super().__init__(message)
 
 
+def has_prefix(id: str, prefix: str) -> bool:
+    """Return whether a shortened id may mean this one."""
+    # Shorter prefixes match by accident, and a response, for example, cannot be taken back.
+    return len(prefix) >= SHORTEST and id.startswith(prefix)
+
+
 async def find_run(storage: BuiltInStorage, text: str) -> RunInfo:
     """Return the run with this id, or the only run whose id starts with these 4 or more characters.
 

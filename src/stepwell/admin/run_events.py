@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stepwell.admin.calls import calls_of
 from stepwell.admin.event_documents import data_of, event_to_dict, steps_of
 from stepwell.admin.questions import question_of
-from stepwell.admin.values import to_line
+from stepwell.admin.values import main_part, to_line
+from stepwell.declarative.stored_run import find_node, is_internal
 from stepwell.model.event import WorkflowEvent
 from stepwell.model.timing import StepRecord
 from stepwell.model.visible_text import visible
@@ -21,6 +23,14 @@ class TimedEvent:
 
     event: WorkflowEvent
     at: str
+    of_named_agents: bool = False  # then people read the names of nodes
+
+    @property
+    def executor_path(self) -> tuple[str, ...]:
+        """The executor as people know it, after those whose sub-workflows it is in; empty if there is none."""
+        outer, *inner = (*self.event.path, self.event.executor_id)
+        first = find_node(outer) if self.of_named_agents and outer is not None else outer
+        return tuple(id for id in (first, *inner) if id is not None)
 
     @property
     def steps(self) -> Sequence[StepRecord]:
@@ -37,18 +47,24 @@ class TimedEvent:
         parts = [self.event.type]
         if self.event.type == "status":
             parts.append(fields["state"])
-        if self.event.path:
-            # Through its sub-workflows: `outer/inner`.
-            fields["executor"] = "/".join(id for id in (*self.event.path, self.event.executor_id) if id is not None)
+        fields["executor"] = "/".join(self.executor_path) or None
         parts += [
             f"{name}={fields[name]}"
             for name in ("executor", "iteration", "request_id", "by", "comment", "error")
-            if name in fields
+            if fields.get(name) is not None
         ]
         if self.event.time is not None:
             parts.append(format_seconds(self.event.time.seconds))
+        return "  ".join(filter(None, [visible("  ".join(parts)), self._describe_data()]))
+
+    def _describe_data(self) -> str:
+        if self.event.type == "step_completed":
+            return visible("; ".join(call.describe() for call in calls_of([self.event.data])))
         data = data_of(self.event)
-        if data is None:
-            return visible("  ".join(parts))
-        text = question_of(data) if self.event.type == "request_info" else to_line(data)
-        return f"{visible('  '.join(parts))}  {text}"
+        if data is None or is_internal(data):
+            return ""
+        if self.event.type == "request_info":
+            return question_of(data)
+        if isinstance(data, list):  # what a handler sent
+            data = [main_part(message) for message in data if not is_internal(message)]
+        return "" if data == [] else to_line(data)

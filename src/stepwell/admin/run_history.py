@@ -8,10 +8,13 @@ from collections.abc import AsyncIterator
 
 from stepwell.admin.run_events import TimedEvent
 from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.declarative.stored_run import is_led, is_of_named_agents
 from stepwell.kernel.commit import events
 from stepwell.model.commit import Commit
+from stepwell.model.state_writes import Assigned
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import CheckpointFilter
+from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.wire.format import read_commit
 
 PAGE = 100  # records in memory at a time
@@ -28,6 +31,19 @@ async def read_history(storage: BuiltInStorage, run_id: str) -> AsyncIterator[Ti
         for commit in await read_commits(storage, run_id, page[0] - 1, page[-1]):
             for event in events_of(run_id, commit):
                 yield event
+
+
+async def leads_named_agents(storage: BuiltInStorage, run_id: str) -> bool:
+    """Return whether a run is one of named agents, whose conductor people do not know."""
+    # Its first commit tells that, and is small; only if it was pruned, the newest checkpoint is read.
+    records = await storage._store.history(run_id, upto=0)
+    if records:
+        commit = read_commit(records[0], DEFAULT_CODEC)[0]
+        begun = commit.state.get("begun")
+        payloads = [message.payload for message in commit.messages or ()]
+        return is_led(payloads if not isinstance(begun, Assigned) else [*payloads, begun.value])
+    head = await StoreArchive(storage._store, DEFAULT_CODEC).head(run_id)
+    return head is not None and is_of_named_agents(head)
 
 
 async def read_latest(storage: BuiltInStorage, run_id: str, upto: int, count: int) -> list[TimedEvent]:

@@ -24,7 +24,11 @@ BLOCK = 1000  # characters of a text of several lines
 _OURS = "stepwell:"
 _MESSAGE = f"{_OURS}Message"
 # The part of a value of ours that people mean by it.
-_MAIN_PARTS = {f"{_OURS}NodeOutcome": "output", f"{_OURS}AgentExecutorResponse": "agent_response"}
+_MAIN_PARTS = {
+    f"{_OURS}NodeOutcome": "output",
+    f"{_OURS}NodeDone": "outputs",
+    f"{_OURS}AgentExecutorResponse": "agent_response",
+}
 _SEQUENCES = frozenset({"tuple", "set", "frozenset", "deque"})
 _MAPPINGS = frozenset({"dict", "OrderedDict", "Counter", "defaultdict"})
 _HIDDEN_FIELDS = ("parameters", "response_schema")  # JSON schemas of tools and forms, for programs
@@ -74,7 +78,7 @@ def main_part(stored: Any) -> Any:
     fields = open_value(stored).content
     if not isinstance(tag, str) or not isinstance(fields, dict):
         return stored
-    if tag in _MAIN_PARTS:
+    if tag in _MAIN_PARTS and fields.get("outcome", "succeeded") == "succeeded":
         return main_part(fields.get(_MAIN_PARTS[tag]))
     if tag == f"{_OURS}AgentResponse":
         messages = open_value(fields.get("messages")).content

@@ -25,6 +25,7 @@ from stepwell.cli.views.live_view_state import Scene
 from stepwell.cli.views.output import print_document, print_json_line, print_lines, print_note, reserve_stdout
 from stepwell.cli.views.requests import format_requests
 from stepwell.cli.views.text import format_moment, printable
+from stepwell.declarative.stored_run import find_node
 from stepwell.errors import RunError, StoreUnavailable
 from stepwell.model.status_words import SLEEPING, status_word
 from stepwell.storage import clock
@@ -70,8 +71,13 @@ class _DriveSession:
         runnable = await self.code.build()
         workflow = get_workflow(runnable)
         stream = await self.open_run(runnable, storage)
-        scene = Scene("", workflow.name, list(workflow.executors), monotonic())
-        with make_follower(follow=self.follow, json=self.json, scene=scene) as follower:
+        # Of named agents, people know the nodes.
+        of_named_agents = runnable is not workflow
+        executors = [id for id in workflow.executors if not of_named_agents or find_node(id) == id]
+        scene = Scene("", workflow.name, executors, monotonic())
+        with make_follower(
+            follow=self.follow, json=self.json, scene=scene, of_named_agents=of_named_agents
+        ) as follower:
             try:
                 await self._follow(stream, follower)
             except asyncio.CancelledError:

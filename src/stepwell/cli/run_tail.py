@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from time import monotonic
 
 from stepwell.admin.lookup import require_head
-from stepwell.admin.run_history import events_of, follow_commits, read_latest
+from stepwell.admin.run_history import events_of, follow_commits, leads_named_agents, read_latest
 from stepwell.cli.type_names import BuiltInStorage, RoutedMessage, RunInfo
-from stepwell.cli.views.events import Follower
+from stepwell.cli.views.events import Follower, NodesOnly
 from stepwell.cli.views.follow import JsonLines, Lines, draw_on
 from stepwell.cli.views.live_view_state import Scene
 from stepwell.cli.views.output import print_note
 from stepwell.cli.views.text import format_moment
 from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.declarative.stored_run import find_node, is_of_named_agents
 from stepwell.model.status_words import status_word
 from stepwell.storage.store_archive import StoreArchive
 
@@ -24,7 +25,7 @@ SILENCE = 15.0  # seconds without a commit after which it is checked that somebo
 
 async def show_latest(storage: BuiltInStorage, run: RunInfo, count: int, *, json: bool) -> None:
     """Print the latest events of a run."""
-    follower = _make_plain(json)
+    follower = await _for_people(storage, run, _make_plain(json), json)
     for event in await read_latest(storage, run.run_id, run.number, count):
         follower.show(event)
 
@@ -35,6 +36,7 @@ async def follow_run(storage: BuiltInStorage, run: RunInfo, count: int, *, wait:
     With `wait`, a run that waits for a response has not stopped.
     """
     follower, upcoming = await _make_follower(storage, run, json)
+    follower = await _for_people(storage, run, follower, json)
     with follower:
         for event in await read_latest(storage, run.run_id, run.number, count):
             follower.show(event)
@@ -76,6 +78,10 @@ def _note_standing(run: RunInfo, follower: Follower) -> bool:
     return True
 
 
+async def _for_people(storage: BuiltInStorage, run: RunInfo, follower: Follower, json: bool) -> Follower:
+    return NodesOnly(follower) if not json and await leads_named_agents(storage, run.run_id) else follower
+
+
 def _make_plain(json: bool) -> Follower:
     # To stdout, unlike with `run --follow`: here the events are the data of the command.
     return JsonLines() if json else Lines(sys.stdout)
@@ -89,7 +95,8 @@ async def _make_follower(storage: BuiltInStorage, run: RunInfo, json: bool) -> t
     if picture is None:
         return _make_plain(json), []
     at = require_head(await StoreArchive(storage._store, DEFAULT_CODEC).head(run.run_id), run.run_id)
-    scene.add(str(id) for id in at.header.signature.get("executors", ()))
+    executors = [str(id) for id in at.header.signature.get("executors", ())]
+    scene.add(id for id in executors if not is_of_named_agents(at) or find_node(id) == id)
     return picture, _find_takers(at.messages)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -22,6 +22,8 @@ from stepwell.model.payload import Payload
 from stepwell.storage.json_text import json_of
 
 _BEGIN = "stepwell:BeginWorkflow"
+# Messages between the conductor and its nodes that carry no output.
+_INTERNAL = ("stepwell:RunNode", "stepwell:NodesDecided", _BEGIN)
 _FAILED_ATTEMPT = re.compile(r"failed \d+")  # names a step in which a node records that its agent failed
 
 
@@ -30,7 +32,11 @@ def is_of_named_agents(at: Checkpoint) -> bool:
     # Somebody's own executor may have the same name, so what it keeps or is about to get counts, too.
     if at.header.signature.get("start") != CONDUCTOR:
         return False
-    payloads = [at.state["begun"]] if "begun" in at.state else [message.payload for message in at.messages]
+    return is_led([at.state["begun"]] if "begun" in at.state else [message.payload for message in at.messages])
+
+
+def is_led(payloads: Iterable[Payload]) -> bool:
+    """Return whether one of these values is what a conductor starts with, or keeps of its start."""
     tags = [value.get("$") for value in map(read_stored, payloads) if isinstance(value, dict)]
     return any(tag in ("stepwell:WorkflowBegun", _BEGIN, "removed") for tag in tags)
 
@@ -44,6 +50,11 @@ def input_of(stored: Any) -> Any:
     """Return what people mean by the input: the first message of named agents carries their definition, too."""
     fields = stored.get("v") if isinstance(stored, dict) and stored.get("$") == _BEGIN else None
     return fields.get("input") if isinstance(fields, dict) else stored
+
+
+def is_internal(stored: Any) -> bool:
+    """Return whether a stored message is one by which nodes are led, and says nothing about what they did."""
+    return isinstance(stored, dict) and stored.get("$") in _INTERNAL
 
 
 def values_of(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import ran
+from tests.support.terminal import Terminal
 
 pytestmark = pytest.mark.process
 
@@ -83,3 +84,37 @@ def test_every_problem_of_a_file_is_reported_with_its_line(tmp_path: Path) -> No
     assert done.returncode == 5
     assert "flow.yaml, line 6: `nodes[0]` has an unknown key 'output'" in done.stderr
     assert "write `output_types: [Ticket]` and `output_mode: structured`" in done.stderr
+
+
+def test_what_is_shown_of_a_run_are_its_nodes_and_not_their_conductor() -> None:
+    run = ["run", "flow.yaml", "--agents", "crew:agents", "--input", "Write.", "--run-id", "r-1"]
+    followed = ran(*run, "--follow").stderr
+    shown = [followed, *(ran(*command).stdout for command in (["events", "r-1"], ["tail", "r-1"], ["show", "r-1"]))]
+    for text in shown:
+        assert "draft" in text
+        assert "conductor" not in text
+        assert "NodesDecided" not in text
+    assert "executor_completed  executor=draft" in shown[1]
+    assert '[{"draft":"A lamp."}]' in shown[1]  # what it did, and not the message that says so
+    # Programs get every event.
+    assert '"executor":"conductor"' in ran("events", "r-1", "--json").stdout
+
+
+@pytest.mark.parametrize("command", ["run", "tail"])
+def test_the_live_view_has_a_row_for_each_node(command: str) -> None:
+    run = ["run", "flow.yaml", "--agents", "crew:agents", "--input", "Write.", "--run-id", "r-1"]
+    if command == "tail":
+        assert ran(*run).returncode == 0
+    with Terminal(*(["tail", "r-1", "--follow"] if command == "tail" else [*run, "--follow"])) as terminal:
+        assert terminal.end() == 0
+        rows = [line.split()[:2] for line in terminal.seen.splitlines() if line.startswith("  ")]
+    assert ["draft", "completed"] in rows
+    assert ["review", "completed"] in rows
+    assert "conductor" not in terminal.seen
+
+
+def test_nodes_are_shown_even_if_only_the_latest_checkpoint_is_kept() -> None:
+    Path("flow.yaml").write_text(f"{FLOW}retention: latest-only\n")
+    assert ran("run", "flow.yaml", "--agents", "crew:agents", "--input", "Write.", "--run-id", "r-1").returncode == 0
+    assert "conductor" not in ran("events", "r-1").stdout
+    assert "conductor" not in ran("show", "r-1").stdout

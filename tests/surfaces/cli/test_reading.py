@@ -322,7 +322,16 @@ def test_requests_come_in_pages(place: Place, say: Say) -> None:
         after = ["--after", told["next"]]
     assert pages == [f"refund/{number}" for number in range(5)]
     assert "more requests: --after refund/1/" in say("--store", place.address, "requests", "--limit", "2").stderr
-    gone = say("--store", place.address, "requests", "--after", "refund/1/other")
+    first = document(say("--store", place.address, "requests", "--limit", "1", "--json"))["next"]
+    assert first.startswith("refund/0/")
+    run_id, _, request_id = first.rpartition("/")
+    short = f"{run_id}/{request_id[:5]}"
+    assert document(say("--store", place.address, "requests", "--after", short, "--json"))["requests"][0]["run_id"] == (
+        "refund/1"
+    )
+    many = say("--store", place.address, "requests", "--after", "refu/some")
+    assert (many.exit_code, "use more characters of the id" in many.stderr) == (2, True)
+    gone = say("--store", place.address, "requests", "--after", "other/1/some")
     assert gone.exit_code == 3
     assert "start again without --after" in gone.stderr
 

@@ -77,3 +77,17 @@ def test_list_show_doctor_and_reports_say_how_a_run_stands(place: Place, say: Sa
             return await report_run(storage, "died")
 
     assert "Stalled since" in asyncio.run(page())
+
+
+def test_prune_knows_the_same_words(place: Place, say: Say) -> None:
+    asyncio.run(fill(place.storage))
+    prune = ["--store", place.address, "prune", "--keep-last", "0", "--yes", "--json"]
+    kept = {word: json.loads(say(*prune, "--dry-run", "--status", word).stdout)["checkpoints"] for word in STANDINGS}
+    assert {word: sorted(runs) for word, runs in kept.items() if runs} == {
+        "running": ["driven"],
+        "queued": ["left"],
+        "stalled": ["died"],
+    }
+    assert json.loads(say(*prune, "--dry-run", "--status", "Stalled", "left").stdout)["checkpoints"] == {}
+    pruned = json.loads(say(*prune, "--status", "stalled", "--status", "queued", "left").stdout)
+    assert sorted(pruned["checkpoints"]) == ["left"]

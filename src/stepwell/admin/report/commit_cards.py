@@ -13,7 +13,7 @@ from stepwell.admin.report.history import CommitRow
 from stepwell.admin.report.markup import Tree, note_rest, plural
 from stepwell.admin.report.summary import headline_of
 from stepwell.declarative.conductor import CONDUCTOR
-from stepwell.declarative.stored_run import input_of
+from stepwell.declarative.stored_run import input_of, is_internal
 from stepwell.graph.edges import fan_in_of
 from stepwell.model.commit import Commit, CommitKind, Done
 from stepwell.model.event import WorkflowErrorDetails
@@ -33,9 +33,6 @@ _KINDS = {
     CommitKind.RETRIED: "is to be tried again",
     CommitKind.SAVED: "saved by hand",
 }
-# Messages between the conductor of named agents and its nodes: the outputs in them are shown, the rest
-# is how it works.
-_INTERNAL = ("stepwell:RunNode", "stepwell:NodesDecided")
 
 
 def render_commits(first: Sequence[CommitRow], left_out: int, last: Sequence[CommitRow], chosen: int) -> Iterator[str]:
@@ -137,7 +134,7 @@ def render_calls(calls: Sequence[HandlerCall]) -> str:
 def _render_message(message: RoutedMessage) -> str:
     value = input_of(plain_value(message.payload))
     tag = value.get("$") if isinstance(value, dict) else None
-    if tag in _INTERNAL:
+    if is_internal(value):
         return ""
     if tag == "stepwell:NodeDone" and isinstance(value.get("v"), dict):
         outputs = Tree(_TEXT).html(value["v"].get("outputs"), _NODES)

@@ -24,13 +24,15 @@ def command(run: str, json: bool) -> None:
     """
 
     async def work(storage: BuiltInStorage) -> None:
-        from stepwell.admin.run_history import read_history  # lazy: 80 ms
-        from stepwell.cli.views.events import format_event  # lazy: for the same reason
+        from stepwell.admin.run_history import leads_named_agents, read_history  # lazy: 80 ms
+        from stepwell.cli.views.events import format_event, only_of_nodes  # lazy: for the same reason
 
-        async for event in read_history(storage, (await admin.find_run(storage, run)).run_id):
+        run_id = (await admin.find_run(storage, run)).run_id
+        is_led = not json and await leads_named_agents(storage, run_id)
+        async for event in read_history(storage, run_id):
             if json:
                 print_json_line(**event.to_dict())
-            else:
-                print_lines(format_event(event))
+            elif (shown := only_of_nodes(event) if is_led else event) is not None:
+                print_lines(format_event(shown))
 
     run_on_store(work)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -22,7 +22,7 @@ from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import pluralise, printable
 from stepwell.errors import DurabilityError
-from stepwell.model.status_words import STATUSES_BY_WORD
+from stepwell.model.status_words import STANDINGS, STATUSES_BY_STANDING, Standing
 
 SHOWN = 20  # runs per list; JSON holds all of them
 _HOW = "--dry-run shows what would be deleted, --yes deletes it"
@@ -36,9 +36,9 @@ _HOW = "--dry-run shows what would be deleted, --yes deletes it"
     "--status",
     "statuses",
     multiple=True,
-    type=click.Choice(list(STATUSES_BY_WORD), case_sensitive=False),
+    type=click.Choice(STANDINGS, case_sensitive=False),
     metavar="STATUS",
-    help="Only runs with this status. Repeatable.",
+    help=f"Only runs with this status: {', '.join(STANDINGS[:-1])} or {STANDINGS[-1]}. Repeatable.",
 )
 @click.option("--all", "entirely", is_flag=True, help="Delete each RUN entirely, even if it is waiting or damaged.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
@@ -64,12 +64,13 @@ def command(
 
     With --all, each RUN is deleted entirely, even if it is waiting, failed or damaged.
     """
-    policy = _policy(runs, keep_last, keep_for, statuses, entirely)
+    standings = [cast(Standing, word.lower()) for word in statuses]
+    policy = _policy(runs, keep_last, keep_for, standings, entirely)
     asks_first = not dry_run and needs_confirmation("nothing was deleted, because nobody can confirm it", _HOW)
 
     # With a dry run first, a person confirms exactly what the second visit to the store deletes,
     # apart from what other processes committed in between. They are asked outside the event loop.
-    prune = partial(_prune, policy=policy, runs=runs, compact=not no_compact)
+    prune = partial(_prune, policy=policy, runs=runs, standings=standings, compact=not no_compact)
     report, freed = run_on_store(partial(prune, dry_run=dry_run or asks_first))
     if asks_first and (report.runs or report.checkpoints):
         for line in _describe(report):
@@ -100,7 +101,7 @@ def _policy(
         raise CommandFailed(
             "pass --keep-last or --keep-for", "--keep-last 10, --keep-for 30d, or both; --all deletes a RUN", USAGE
         )
-    chosen = {status for word in statuses for status in STATUSES_BY_WORD[word.lower()]}
+    chosen = {status for word in statuses for status in STATUSES_BY_STANDING[word]}
     keep = admin.Keep(last, age)
     # A status that maps to None keeps everything.
     by_status: dict[stepwell.WorkflowRunState | str, admin.Keep | None] = (
@@ -110,17 +111,34 @@ def _policy(
 
 
 async def _prune(
-    storage: BuiltInStorage, *, policy: admin.Keep | None, runs: Sequence[str], compact: bool, dry_run: bool
+    storage: BuiltInStorage,
+    *,
+    policy: admin.Keep | None,
+    runs: Sequence[str],
+    standings: Sequence[Standing],
+    compact: bool,
+    dry_run: bool,
 ) -> tuple[admin.PruneReport, int]:
     """Prune or delete runs; return what was removed, and by how many bytes the store shrank."""
     run_ids = [(await admin.find_run(storage, run)).run_id for run in runs]
     if policy is None:
         report = await admin.delete_runs(storage, run_ids, dry_run=dry_run)
     else:
-        report = await admin.prune(storage, policy, named=run_ids, only=run_ids or None, dry_run=dry_run)
+        only = await _find_standing(storage, standings, run_ids) if standings else run_ids or None
+        report = await admin.prune(storage, policy, named=run_ids, only=only, dry_run=dry_run)
     # Compacting rewrites a whole SQLite file: not for nothing.
     wanted = compact and not dry_run and (report.runs or report.checkpoints)
     return report, await _compact(storage) if wanted else 0
+
+
+async def _find_standing(
+    storage: BuiltInStorage, standings: Sequence[Standing], run_ids: Sequence[str]
+) -> list[str] | None:
+    """Return the runs that stand so, of those named if any are; None if their stored status is enough."""
+    if set(standings) <= {"waiting", "completed", "failed", "cancelled"}:
+        return list(run_ids) or None
+    found = [run.run_id for standing in standings for run in await storage.list_runs(standing=standing)]
+    return [id for id in found if not run_ids or id in run_ids]
 
 
 async def _compact(storage: BuiltInStorage) -> int:

@@ -8,6 +8,7 @@ from shlex import quote
 import click
 
 from stepwell import admin
+from stepwell.admin.lookup import has_prefix
 from stepwell.admin.overview.request_documents import pending_request_to_dict
 from stepwell.admin.questions import question_of
 from stepwell.cli.settings import common_options, json_option
@@ -84,14 +85,33 @@ def command(
 
 
 async def _find_last(storage: BuiltInStorage, name: str) -> PendingRequest:
-    """Return the last request of the previous page. Raises NotFound if it is no longer open."""
+    """Return the last request of the previous page; both ids may be shortened.
+
+    Raises NotFound if it is no longer open, Ambiguous if several match.
+    """
     # Both ids may contain slashes, so every slash may be the one between them.
-    for n in range(len(name)):
-        if name[n] == "/":
-            for request in await storage.pending_requests(run_id=name[:n]):
-                if request.request_id == name[n + 1 :]:
-                    return request
-    raise admin.NotFound(
+    splits = [(name[:n], name[n + 1 :]) for n in range(len(name)) if name[n] == "/"]
+    for run, request_id in splits:
+        for request in await storage.pending_requests(run_id=run):
+            if request.request_id == request_id:
+                return request
+    matching: list[PendingRequest] = []
+    unclear: admin.Ambiguous | None = None
+    for run, prefix in splits:
+        try:
+            run_id = (await admin.find_run(storage, run)).run_id
+        except admin.NotFound:
+            continue
+        except admin.Ambiguous as error:  # another slash may be the right one
+            unclear = error
+            continue
+        matching += [r for r in await storage.pending_requests(run_id=run_id) if has_prefix(r.request_id, prefix)]
+    if len(matching) > 1:
+        ids = [f"{request.run_id}/{request.request_id}" for request in matching[:5]]
+        raise admin.Ambiguous(f"{name!r} matches {', '.join(ids)}; use more characters of the ids", ids)
+    if matching:
+        return matching[0]
+    raise unclear or admin.NotFound(
         f"request {name!r} is no longer open, so the next page is unknown; start again without --after"
     )
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from stepwell.admin.lookup import NotFound, find_checkpoint, find_run
+from stepwell.admin.lookup import NotFound, find_checkpoint, find_run, has_prefix
 from stepwell.admin.requests import OpenRequest, load_requests, open_requests, send_response
 from stepwell.admin.schemas.validation import UnusableSchema, problems
 from stepwell.admin.state_edits import check_plain
@@ -18,7 +18,6 @@ from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_note
 
 CHOICES = 20  # requests to choose from
-SHORTEST = 4  # characters of a shortened id
 _SHOWN = 5  # problems of one response
 _PAGE = 500  # requests read at a time
 _LOOK_BACK = 500  # commits searched for what closed a request
@@ -198,11 +197,6 @@ def match_requests(prefix: str, questions: Sequence[OpenRequest]) -> list[OpenRe
     """Return the request with this id, or else all whose ids start with it."""
     exact = [question for question in questions if question.request_id == prefix]
     return exact or [question for question in questions if has_prefix(question.request_id, prefix)]
-
-
-def has_prefix(id: str, prefix: str) -> bool:
-    # Shorter prefixes match by accident, and a response cannot be taken back.
-    return len(prefix) >= SHORTEST and id.startswith(prefix)
 
 
 def check_unanswered(question: OpenRequest) -> None:

@@ -9,7 +9,7 @@ from typing import TextIO
 import click
 
 from stepwell.admin.run_events import TimedEvent
-from stepwell.cli.views.events import Follower, format_event
+from stepwell.cli.views.events import Follower, NodesOnly, format_event
 from stepwell.cli.views.live_view_state import CHATTER, Scene
 from stepwell.cli.views.output import print_json_line
 
@@ -47,11 +47,12 @@ def draw_on(to: TextIO, scene: Scene, *, lines: bool = False) -> Follower | None
     return Picture(scene, to, lines=lines)
 
 
-def make_follower(*, follow: bool, json: bool, scene: Scene) -> Follower:
+def make_follower(*, follow: bool, json: bool, scene: Scene, of_named_agents: bool = False) -> Follower:
     """Return the follower for a run that this process drives."""
     if not follow:
         return Follower()
     if json:
         return JsonLines()
     # To stderr: stdout is for the outputs of the run.
-    return draw_on(sys.stderr, scene) or Lines(sys.stderr)
+    follower = draw_on(sys.stderr, scene) or Lines(sys.stderr)
+    return NodesOnly(follower) if of_named_agents else follower

@@ -67,7 +67,8 @@ class Scene:
         if event.run_id and not event.path:
             self.run_id = event.run_id
         if event.executor_id is not None:
-            self._apply_to(self._view_of(event.path, event.executor_id), timed, now)
+            if timed.executor_path:  # the conductor of named agents has no row
+                self._apply_to(self._view_of(timed.executor_path), timed, now)
         elif event.path:  # of a sub-workflow: neither its superstep nor its status is that of this run
             return
         elif event.type in ("superstep_started", "superstep_completed") and event.iteration is not None:
@@ -111,16 +112,18 @@ class Scene:
         if len(shown) < len(views):
             yield f"... and {pluralise(len(views) - len(shown), 'other')}", "", "", "", ""
 
-    def _view_of(self, path: Sequence[str], executor: str) -> ExecutorView:
-        """Return the view of an executor.
+    def _view_of(self, path: Sequence[str]) -> ExecutorView:
+        """Return the view of an executor, which is the last of the path.
 
         One inside a sub-workflow is inserted after its parent.
         """
-        name, parent = "/".join([*path, executor]), "/".join(path)
+        name, parent = "/".join(path), "/".join(path[:-1])
         if name not in self.views:
             names = list(self.views)
             inside = [
-                at for at, entry in enumerate(names, 1) if path and (entry == parent or entry.startswith(f"{parent}/"))
+                at
+                for at, entry in enumerate(names, 1)
+                if parent and (entry == parent or entry.startswith(f"{parent}/"))
             ]
             names.insert(inside[-1] if inside else len(names), name)
             # A new dict, because the order is its order, and the drawing thread may be reading the
