@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing, suppress
 from functools import partial
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -240,13 +240,14 @@ class Drive:
     def _create_superstep(self, scope: DriveScope, at: Checkpoint, plan: Plan, log: RecalledLog) -> Superstep:
         observer = self._observer.superstep(at.iteration + 1, len(plan.deliveries)) if self._observer else None
         superstep_log = SuperstepLog(self._archive, at, dict(log.entries))
-        self._asks = Questions(self._archive, at, superstep_log, partial(self._emit_warning, at))
+        self._asks = Questions(self._archive, at, superstep_log, self._emit_live, self._options.list_request)
         if self._intake.signals:
             self._asks.receive(self._intake.signals)
         return Superstep(scope, at, plan, log.outcomes, superstep_log, self._asks, observer=observer)
 
-    def _emit_warning(self, at: Checkpoint, text: str) -> None:
-        self._broadcast.emit_live(self._broadcast.emit("warning", at, WorkflowRunState.IN_PROGRESS, data=text))
+    def _emit_live(self, type: str, **attributes: Any) -> None:
+        state = WorkflowRunState.IN_PROGRESS
+        self._broadcast.emit_live(WorkflowEvent(type, run_id=self.run_id, state=state, **attributes))
 
     # ---------------------------------------------------------------- opening
 
@@ -354,6 +355,9 @@ class Drive:
         if self._observer:
             self._observer.record_commit(perf_counter() - began)
         self.at = after
+        if self._options.list_request is not None and not at_rest:
+            for request in commit.asked:
+                await self._options.list_request(request)
         return after
 
     # ---------------------------------------------------------------- the end

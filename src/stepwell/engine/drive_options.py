@@ -12,7 +12,11 @@ from stepwell.engine.durability import Durability
 from stepwell.engine.open_run import Position
 from stepwell.graph.executor import Executor
 from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.request import Request
 from stepwell.storage.archive import Archive
+
+ListRequest = Callable[[Request], Awaitable[None]]
+"""Lists a request of a sub-workflow run with the run that people know."""
 
 OnChangedStep = Literal["refuse", "recall"]
 """What to do when a step is called with other arguments than those of its stored result."""
@@ -41,6 +45,8 @@ class DriveOptions(msgspec.Struct, frozen=True):
     only_replay: bool = False
     # Of a sub-workflow run: its timers that were due by then fire; None: none does.
     timers_until: str | None = None
+    # Of a sub-workflow run: lists a request with the run that people know, before this one rests.
+    list_request: ListRequest | None = None
     # How many drivers in a row may be lost without a commit, before the run is set aside; None: any number.
     most_takeovers: int | None = None
 

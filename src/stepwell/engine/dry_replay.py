@@ -58,7 +58,7 @@ async def replay(
         holds_lease=_no_lease,
     )
     superstep_log = SuperstepLog(archive, at, dict(log.entries))
-    asks = Questions(archive, at, superstep_log, lambda text: None)
+    asks = Questions(archive, at, superstep_log, lambda type, **attributes: None)
     asks.lanes = 1
     context = HandlerContext(
         scope,

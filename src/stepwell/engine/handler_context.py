@@ -123,6 +123,9 @@ class HandlerContext(StagedContext):
     def forward_request(self, request: Request) -> None:
         self.requests.asked.append(request)
 
+    async def list_request(self, request: Request) -> None:
+        await self._questions.list_for_child(self.delivery.id, request)
+
     def ask(self, question: object, response_type: Any, **options: Any) -> Any:
         if threading.get_ident() != self.scope.thread:
             raise RuntimeError(

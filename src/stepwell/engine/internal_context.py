@@ -49,6 +49,10 @@ class InternalContext(WorkflowContext[Any, Any]):
         """Ask a request of a sub-workflow run."""
 
     @abstractmethod
+    async def list_request(self, request: Request) -> None:
+        """List a request of a sub-workflow run that is still at work; it is asked when the call returns."""
+
+    @abstractmethod
     def ask_for_child(self, request: Request) -> Awaitable[Any]:
         """Ask a request of a run that this call drives, under the same id, and return the response."""
 

@@ -13,15 +13,18 @@ process dies in between is found by those who look for runs with signals.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
+from stepwell import kernel
+from stepwell.engine.drive_options import ListRequest
 from stepwell.engine.responses import expiry_error, has_passed, rejection_error
 from stepwell.engine.superstep_log import WAITS_HERE, Parked, SuperstepLog
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.log_keys import LogEntry, answer_log_key, rejection_log_key
+from stepwell.model.event import WorkflowEventSource
+from stepwell.model.log_keys import LogEntry, answer_log_key, child_request_key, rejection_log_key
 from stepwell.model.request import AnswerRecord, Request
 from stepwell.model.signal import ReceivedJson, ReceivedResponse, Signal
 from stepwell.storage import clock
@@ -49,7 +52,9 @@ class Questions(msgspec.Struct, eq=False):
     _archive: Archive
     _at: Checkpoint
     _log: SuperstepLog
-    _warn: Callable[[str], None]
+    _emit: Callable[..., None]  # a live event: its type, and attributes
+    # Of a sub-workflow run: lists a request with the run that people know.
+    _list: ListRequest | None = None
     # Lanes of the superstep that are not done.
     lanes: int = 0
     was_asked: bool = False  # otherwise nobody waits, and nothing is under way
@@ -59,6 +64,8 @@ class Questions(msgspec.Struct, eq=False):
     _leave_timer: asyncio.TimerHandle | None = None
     _looking: asyncio.Task[None] | None = None
     _rejected: list[str] = []  # keys of signals
+    _shown: set[str] = set()  # ids of requests that were announced before their commit
+    listed: set[str] = set()  # ids of requests of handlers that have returned
     warnings: list[str] = []
 
     def receive(self, signals: Mapping[str, Signal]) -> None:
@@ -94,6 +101,31 @@ class Questions(msgspec.Struct, eq=False):
             else:
                 await self._wait(asker, request)
 
+    async def list_for_child(self, delivery: str, request: Request) -> None:
+        """List a request of a sub-workflow run that a handler drives, before that run rests."""
+        key = child_request_key(delivery, request.id)
+        if self._log[key] is None:
+            logged = [entry.request.id for entry in self._log.entries.values() if entry.request is not None]
+            named = kernel.name_request(request, {*self._at.requests, *logged, *self.listed})
+            await self._log.add(key, LogEntry("", request=named))
+            if self._list is not None:
+                await self._list(named)
+            self.show(named)
+
+    async def list_after(self, write: Awaitable[None], requests: Sequence[Request]) -> None:
+        """Wait for the write of an outcome, then list its requests."""
+        await write
+        if self._list is not None:
+            for request in requests:
+                await self._list(request)
+
+    def show(self, request: Request) -> None:
+        """Emit a request that can be answered before the superstep is committed, once."""
+        if request.id not in self._shown:
+            self._shown.add(request.id)
+            asker, origin = request.executor, WorkflowEventSource.EXECUTOR
+            self._emit("request_info", payload=request.payload, request=request, executor_id=asker, origin=origin)
+
     def find_used_signals(self) -> tuple[str, ...]:
         """Return the keys of the signals that were used as answers, or rejected."""
         entries = self._log.entries.values()
@@ -110,7 +142,7 @@ class Questions(msgspec.Struct, eq=False):
             self.check_soon()
 
     def check_soon(self) -> None:
-        """Leave the handlers soon if all that are not done wait."""
+        """Leave the handlers soon if all that are not done wait; otherwise announce what they ask."""
         if self._waiting and self._leave_timer is None:
             self._leave_timer = asyncio.get_running_loop().call_later(_GRACE, self._check)
 
@@ -163,7 +195,7 @@ class Questions(msgspec.Struct, eq=False):
         count = sum(1 for other in self._log.entries if other.startswith(rejection_log_key(key, "")))
         await self._log.add(rejection_log_key(key, str(count)), LogEntry(clock.stamp()), consumed=(signal_key,))
         self.warnings.append(text)
-        self._warn(text)
+        self._emit("warning", data=text, origin=WorkflowEventSource.FRAMEWORK)
 
     async def _expire(self, request: Request) -> None:
         """Answer a question that is past its deadline with its default. Raises RequestExpired if it has none."""
@@ -196,8 +228,20 @@ class Questions(msgspec.Struct, eq=False):
 
     def _check(self) -> None:
         self._leave_timer = None
-        if self._waiting and self._all_wait() and (self._looking is None or self._looking.done()):
-            self._looking = asyncio.get_running_loop().create_task(self._leave())
+        if self._waiting and (self._looking is None or self._looking.done()):
+            work = self._leave() if self._all_wait() else self._announce_waiting()
+            self._looking = asyncio.get_running_loop().create_task(work)
+
+    async def _announce_waiting(self) -> None:
+        """Announce the questions that wait while other handlers work: they can be answered already."""
+        for id in list(self._waiting):
+            request = self._find_request(id)
+            if request is not None and id not in self._at.requests:
+                if self._list is not None:
+                    await self._list(request)
+                self.show(request)
+        if self._all_wait() or not self._shown.issuperset(self._waiting.keys() - self._at.requests.keys()):
+            self.check_soon()
 
     def _all_wait(self) -> bool:
         return sum(asker.is_waiting for asker in self._askers) >= self.lanes

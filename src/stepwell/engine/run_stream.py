@@ -17,6 +17,26 @@ from stepwell.model.event import WorkflowEvent
 R = TypeVar("R")
 
 
+class EarlyRequests:
+    """The requests that a reader has seen before their commit, which emits them again."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+
+    def repeats(self, event: WorkflowEvent) -> bool:
+        """Return whether the reader has seen a request before."""
+        if event.type == "request_answered":
+            self._ids.discard(event.request_id)
+        if event.type != "request_info" or event.path:
+            return False
+        if event.commit is None:
+            self._ids.add(event.request_id)
+            return False
+        is_repeated = event.request_id in self._ids
+        self._ids.discard(event.request_id)
+        return is_repeated
+
+
 class RunStream(Generic[R]):
     """The events of a run as they happen; awaited, its result.
 
@@ -178,6 +198,7 @@ class _EventReader(AsyncIterator[WorkflowEvent]):
 
     def __init__(self, watched: _WatchedDrive, *, nested: bool, replay: bool) -> None:
         self._watched, self._nested, self._replay = watched, nested, replay
+        self._early_requests = EarlyRequests()
         watched.read = True
 
     async def __anext__(self) -> WorkflowEvent:
@@ -188,6 +209,8 @@ class _EventReader(AsyncIterator[WorkflowEvent]):
     def _is_shown(self, event: WorkflowEvent) -> bool:
         if event.path:
             return self._nested
+        if self._early_requests.repeats(event):
+            return False
         is_repeated = event.replayed and event.type in ("output", "intermediate")
         # Of a run that was completed before, they are all there is.
         return not is_repeated or self._replay or self._watched.drive.was_completed

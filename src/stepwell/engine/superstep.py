@@ -225,8 +225,10 @@ class Superstep(msgspec.Struct, eq=False):
         is_last = self._is_last(outcome)
         if outcome.requests and not is_last:
             # They can be answered from now on, under names that do not change any more.
-            asked = [request.id for earlier in self.outcomes.values() for request in earlier.requests]
-            outcome = kernel.name_requests(outcome, {*self._at.requests, *asked})
+            own = f"{outcome.delivery}/"  # listed while its sub-workflow run was at work
+            logged = [e.request.id for key, e in self._log.entries.items() if e.request and not key.startswith(own)]
+            outcome = kernel.name_requests(outcome, {*self._at.requests, *self.asks.listed, *logged})
+            self.asks.listed.update(request.id for request in outcome.requests)
         self.outcomes[outcome.delivery] = outcome
         if outcome.saved is not None:
             self._saved[outcome.executor] = outcome.saved
@@ -242,6 +244,7 @@ class Superstep(msgspec.Struct, eq=False):
             self._saved[outcome.executor] = outcome.saved
             await self._scope.executors.restore(outcome.executor, outcome.saved)
         self.outcomes[outcome.delivery] = outcome
+        self.asks.listed.update(request.id for request in outcome.requests)
         self._emit("executor_bypassed", outcome.executor, delivery=outcome.delivery)
 
     def _stop_waiting(self) -> None:
@@ -257,6 +260,8 @@ class Superstep(msgspec.Struct, eq=False):
         is_stored = outcome.delivery in self._recalled or outcome.delivery in self.writes
         if self._scope.archive.has_superstep_log and not is_stored:
             write = self._scope.archive.log_outcome(self._at, outcome, outcome.requests)
+            if outcome.requests:
+                write = self.asks.list_after(write, outcome.requests)
             task = self.writes[outcome.delivery] = asyncio.create_task(write)
             task.add_done_callback(partial(self._announce, outcome))
 
@@ -275,6 +280,8 @@ class Superstep(msgspec.Struct, eq=False):
                 delivery=outcome.delivery,
                 time=outcome.time,
             )
+            for request in outcome.requests:
+                self.asks.show(request)
 
     async def _handle(self, delivery: Delivery, earlier: Mapping[str, Write]) -> Outcome | None:
         """Call the handler until it returns; None if it sleeps, or fails and is not to be retried."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,6 +11,7 @@ from stepwell.graph.edges import Edge, FanIn
 from stepwell.graph.executor import Executor, HandlerTable
 from stepwell.graph.handler import HandlerSpec
 from stepwell.graph.type_matching import describe, is_type_compatible
+from stepwell.model.request import Request
 
 
 class InnerWorkflow(Protocol):
@@ -44,6 +46,20 @@ class SubWorkflowRequest:
     deadline: str | None
     # the sub-workflow run that made it
     child: str
+
+    @classmethod
+    def of(cls, request: Request, child: str) -> SubWorkflowRequest:
+        """Return a request as data."""
+        return cls(
+            request_id=request.id,
+            data=request.payload.open(),
+            source_executor_id=request.executor,
+            request_type=request.request_type,
+            response_type=request.response_type,
+            response_schema=json.loads(request.schema),
+            deadline=request.deadline,
+            child=child,
+        )
 
 
 @dataclass(frozen=True, slots=True)

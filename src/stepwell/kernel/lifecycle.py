@@ -188,7 +188,9 @@ def settle_asks(before: Checkpoint, commit: Commit, log: Mapping[str, LogEntry])
     closed = dict.fromkeys((*commit.closed, *(id for id in answered if id in before.requests)))
     if commit.kind is not CommitKind.PARKED:
         return replace(commit, answers=answers, closed=tuple(closed))
-    new = tuple(request for id, request in asked.items() if id not in answered and id not in before.requests)
+    # Those of sub-workflow runs are asked when their handler returns.
+    waiting = {id: request for id, request in asked.items() if request.is_awaited}
+    new = tuple(request for id, request in waiting.items() if id not in answered and id not in before.requests)
     waits = any(request.is_awaited and id not in answered for id, request in {**before.requests, **asked}.items())
     status = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS if waits else commit.status
     return replace(commit, answers=answers, closed=tuple(closed), asked=new, status=status)

@@ -326,13 +326,12 @@ def name_requests(outcome: Outcome, taken: Collection[str]) -> Outcome:
 
     `taken` are the ids that are in use. Only the requests of a sub-workflow get another id.
     """
-    return replace(
-        outcome,
-        requests=tuple(
-            request if request.child is None or request.id not in taken else _rename(request)
-            for request in outcome.requests
-        ),
-    )
+    return replace(outcome, requests=tuple(name_request(request, taken) for request in outcome.requests))
+
+
+def name_request(request: Request, taken: Collection[str]) -> Request:
+    """Return a request under an id that is not in use."""
+    return request if request.child is None or request.id not in taken else _rename(request)
 
 
 def _rename(request: Request) -> Request:

@@ -23,7 +23,8 @@ class LogEntry(msgspec.Struct, frozen=True):
     value: Payload | None = None
     # what the step called: the name of the function and digests of its arguments
     call: str | None = None
-    # a question of `ctx.ask`; or the response to it, as it is used from then on
+    # a question of `ctx.ask`, or a request of a sub-workflow run at work; or the response to a question, as it is
+    # used from then on
     request: Request | None = None
     answer: AnswerRecord | None = None
     # of the step that succeeded
@@ -41,6 +42,11 @@ def attempt_key(delivery: str, number: int) -> str:
 
 def ask_key(delivery: str, number: int, branch: str = "") -> str:
     return f"{delivery}/ask/{number}{_in_branch(branch)}"
+
+
+def child_request_key(delivery: str, request_id: str) -> str:
+    """Return the key of a request of a sub-workflow run that has not come to rest."""
+    return f"{delivery}/request/{request_id}"
 
 
 def answer_log_key(asked: str) -> str:

@@ -12,6 +12,7 @@ from stepwell.engine import watchers
 from stepwell.engine.cancellation import OVER, cancel_or_signal, send_cancel
 from stepwell.engine.open_run import STOPPED, Position, RestoreRun, ResumeRun
 from stepwell.engine.responses import check_no_caller, find_overdue
+from stepwell.engine.run_stream import EarlyRequests
 from stepwell.engine.superstep_log import is_far
 from stepwell.errors import CheckpointMissing, RunBusy
 from stepwell.model.checkpoint import Checkpoint
@@ -104,7 +105,10 @@ class RunHandle(Generic[OutputT]):
         """
         last = self._check_own(after).number if isinstance(after, CheckpointInfo) else after
         requested: set[str] = set()
+        early = EarlyRequests()
         async for event in self._follow(last, from_before=True):
+            if early.repeats(event):
+                continue
             if event.type == "request_info":
                 requested.add(event.request_id)
             if nested or not event.path:

@@ -34,7 +34,8 @@ class WorkflowRunResult(list[WorkflowEvent], Generic[OutputT]):
     def __init__(
         self, events: Iterable[WorkflowEvent], *, include_status_events: bool = False, graph: Graph | None = None
     ) -> None:
-        every = list(events)
+        # A request that was emitted before its commit is there again if it was committed.
+        every = [event for event in events if event.type != "request_info" or event.path or event.commit is not None]
         own = [event for event in every if not event.path]
         self._statuses = [event for event in own if event.type == "status"]
         # Kept apart from the list: most callers want results, and ask for the status with a method.

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -103,7 +104,7 @@ class WorkflowExecutor(Nesting):
         key = child_run_id(ctx.run_id, ctx.scope.epoch, ctx.delivery.id)
         outputs: list[Any] = []
         position = StartRun(message, key, named=True, digest=self._digest(ctx))
-        drive = self._drive(ctx, position, {}, self._archive(ctx))
+        drive = self._drive(ctx, position, {}, self._archive(ctx), key=key)
         try:
             async for event in self._events(ctx, drive):
                 if event.type == "output" and not event.path:
@@ -188,7 +189,7 @@ class WorkflowExecutor(Nesting):
             # also by a repetition after a crash, or by a caller that is moved back itself.
             is_resumed = isinstance(position, ResumeRun) and ctx.scope.archive.needed is None
             archive = self._archive(ctx, child.number if is_resumed else 0) if suspended is None else suspended.archive
-            drive = self._drive(ctx, position, responses, archive, suspended, timers_until=timers_until)
+            drive = self._drive(ctx, position, responses, archive, suspended, key=key, timers_until=timers_until)
             try:
                 async for _ in self._events(ctx, drive):
                     pass
@@ -227,6 +228,7 @@ class WorkflowExecutor(Nesting):
         archive: Archive,
         suspended: _SuspendedRun | None = None,
         *,
+        key: str | None = None,
         timers_until: str | None = None,
     ) -> Drive:
         options = replace(
@@ -239,6 +241,7 @@ class WorkflowExecutor(Nesting):
             root=ctx.root_run_id,
             may_take_over=ctx.scope.holds_lease,
             timers_until=timers_until,
+            list_request=None if key is None else partial(self._list_request, ctx, key),
         )
         pool = self.workflow._executor_pool
         acquire = pool.acquire if suspended is None else lambda: suspended.executors
@@ -324,7 +327,7 @@ class WorkflowExecutor(Nesting):
                 self._check_routable(ctx, output)
                 ctx.send_message(output)
         for request in requests:
-            question = SubWorkflowRequestMessage(_as_data(request, key), self.id)
+            question = SubWorkflowRequestMessage(SubWorkflowRequest.of(request, key), self.id)
             answerers = [] if self.propagate_request else await self._answerers(ctx, question)
             if not answerers:
                 ctx.forward_request(replace(request, executor=self.id, child=key))
@@ -338,6 +341,12 @@ class WorkflowExecutor(Nesting):
             )
             for answerer in answerers:
                 ctx.send_message(question, target_id=answerer)
+
+    async def _list_request(self, ctx: InternalContext, key: str, request: Request) -> None:
+        """List a request of a run that is still at work, unless an executor beside this one answers it."""
+        question = SubWorkflowRequestMessage(SubWorkflowRequest.of(request, key), self.id)
+        if self.propagate_request or not await self._answerers(ctx, question):
+            await ctx.list_request(replace(request, executor=self.id, child=key))
 
     async def _answerers(self, ctx: InternalContext, question: SubWorkflowRequestMessage) -> list[str]:
         """Return the executors beside this one that accept requests of a sub-workflow and get this one by an edge."""
@@ -380,16 +389,3 @@ def _table(workflow: Workflow, sent_types: Sequence[object], output_types: Seque
         HandlerSpec("handle_timer", input=(str,), timers=(), **common),
     ]
     return InnerTable(specs, workflow.executors)
-
-
-def _as_data(request: Request, key: str) -> SubWorkflowRequest:
-    return SubWorkflowRequest(
-        request_id=request.id,
-        data=request.payload.open(),
-        source_executor_id=request.executor,
-        request_type=request.request_type,
-        response_type=request.response_type,
-        response_schema=json.loads(request.schema),
-        deadline=request.deadline,
-        child=key,
-    )
