@@ -23,9 +23,11 @@ from stepwell.storage.filters import ReadyFilter, RequestFilter, RunFilter
 from stepwell.storage.integrity import Cipher, VerifiedStore
 from stepwell.storage.lease import LEASE, validate_lease
 from stepwell.storage.news import Notifications
+from stepwell.storage.outbox import Outbox
 from stepwell.storage.port import Store
 from stepwell.storage.run_list import RunInfo, find_standing, run_info
 from stepwell.storage.statistics import Statistics
+from stepwell.storage.verified_outbox import VerifiedOutbox
 from stepwell.storage.worker_registry import WorkerInfo, WorkerRegistry, worker_info
 
 if TYPE_CHECKING:
@@ -54,11 +56,12 @@ class BuiltInStorage:
     ) -> None:
         if not isinstance(retention, Retention):
             raise DefinitionError(f"retention must be FullHistory or LatestOnly, not {retention!r}")
-        self._store: Store = VerifiedStore(store, seal)
+        self._store = VerifiedStore(store, seal)
         # Beside the wrapper: what workers say of themselves holds no data of runs, and is not sealed.
         self._registry = store if isinstance(store, WorkerRegistry) else None
         self._notifications = store if isinstance(store, Notifications) else None
         self._statistics = store if isinstance(store, Statistics) else None
+        self._outbox = VerifiedOutbox(store, self._store) if isinstance(store, Outbox) else None
         self._lease = validate_lease(lease)
         self.retention = retention
 

@@ -200,7 +200,7 @@ class VerifiedStore:
         limit: int | None = None,
     ) -> list[RequestEntry]:
         requests = await self.inner.requests(request_filter, past=past, limit=limit)
-        return [self._verify_request(request) for request in requests]
+        return [self.verify_request(request) for request in requests]
 
     async def ready(self, ready_filter: ReadyFilter, *, limit: int | None = None) -> list[RunEntry]:
         return await self.inner.ready(ready_filter, limit=limit)
@@ -241,6 +241,12 @@ class VerifiedStore:
 
     # ---------------------------------------------------------------- protecting and verifying
 
+    def protect_webhook(self, webhook_id: str, body: bytes) -> bytes:
+        return self._protect(body, _address("webhook", "", webhook_id))
+
+    def verify_webhook(self, webhook_id: str, body: bytes) -> bytes:
+        return self._verify(body, _address("webhook", "", webhook_id), f"webhook {webhook_id!r}")
+
     def _protect_effects(self, effects: CommitEffects) -> CommitEffects:
         return msgspec.structs.replace(
             effects,
@@ -254,7 +260,7 @@ class VerifiedStore:
             for each in requests
         )
 
-    def _verify_request(self, request: RequestEntry) -> RequestEntry:
+    def verify_request(self, request: RequestEntry) -> RequestEntry:
         what = f"request {request.request_id!r} of run {request.run_id!r}"
         # A list can be read without the key, only not what is asked: `read_request_body` says so.
         if self._cipher is None and is_sealed(request.body.encode(), what):
@@ -302,7 +308,8 @@ class VerifiedStore:
         raise _no_checksum_error(text, what)
 
 
-# The kinds "commit", "log", "signal" and "request" go into every checksum: they are part of the stored format.
+# The kinds "commit", "log", "signal", "request" and "webhook" go into every checksum: they are part of the
+# stored format.
 
 
 def _address(kind: str, run_id: str, name: str) -> bytes:

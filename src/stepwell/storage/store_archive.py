@@ -22,6 +22,7 @@ from stepwell.model.request import Request
 from stepwell.model.signal import Signal
 from stepwell.storage import news
 from stepwell.storage.archive import StoredRun, commit_error
+from stepwell.storage.expiry import find_expired, is_default
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.ids import forked_child_id, new_stamp
 from stepwell.storage.large_work import build_in_thread
@@ -71,6 +72,7 @@ class StoreArchive:
         self._chain = Chain()
         self._fences: dict[str, int] = {}  # by run
         self._without_outputs: set[str] = set()  # runs
+        self._awaited: dict[str, Request] = {}  # requests in the superstep log, by id
 
     @property
     def where(self) -> object:
@@ -91,7 +93,9 @@ class StoreArchive:
         if head.header.retention is Retention.LatestOnly and self.needed is None:
             await drop_left_over(self.store, self._codec, head, commit)
         signals = read_signals(run_id, opened.signals, self._codec)
-        return StoredRun(head, self._read_log(head, opened.log), signals, fence, opened.takeovers)
+        log = self._read_log(head, opened.log)
+        self._awaited = {entry.request.id: entry.request for entry in log.entries.values() if entry.request is not None}
+        return StoredRun(head, log, signals, fence, opened.takeovers)
 
     async def look(self, run_id: str) -> StoredRun:
         opened = await self.store.open(run_id)
@@ -194,6 +198,7 @@ class StoreArchive:
             fence=self._fences.get(header.run_id),
             release=release,
             reduced=() if below is None else self._chain.outputs_below(below),
+            expired=find_expired(commit, before, self._awaited) if commit.answers or commit.failures else (),
         )
         work = self._append(commit, after, before, effects, snapshot=snapshot)
         # A store that completes its writes by itself saves a task. A commit with children is more than one write:
@@ -249,7 +254,13 @@ class StoreArchive:
         consumed: Sequence[str] = (),
     ) -> None:
         asked = () if entry.request is None else pending_of(at.header, (entry.request,))
-        effects = LogEffects(asked, tuple(closed), tuple(consumed)) if asked or closed or consumed else NO_LOG_EFFECTS
+        if entry.request is not None:
+            self._awaited[entry.request.id] = entry.request
+        effects = NO_LOG_EFFECTS
+        if asked or closed or consumed:
+            answered = self._awaited.get(entry.answer.request_id) if entry.answer is not None else None
+            is_late = answered is not None and entry.answer is not None and is_default(answered, entry.answer)
+            effects = LogEffects(asked, tuple(closed), tuple(consumed), tuple(closed) if is_late else ())
         await self._log(at, key, write_log_entry(entry), effects)
 
     async def _log(self, at: Checkpoint, key: str, body: bytes, effects: LogEffects) -> None:

@@ -138,6 +138,9 @@ class CommitEffects(_Value, frozen=True):
     release: bool = False  # end that lease: the driver will not write again
     # What to keep of earlier records: each replaces that of its number, if stored.
     reduced: tuple[Record, ...] = ()
+    # Ids of requests whose deadline has passed without a response; webhooks are told. They are in `closed`,
+    # or stay open in a run that fails.
+    expired: tuple[str, ...] = ()
 
 
 NO_EFFECTS = CommitEffects()
@@ -149,6 +152,7 @@ class LogEffects(_Value, frozen=True):
     asked: tuple[RequestEntry, ...] = ()  # requests that are open from now on
     closed: tuple[str, ...] = ()  # ids of requests that no longer are; closed before others are asked
     consumed: tuple[str, ...] = ()  # keys of signals, which become tombstones
+    expired: tuple[str, ...] = ()  # those in `closed` whose deadline has passed without a response
 
 
 NO_LOG_EFFECTS = LogEffects()

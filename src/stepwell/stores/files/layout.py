@@ -4,6 +4,7 @@
     <root>/runs/3f/refund-3~a80091c28d5eb.jsonl  the log of run refund-3
     <root>/runs/3f/refund-3~a80091c28d5eb.part   the same while it is written anew
     <root>/workers/web-1.json                    what the worker web-1 says of itself
+    <root>/webhooks/wh_5f3a91c2.json             a webhook
 
 The digits are the hash of the run id that checkpoint ids contain too, so both lead to the file.
 """

@@ -21,7 +21,7 @@ from zlib import crc32
 
 import msgspec
 
-from stepwell.stores.runs.state import Acquire, CommitLine, Line, LogWrite, Signal, Size, State
+from stepwell.stores.runs.state import Acquire, CommitLine, Line, LogWrite, Settle, Signal, Size, State
 
 _SUM_SIZE = 19  # bytes, up to the end of the line
 _START = b'{"line":"'
@@ -56,7 +56,7 @@ class Placed(NamedTuple):
 
 # Created at import, before there are threads: msgspec inspects a class when it first meets it, and
 # two threads that do so at the same time crash the interpreter.
-_decode = msgspec.json.Decoder(HeaderLine | CommitLine | LogWrite | Signal | Acquire | State[FileBody]).decode
+_decode = msgspec.json.Decoder(HeaderLine | CommitLine | LogWrite | Signal | Acquire | Settle | State[FileBody]).decode
 _encode = msgspec.json.Encoder().encode
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +14,7 @@ from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.storage.filters import ALL_RUNS
 from stepwell.storage.lease import LEASE
+from stepwell.storage.outbox import WebhookRow
 from stepwell.storage.permissions import OWNER_ONLY, validate_mode
 from stepwell.storage.posix import require_posix
 from stepwell.storage.stored_values import DamagedRun, RunEntry, Survey
@@ -21,6 +22,7 @@ from stepwell.storage.worker_registry import WorkerRow
 from stepwell.stores.files.layout import StoreFolder
 from stepwell.stores.files.run_file import RunFile
 from stepwell.stores.files.threads import FileThreads
+from stepwell.stores.files.webhooks import WebhookFolder
 from stepwell.stores.files.workers import WorkerFolder
 from stepwell.stores.fork_hooks import Reopenable
 from stepwell.stores.runs.store import RunStore
@@ -42,7 +44,7 @@ class FileStore(RunStore, Reopenable[FileThreads]):
         self._root = Path(os.path.abspath(path))
         require_posix(f"the file store {str(self._root)!r}", "file locks")
         self._folder = StoreFolder(self._root, validate_mode(mode))
-        self._workers = WorkerFolder(self._folder)
+        self._workers, self._webhooks = WorkerFolder(self._folder), WebhookFolder(self._folder)
         super().__init__()
 
     async def survey(self) -> Survey:
@@ -79,6 +81,19 @@ class FileStore(RunStore, Reopenable[FileThreads]):
 
     async def workers(self) -> list[WorkerRow]:
         return await self._do(self._workers.read)
+
+    # ---------------------------------------------------------------- webhooks
+
+    async def put_webhook(self, webhook: WebhookRow) -> None:
+        await self._do(lambda: self._webhooks.put(webhook))
+
+    async def remove_webhook(self, webhook_id: str) -> bool:
+        was_there = await self._do(lambda: self._webhooks.remove(webhook_id))
+        await self._drop_messages(webhook_id)
+        return was_there
+
+    def _find_webhooks(self) -> Sequence[WebhookRow]:
+        return self._webhooks.read()
 
     # ---------------------------------------------------------------- threads
 

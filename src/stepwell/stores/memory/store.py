@@ -14,6 +14,7 @@ from stepwell.storage.encryption import Seal
 from stepwell.storage.filters import ALL_RUNS
 from stepwell.storage.ids import run_hash
 from stepwell.storage.lease import LEASE
+from stepwell.storage.outbox import WebhookRow
 from stepwell.storage.stored_values import Record, Survey
 from stepwell.storage.worker_registry import ALIVE_FOR, KEPT_FOR, WorkerRow
 from stepwell.stores.runs.run import Run
@@ -64,6 +65,7 @@ class MemoryStore(RunStore):
         self._lock = threading.Lock()
         self._runs: dict[str, MemoryRun] = {}
         self._workers: dict[str, tuple[str, float, bytes]] = {}  # process, when it was seen, what it says
+        self._webhooks: dict[str, WebhookRow] = {}
 
     async def survey(self) -> Survey:
         return Survey(await self.runs(ALL_RUNS))
@@ -96,6 +98,19 @@ class MemoryStore(RunStore):
                 WorkerRow(name, process, now - seen, body)
                 for name, (process, seen, body) in sorted(self._workers.items())
             ]
+
+    async def put_webhook(self, webhook: WebhookRow) -> None:
+        with self._lock:
+            self._webhooks[webhook.id] = webhook
+
+    async def remove_webhook(self, webhook_id: str) -> bool:
+        with self._lock:
+            was_there = self._webhooks.pop(webhook_id, None) is not None
+        await self._drop_messages(webhook_id)
+        return was_there
+
+    def _find_webhooks(self) -> list[WebhookRow]:
+        return sorted(self._webhooks.values(), key=lambda webhook: webhook.id)
 
     async def _write(self, run_id: str, write: Callable[[Run[Any]], T], *, creates: bool = False) -> T:
         with self._lock:

@@ -142,6 +142,20 @@ SELECT w.name, w.process, extract(epoch FROM clock_timestamp() - w.seen)::float8
     convert_to(w.body, 'UTF8')
 FROM {schema}.workers AS w ORDER BY w.name
 """
+WEBHOOKS = """
+SELECT w.id, w.workflow, w.kinds, w.stopped, convert_to(w.body, 'UTF8') FROM {schema}.webhooks AS w ORDER BY w.id
+"""
+_MESSAGE = """
+SELECT m.webhook, m.run_id, m.position, m.number, m.kind, m.workflow, m.at, m.request, m.attempts, m.due, m.error
+FROM {schema}.outbox AS m
+"""
+MESSAGES = f"{_MESSAGE} WHERE m.webhook = $1 ORDER BY m.position LIMIT $2"
+DUE_MESSAGES = f"""
+{_MESSAGE} WHERE m.webhook = $1 AND m.due <= $2 AND NOT EXISTS (
+    SELECT FROM {{schema}}.outbox AS e WHERE e.run_id = m.run_id AND e.webhook = m.webhook
+        AND e.position < m.position AND e.due IS NOT NULL)
+ORDER BY m.due, m.position LIMIT $3
+"""
 
 # ---------------------------------------------------------------------- maintenance
 

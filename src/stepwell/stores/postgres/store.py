@@ -30,6 +30,7 @@ from stepwell.storage.filters import (
 from stepwell.storage.ids import location_of, run_hash
 from stepwell.storage.lease import Owner
 from stepwell.storage.limits import LARGEST
+from stepwell.storage.outbox import Attempt, OutboxRow, WebhookRow
 from stepwell.storage.statistics import StoreStatistics
 from stepwell.storage.stored_values import (
     HIGHEST_PRIORITY,
@@ -63,10 +64,12 @@ from stepwell.stores.postgres.values import (
     encode,
     encode_append,
     escape,
+    plain_attempt,
     plain_effects,
     plain_log_effects,
     plain_record,
     read_lease,
+    read_message,
     read_opened,
     read_record,
     read_run,
@@ -319,6 +322,29 @@ class PostgresStore:
             WorkerRow(unescape(name), unescape(process), age, body)
             for name, process, age, body in await self._read(queries.WORKERS, clock_ahead())
         ]
+
+    # ---------------------------------------------------------------- outbox
+
+    async def put_webhook(self, webhook: WebhookRow) -> None:
+        values = (webhook.id, webhook.workflow, list(webhook.kinds), webhook.is_stopped, webhook.body)
+        await self._write("put_webhook", encode(_FIRST_TIME, *values))
+
+    async def remove_webhook(self, webhook_id: str) -> bool:
+        ((was_there,),) = await self._write("remove_webhook", encode(_FIRST_TIME, webhook_id))
+        return bool(was_there)
+
+    async def webhooks(self) -> list[WebhookRow]:
+        rows = await self._read(queries.WEBHOOKS)
+        return [WebhookRow(*(*unescape_row(row[:2]), tuple(row[2]), *row[3:])) for row in rows]
+
+    async def outbox(self, webhook_id: str, *, due_by: str | None = None, limit: int | None = None) -> list[OutboxRow]:
+        if due_by is None:
+            return [read_message(row) for row in await self._read(queries.MESSAGES, webhook_id, limit)]
+        return [read_message(row) for row in await self._read(queries.DUE_MESSAGES, webhook_id, due_by, limit)]
+
+    async def settle(self, message: OutboxRow, attempt: Attempt | None = None) -> None:
+        stored = None if attempt is None else plain_attempt(attempt)
+        await self._write("settle", encode(_FIRST_TIME, message.position, stored))
 
     # ---------------------------------------------------------------- statements
 

@@ -119,10 +119,34 @@ CREATE TABLE {schema}.workers (
     body    text NOT NULL                                       -- what it says of itself: a JSON object
 );
 
+CREATE TABLE {schema}.webhooks (
+    id       text COLLATE "C" PRIMARY KEY,
+    workflow text COLLATE "C",                                  -- NULL for those of all workflows
+    kinds    jsonb NOT NULL,                                    -- of messages: a list, empty for all
+    stopped  boolean NOT NULL,
+    body     text NOT NULL                                      -- where it sends to: a JSON object
+);
+
+CREATE TABLE {schema}.outbox (                                  -- messages that are not delivered yet
+    position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,   -- their order
+    webhook  text COLLATE "C" NOT NULL,
+    run_id   text COLLATE "C" NOT NULL,
+    number   bigint NOT NULL,                                   -- of the commit
+    kind     text NOT NULL,
+    workflow text NOT NULL,
+    at       text COLLATE "C" NOT NULL,
+    request  jsonb,                                             -- the columns of `requests`
+    attempts integer NOT NULL DEFAULT 0,
+    due      text COLLATE "C",                                  -- of the next attempt, NULL if it is set aside
+    error    text                                               -- why the last attempt failed
+);
+CREATE INDEX outbox_by_run ON {schema}.outbox (run_id, webhook, position);
+CREATE INDEX outbox_by_webhook ON {schema}.outbox (webhook, due, position);
+
 CREATE TABLE {schema}.stepwell (format integer NOT NULL);       -- one row: how many steps were applied
 INSERT INTO {schema}.stepwell VALUES (0);
 """
 
 STEPS = (FIRST,)
 FORMAT = len(STEPS)
-TABLES = ("commits", "runs", "tags", "requests", "signals", "superstep_log", "workers")
+TABLES = ("commits", "runs", "tags", "requests", "signals", "superstep_log", "workers", "webhooks", "outbox")

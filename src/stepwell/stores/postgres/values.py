@@ -17,6 +17,7 @@ from stepwell.storage.checked_reads import damage_error
 from stepwell.storage.conflicts import check_chain
 from stepwell.storage.ids import run_hash, says_its_location
 from stepwell.storage.lease import Lease, Owner
+from stepwell.storage.outbox import Attempt, OutboxRow
 from stepwell.storage.stored_values import (
     NO_LOG_EFFECTS,
     CommitEffects,
@@ -69,7 +70,13 @@ def encode_append(record: Record, effects: CommitEffects) -> list[bytes | None]:
     """Return the arguments of the function `append`. Written out, because every commit needs it."""
     entry = record.entry
     has_more = (
-        effects.consumed or effects.asked or effects.closed or effects.metadata or effects.drop_below or effects.reduced
+        effects.consumed
+        or effects.asked
+        or effects.closed
+        or effects.metadata
+        or effects.drop_below
+        or effects.reduced
+        or effects.expired
     )
     return [
         b"f",
@@ -103,6 +110,7 @@ def plain_effects(effects: CommitEffects) -> dict[str, Any]:
         "metadata": None if effects.metadata is None else _plain_metadata(effects.metadata),
         "reduced": [plain_record(record) for record in effects.reduced],
         "drop_below": effects.drop_below,
+        "expired": [escape(request_id) for request_id in effects.expired],
     }
     return {name: value for name, value in parts.items() if value not in (None, [])}
 
@@ -111,12 +119,20 @@ def plain_log_effects(effects: LogEffects) -> dict[str, Any]:
     """Return the effects of a log entry as the functions read them."""
     if effects == NO_LOG_EFFECTS:
         return {}
-    return plain_effects(CommitEffects(consumed=effects.consumed, asked=effects.asked, closed=effects.closed))
+    return plain_effects(
+        CommitEffects(consumed=effects.consumed, asked=effects.asked, closed=effects.closed, expired=effects.expired)
+    )
 
 
 def plain_record(record: Record) -> dict[str, Any]:
     """Return a record as the functions read it."""
     return {**_plain(record.entry), "foreign_id": not says_its_location(record.entry), "body": record.body.decode()}
+
+
+def plain_attempt(attempt: Attempt) -> dict[str, Any]:
+    """Return an attempt as the function `settle` reads it."""
+    error = None if attempt.error is None else escape(attempt.error)
+    return {"attempts": attempt.attempts, "due": attempt.due, "error": error}
 
 
 def _plain(value: Entry | RequestEntry) -> dict[str, Any]:
@@ -136,7 +152,20 @@ def _plain_metadata(metadata: RunMetadata) -> dict[str, Any]:
 
 
 def unescape_row(row: Row) -> Row:
-    return tuple(unescape(value) if isinstance(value, str) else value for value in row)
+    return tuple(map(_unescape_any, row))
+
+
+def read_message(row: Row) -> OutboxRow:
+    request = row[7]
+    try:
+        read = None if request is None else RequestEntry(**{name: _unescape_any(v) for name, v in request.items()})
+    except (AttributeError, TypeError) as error:
+        raise damage_error(f"a message of run {row[1]!r} to webhook {row[0]!r}", error) from error
+    return OutboxRow(*(*unescape_row(row[:7]), read, *unescape_row(row[8:])))
+
+
+def _unescape_any(value: Any) -> Any:
+    return unescape(value) if isinstance(value, str) else value
 
 
 def read_record(row: Row) -> Record:

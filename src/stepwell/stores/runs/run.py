@@ -11,6 +11,9 @@ from stepwell.storage.lease import Lease
 from stepwell.storage.stored_values import Entry, Record, RunEntry
 from stepwell.stores.runs.state import Acquire, Body, CommitLine, Line, LogWrite, Signal, State
 
+# What a run that is written anew keeps beside its records, log, signals and lease.
+_COPIED = ("began", "metadata", "requests", "wake", "used_keys", "fence", "takeovers", "outbox", "outbox_end")
+
 
 class StoredRecord(NamedTuple, Generic[Body]):
     """A record, and where its body is."""
@@ -131,7 +134,7 @@ class Run(ABC, Generic[Body]):
         if (lease := self.read_lease()) is not None:
             line = Acquire(owner=lease.owner, fence=self.state.fence, takeovers=self.state.takeovers)
             fresh.put(line, lease_text(lease.until))
-        for name in ("began", "metadata", "requests", "wake", "used_keys", "fence", "takeovers"):
+        for name in _COPIED:
             setattr(fresh.state, name, getattr(self.state, name))
 
 

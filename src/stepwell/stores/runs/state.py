@@ -11,6 +11,7 @@ import msgspec
 
 from stepwell.storage.ids import says_its_location
 from stepwell.storage.lease import Owner
+from stepwell.storage.outbox import Attempt, OutboxRow
 from stepwell.storage.stored_values import Entry, RequestEntry, RunMetadata, ready_from
 
 Body = TypeVar("Body")
@@ -38,6 +39,7 @@ class CommitLine(Line, kw_only=True, tag="commit"):
     wake: str | None = None
     metadata: RunMetadata | None = None
     release: bool = False
+    outbox: tuple[OutboxRow, ...] = ()
 
 
 class LogWrite(Line, kw_only=True, tag="log"):
@@ -48,6 +50,7 @@ class LogWrite(Line, kw_only=True, tag="log"):
     asked: tuple[RequestEntry, ...] = ()
     closed: tuple[str, ...] = ()
     consumed: tuple[str, ...] = ()
+    outbox: tuple[OutboxRow, ...] = ()
 
 
 class Signal(Line, kw_only=True, tag="signal"):
@@ -65,6 +68,14 @@ class Acquire(Line, kw_only=True, tag="lease"):
     owner: Owner
     fence: int
     takeovers: int = 0
+
+
+class Settle(Line, kw_only=True, tag="settle"):
+    """What became of a message: it was delivered, or the attempt failed."""
+
+    webhook: str
+    position: int
+    attempt: Attempt | None = None
 
 
 class State(Line, Generic[Body], kw_only=True, tag="state"):
@@ -87,6 +98,8 @@ class State(Line, Generic[Body], kw_only=True, tag="state"):
     until: Body | None = None  # when the lease ends
     fence: int = 0  # of the last lease; it outlives the lease, because fences must keep rising
     takeovers: int = 0  # of leases that were not released, since the newest record
+    outbox: list[OutboxRow] = []  # messages that are not delivered yet
+    outbox_end: int = 0  # the position of the next one
     dead: list[Body] = []  # bodies that are not needed any more and may not be blank yet
 
     def apply(self, line: Line, body: Body, offset: int = 0) -> None:
@@ -104,6 +117,17 @@ class State(Line, Generic[Body], kw_only=True, tag="state"):
             case Acquire():
                 self.owner, self.until, self.fence = line.owner, body, line.fence
                 self.takeovers = line.takeovers
+            case Settle():
+                self._settle(line)
+
+    def _settle(self, line: Settle) -> None:
+        kept: list[OutboxRow] = []
+        for row in self.outbox:
+            if (row.webhook, row.position) != (line.webhook, line.position):
+                kept.append(row)
+            elif line.attempt is not None:
+                kept.append(msgspec.structs.replace(row, **msgspec.structs.asdict(line.attempt)))
+        self.outbox = kept
 
     def _add_record(self, entry: Entry, offset: int) -> None:
         if self.newest is None:
@@ -131,7 +155,10 @@ class State(Line, Generic[Body], kw_only=True, tag="state"):
             self.owner = self.until = None
 
     def _change_requests(self, line: CommitLine | LogWrite) -> None:
-        """Consume signals, close requests and open others."""
+        """Consume signals, close requests and open others, and add messages to the outbox."""
+        if line.outbox:
+            self.outbox = [*self.outbox, *line.outbox]
+            self.outbox_end = line.outbox[-1].position + 1
         if line.consumed:
             self.used_keys.update(line.consumed)
             self.dead += [self.signals.pop(key) for key in line.consumed if key in self.signals]

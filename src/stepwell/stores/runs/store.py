@@ -21,6 +21,7 @@ from stepwell.storage.filters import (
 )
 from stepwell.storage.ids import location_of, run_hash, run_hashes_for
 from stepwell.storage.lease import Owner
+from stepwell.storage.outbox import Attempt, OutboxRow, WebhookRow, find_due
 from stepwell.storage.statistics import StoreStatistics
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
@@ -72,6 +73,10 @@ class RunStore(ABC):
     def _each_run(self, hashed: int | None = None) -> Iterator[Run[Any]]:
         """Yield all runs, or those with that hash, each open for reading, inside `_do`."""
 
+    @abstractmethod
+    def _find_webhooks(self) -> Sequence[WebhookRow]:
+        """Return all webhooks, by id, inside `_write` or `_do`."""
+
     async def _read(self, run_id: str, read: Callable[[Run[Any]], T]) -> T:
         def work() -> T:
             with self._open(run_id) as run:
@@ -85,7 +90,11 @@ class RunStore(ABC):
     # ---------------------------------------------------------------- records
 
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
-        await self._write(record.entry.run_id, lambda run: transactions.append(run, record, effects), creates=True)
+        await self._write(
+            record.entry.run_id,
+            lambda run: transactions.append(run, record, effects, self._find_webhooks),
+            creates=True,
+        )
 
     async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
         if owner is None:
@@ -115,7 +124,11 @@ class RunStore(ABC):
         fence: int | None = None,
     ) -> bool:
         line = LogWrite(place=place, key=key, asked=effects.asked, closed=effects.closed, consumed=effects.consumed)
-        return await self._write(run_id, lambda run: transactions.write_log(run, line, body, fence), creates=True)
+        return await self._write(
+            run_id,
+            lambda run: transactions.write_log(run, line, body, effects, fence, self._find_webhooks),
+            creates=True,
+        )
 
     def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> None:
         return None
@@ -255,3 +268,19 @@ class RunStore(ABC):
             return await self._read(run_id, read)
         except CheckpointCorrupt:  # the run as a whole cannot be read, as every other call says
             return []
+
+    # ---------------------------------------------------------------- outbox
+
+    async def webhooks(self) -> list[WebhookRow]:
+        return await self._do(lambda: list(self._find_webhooks()))
+
+    async def outbox(self, webhook_id: str, *, due_by: str | None = None, limit: int | None = None) -> list[OutboxRow]:
+        by_run = await self._read_all(lambda run: [row for row in run.state.outbox if row.webhook == webhook_id])
+        return find_due((row for rows in by_run for row in rows), due_by, limit)
+
+    async def settle(self, message: OutboxRow, attempt: Attempt | None = None) -> None:
+        await self._write(message.run_id, lambda run: transactions.settle(run, message, attempt))
+
+    async def _drop_messages(self, webhook_id: str) -> None:
+        for run_id in {row.run_id for row in await self.outbox(webhook_id)}:
+            await self._write(run_id, lambda run: transactions.settle_all(run, webhook_id))

@@ -5,27 +5,32 @@ All checks come before the first change: a transaction that is refused must leav
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
+from stepwell.storage import clock
 from stepwell.storage.conflicts import check_chain, check_fence, check_follows, check_workflow
 from stepwell.storage.lease import Owner
+from stepwell.storage.outbox import Attempt, OutboxRow, WebhookRow, find_messages, is_end
 from stepwell.storage.rewrite_plan import plan_rewrite
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
     CommitEffects,
     Entry,
+    LogEffects,
     LogRow,
     OpenedRun,
     Record,
+    RequestEntry,
     SignalRow,
 )
 from stepwell.stores.runs.run import Run, lease_text
-from stepwell.stores.runs.state import Acquire, CommitLine, LogWrite, Signal, State
+from stepwell.stores.runs.state import Acquire, CommitLine, LogWrite, Settle, Signal, State
 
 AnyRun = Run[Any]
+FindWebhooks = Callable[[], Sequence[WebhookRow]]
 
 # -------------------------------------------------------------------- reading
 
@@ -97,22 +102,80 @@ def open_run(run: AnyRun, owner: Owner | None, seconds: float) -> OpenedRun:
     return OpenedRun(records, log, signals, fence, run.state.outputs > 0, run.state.takeovers)
 
 
-def append(run: AnyRun, record: Record, effects: CommitEffects) -> None:
+def append(run: AnyRun, record: Record, effects: CommitEffects, find_webhooks: FindWebhooks) -> None:
     entry, state = record.entry, run.state
     check_fence(run.run_id, effects.fence, state.fence)
     check_follows(entry, state.latest)
     check_workflow(entry, state.workflow or entry.workflow)
     line = _commit_line(entry, effects)
     line.release = effects.release and effects.fence == state.fence
+    line.outbox = _messages(state, entry, effects, find_webhooks)
     _store(run, line, [record], effects)
 
 
-def write_log(run: AnyRun, line: LogWrite, body: bytes, fence: int | None) -> bool:
+def write_log(
+    run: AnyRun, line: LogWrite, body: bytes, effects: LogEffects, fence: int | None, find_webhooks: FindWebhooks
+) -> bool:
     check_fence(run.run_id, fence, run.state.fence)
     is_new = line.key not in run.state.log.get(line.place, {})
     if is_new:
+        if run.state.newest is not None:
+            line.outbox = _messages(run.state, run.state.newest, effects, find_webhooks)
         run.put(line, body)
     return is_new
+
+
+def _messages(
+    state: State[Any], entry: Entry, effects: CommitEffects | LogEffects, find_webhooks: FindWebhooks
+) -> tuple[OutboxRow, ...]:
+    """Return what webhooks are told of a commit or, if the entry is that of the newest record, of the next one."""
+    is_commit = state.newest is None or entry.number > state.newest.number
+    before = None if state.newest is None else state.newest.status
+    if not (effects.asked or effects.expired or (is_commit and is_end(before, entry.status))):
+        return ()
+    webhooks = find_webhooks()
+    if not webhooks:
+        return ()
+    if not is_commit:
+        entry = replace(entry, number=entry.number + 1, at=clock.stamp())
+    metadata = effects.metadata if isinstance(effects, CommitEffects) and effects.metadata else state.metadata
+    messages = find_messages(
+        webhooks,
+        before=before,
+        entry=entry,
+        expired=[state.requests[id] for id in effects.expired if id in state.requests],
+        asked=[request for request in effects.asked if not _is_open(state, request)],
+        ends=is_commit and metadata.caller is None,
+    )
+    return tuple(replace(row, position=state.outbox_end + n) for n, row in enumerate(messages))
+
+
+def _is_open(state: State[Any], request: RequestEntry) -> bool:
+    """Return whether a request is open already: the superstep log has asked it before the commit does."""
+    other = state.requests.get(request.request_id)
+    return other is not None and other.at == request.at
+
+
+def settle(run: AnyRun, message: OutboxRow, attempt: Attempt | None) -> None:
+    """Note what became of a message, if it is still there."""
+    if any(_is_same(row, message) for row in run.state.outbox):
+        run.put(Settle(webhook=message.webhook, position=message.position, attempt=attempt))
+
+
+def _is_same(row: OutboxRow, message: OutboxRow) -> bool:
+    return (row.webhook, row.position, row.number, row.at) == (
+        message.webhook,
+        message.position,
+        message.number,
+        message.at,
+    )
+
+
+def settle_all(run: AnyRun, webhook_id: str) -> None:
+    """Delete the messages of a webhook."""
+    for row in run.state.outbox:
+        if row.webhook == webhook_id:
+            run.put(Settle(webhook=webhook_id, position=row.position))
 
 
 def send(run: AnyRun, key: str, body: bytes) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 from stepwell.storage.conflicts import check_fence
 from stepwell.storage.lease import Owner, lease_end
 from stepwell.storage.stored_values import LeaseReport, LogEffects, LogRow, OpenedRun, SignalRow
+from stepwell.stores.sqlite import outbox
 from stepwell.stores.sqlite.records import (
     BODY,
     FORGET_RUN,
@@ -100,6 +101,8 @@ def write_log(
     is_new = db.execute(INSERT_LOG_ROW, (run.run, place, key, body)).rowcount == 1
     if is_new:
         consume(db, run, effects.consumed)
+        if (effects.asked or effects.expired) and run.workflow is not None:
+            outbox.enqueue(db, outbox.next_entry(run_id, run.workflow, run.latest), None, effects)
         change_requests(db, run_id, effects.closed, effects.asked)
     return is_new
 

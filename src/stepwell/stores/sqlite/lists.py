@@ -16,7 +16,8 @@ from stepwell.storage.filters import STOPPED, CheckpointFilter, ReadyFilter, Req
 from stepwell.storage.ids import location_of, run_hashes_for
 from stepwell.storage.statistics import StoreStatistics
 from stepwell.storage.stored_values import HIGHEST_PRIORITY, Entry, RequestEntry, RunEntry, RunMetadata
-from stepwell.stores.sqlite.records import ENTRY, LAST, REQUEST, entry_in, read_lease
+from stepwell.stores.sqlite.outbox import REQUEST
+from stepwell.stores.sqlite.records import ENTRY, LAST, entry_in, read_lease
 
 NO_LIMIT = -1  # to SQLite
 BEFORE_ALL, AFTER_ALL = "", b""  # a blob sorts after every text

@@ -16,8 +16,10 @@ from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.conflicts import check_chain, check_fence, check_follows, check_workflow
 from stepwell.storage.ids import run_hash, says_its_location
 from stepwell.storage.lease import Lease, Owner
+from stepwell.storage.outbox import is_end
 from stepwell.storage.rewrite_plan import plan_rewrite
 from stepwell.storage.stored_values import CommitEffects, Entry, Record, RequestEntry, RunMetadata, ready_from
+from stepwell.stores.sqlite import outbox
 
 LAST = 2**63 - 1  # the largest integer of SQLite
 
@@ -87,6 +89,7 @@ CLEAR_RUN = (
     "DELETE FROM signals WHERE run = ?",
     "DELETE FROM tags WHERE run = ?",
     "DELETE FROM requests WHERE run_id = (SELECT run_id FROM runs WHERE run = ?)",
+    "DELETE FROM outbox WHERE run_id = (SELECT run_id FROM runs WHERE run = ?)",
     """
     UPDATE runs SET workflow = NULL, status = NULL, began = NULL, caller = NULL, tags = '{}', priority = 0,
         wake = NULL, dropped_below = 0, unordered = 0
@@ -106,9 +109,8 @@ DELETE FROM runs WHERE run_id = ? AND began IS NULL AND owner IS NULL
 CONSUME_SIGNAL = """
 INSERT INTO signals (run, key) VALUES (?, ?) ON CONFLICT DO UPDATE SET position = NULL, body = NULL
 """
-REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline, body"
 # One that is asked again moves to the end.
-INSERT_REQUEST = f"INSERT OR REPLACE INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_REQUEST = f"INSERT OR REPLACE INTO requests ({outbox.REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_TAG = """
 INSERT INTO tags (run, name, value, called, began, run_id)
 SELECT run, ?, ?, called, began, run_id FROM runs WHERE run = ?
@@ -174,6 +176,8 @@ def append(db: sqlite3.Connection, record: Record, effects: CommitEffects) -> No
     if run.at is not None and entry.at < run.at:
         db.execute("UPDATE runs SET unordered = 1 WHERE run = ?", (run.run,))
     _apply(db, run, effects)
+    if effects.asked or effects.expired or is_end(run.status, entry.status):
+        outbox.enqueue(db, entry, run.status, effects)
     if effects.closed or effects.asked:
         change_requests(db, entry.run_id, effects.closed, effects.asked)
     if effects.release and run.fence == effects.fence:

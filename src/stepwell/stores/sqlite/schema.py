@@ -112,6 +112,30 @@ CREATE TABLE workers (
     seen    REAL NOT NULL,                            -- when it announced itself last; seconds since 1970
     body    TEXT NOT NULL                             -- what it says of itself: a JSON object
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE webhooks (
+    id       TEXT PRIMARY KEY,
+    workflow TEXT,                                    -- NULL for those of all workflows
+    kinds    TEXT NOT NULL,                           -- of messages: a JSON list, empty for all
+    stopped  INTEGER NOT NULL,
+    body     TEXT NOT NULL                            -- where it sends to: a JSON object
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE outbox (                                 -- messages that are not delivered yet
+    position INTEGER PRIMARY KEY,                     -- their order
+    webhook  TEXT NOT NULL,
+    run_id   TEXT NOT NULL,
+    number   INTEGER NOT NULL,                        -- of the commit
+    kind     TEXT NOT NULL,
+    workflow TEXT NOT NULL,
+    at       TEXT NOT NULL,
+    request  TEXT,                                    -- the columns of `requests`, as a JSON object
+    attempts INTEGER NOT NULL,
+    due      TEXT,                                    -- when the next attempt is, NULL for one that is set aside
+    error    TEXT                                     -- why the last attempt failed
+) STRICT;
+CREATE INDEX outbox_by_run ON outbox (run_id, webhook, position);
+CREATE INDEX outbox_by_webhook ON outbox (webhook, due, position);
 """
 
 # The upgrade steps, oldest first: a file of format n has had the first n of them applied.

@@ -22,6 +22,7 @@ from stepwell.storage.filters import (
     RunFilter,
 )
 from stepwell.storage.lease import LEASE, Owner
+from stepwell.storage.outbox import Attempt, OutboxRow, WebhookRow
 from stepwell.storage.permissions import OWNER_ONLY, validate_mode
 from stepwell.storage.statistics import StoreStatistics
 from stepwell.storage.stored_values import (
@@ -39,7 +40,7 @@ from stepwell.storage.stored_values import (
     Survey,
 )
 from stepwell.storage.worker_registry import WorkerRow
-from stepwell.stores.sqlite import leases, lists, records, upkeep, workers
+from stepwell.stores.sqlite import leases, lists, outbox, records, upkeep, workers
 from stepwell.stores.sqlite.access import SQLiteDatabase
 from stepwell.stores.sqlite.schema import prepare
 
@@ -191,6 +192,23 @@ class SQLiteStore:
 
     async def workers(self) -> list[WorkerRow]:
         return await self._db.read(workers.workers)
+
+    # ---------------------------------------------------------------- outbox
+
+    async def put_webhook(self, webhook: WebhookRow) -> None:
+        await self._db.write(lambda db: outbox.put_webhook(db, webhook))
+
+    async def remove_webhook(self, webhook_id: str) -> bool:
+        return await self._db.write(lambda db: outbox.remove_webhook(db, webhook_id))
+
+    async def webhooks(self) -> list[WebhookRow]:
+        return await self._db.read(outbox.webhooks)
+
+    async def outbox(self, webhook_id: str, *, due_by: str | None = None, limit: int | None = None) -> list[OutboxRow]:
+        return await self._db.read(lambda db: outbox.messages(db, webhook_id, due_by, limit))
+
+    async def settle(self, message: OutboxRow, attempt: Attempt | None = None) -> None:
+        await self._db.write(lambda db: outbox.settle(db, message, attempt))
 
 
 class SQLiteCheckpointStorage(BuiltInStorage):

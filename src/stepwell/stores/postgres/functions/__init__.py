@@ -24,6 +24,7 @@ position.
     leases.sql           acquiring, renewing and releasing a run
     maintenance.sql      rewriting and dropping a run
     workers.sql          the registry of workers
+    outbox.sql           webhooks and their messages
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _CHECK = """    IF format <> {format} THEN
 # A cached plan must not rely on tables that are small now.
 _PLANS = "LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan"
 # In this order: `acquire` returns the type that `reading` creates.
-_FILES = ("dropping", "reading", "append", "log_and_signals", "leases", "maintenance", "workers")
+_FILES = ("dropping", "reading", "append", "log_and_signals", "leases", "maintenance", "workers", "outbox")
 
 FUNCTIONS = (
     "\n".join((files(__name__) / f"{name}.sql").read_text("utf-8") for name in _FILES)

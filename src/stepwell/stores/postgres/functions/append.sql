@@ -48,6 +48,12 @@ BEGIN
     IF log_through IS NOT NULL THEN
         DELETE FROM {schema}.superstep_log WHERE run = of_key AND place <= log_through;
     END IF;
+    -- A run that fails again fails; one that is completed or cancelled stays so: see `is_end`.
+    IF new_status IN ('IDLE', 'FAILED', 'CANCELLED') OR effects ?| ARRAY['asked', 'expired'] THEN
+        PERFORM {schema}.enqueue(of_run, new_number, of_workflow, new_at, effects, new_status, NOT EXISTS (
+            SELECT FROM {schema}.commits AS c
+            WHERE c.run = of_key AND c.number = new_number - 1 AND c.status = new_status AND new_status <> 'FAILED'));
+    END IF;
     IF effects IS NOT NULL THEN
         PERFORM {schema}.change_requests(of_run, effects);
         PERFORM {schema}.apply(of_key, effects);

@@ -19,6 +19,8 @@ CREATE FUNCTION {schema}.write_log(
 DECLARE
     of_key bigint;
     is_fenced boolean := false;
+    -- As our programs write times.
+    log_time text := to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"');
 BEGIN
     {check}
     IF lease IS NOT NULL THEN  -- locked, so that nobody acquires the run before this commits
@@ -30,6 +32,10 @@ BEGIN
         ON CONFLICT DO NOTHING;
         IF FOUND THEN
             IF effects IS NOT NULL THEN
+                IF effects ?| ARRAY['asked', 'expired'] THEN
+                    PERFORM {schema}.enqueue(r.run_id, r.number + 1, r.workflow, log_time, effects, NULL, false)
+                    FROM {schema}.runs AS r WHERE r.key = of_key AND r.workflow IS NOT NULL;
+                END IF;
                 PERFORM {schema}.change_requests(of_run, effects);
                 PERFORM {schema}.apply(of_key, effects);
             END IF;

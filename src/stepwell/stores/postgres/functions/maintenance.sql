@@ -95,6 +95,7 @@ BEGIN
     DELETE FROM {schema}.superstep_log WHERE run = of_key;
     DELETE FROM {schema}.signals WHERE run = of_key;
     DELETE FROM {schema}.requests WHERE run_id = of_run;
+    DELETE FROM {schema}.outbox WHERE run_id = of_run;
     DELETE FROM {schema}.tags WHERE run = of_key;
     UPDATE {schema}.runs SET
         workflow = NULL, began = NULL, is_child = false, caller = NULL, tags = '{}', priority = 0, wake = NULL,
