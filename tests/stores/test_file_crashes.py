@@ -320,7 +320,7 @@ async def test_of_writes_that_were_cut_off_together_none_is_taken_for_damage(tmp
     entries = [record("r", number, body="y" * 100) for number in (1, 2, 3)]
     with run.writing():
         for entry in entries:
-            transactions.append(run, entry, NO_EFFECTS)
+            transactions.append(run, entry, NO_EFFECTS, tuple)
     content = path.read_bytes()
     await threads.close()
     assert content[safe:].count(b'"joined":true') == 2

@@ -24,6 +24,7 @@ PACKAGES = {
     "stepwell.declarative": "workflows of named agents",
     "stepwell.admin": "runs seen and changed from outside",
     "stepwell.server": "runs over HTTP",
+    "stepwell.webhooks": "telling other programs",
     "stepwell.viz": "pictures",
     "stepwell.testing": "tests of your own workflows and stores",
 }

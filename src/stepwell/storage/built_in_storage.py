@@ -56,12 +56,13 @@ class BuiltInStorage:
     ) -> None:
         if not isinstance(retention, Retention):
             raise DefinitionError(f"retention must be FullHistory or LatestOnly, not {retention!r}")
-        self._store = VerifiedStore(store, seal)
+        guard = VerifiedStore(store, seal)
+        self._store: Store = guard
         # Beside the wrapper: what workers say of themselves holds no data of runs, and is not sealed.
         self._registry = store if isinstance(store, WorkerRegistry) else None
         self._notifications = store if isinstance(store, Notifications) else None
         self._statistics = store if isinstance(store, Statistics) else None
-        self._outbox = VerifiedOutbox(store, self._store) if isinstance(store, Outbox) else None
+        self._outbox = VerifiedOutbox(store, guard) if isinstance(store, Outbox) else None
         self._lease = validate_lease(lease)
         self.retention = retention
 

@@ -1,4 +1,4 @@
-"""The outbox: what webhooks are to be told, stored in the commit that caused it.
+"""The outbox: messages for webhooks, stored in the commit that caused them.
 
 A protocol of its own, beside the six of the port: a store without it works, but has no webhooks.
 
@@ -17,7 +17,7 @@ import msgspec
 from stepwell.storage.stored_values import Entry, RequestEntry
 
 MessageKind = Literal["request.asked", "request.expired", "run.completed", "run.failed", "run.cancelled"]
-"""What a webhook can be told."""
+"""What a message is about."""
 
 RUN_ENDS: dict[str, MessageKind] = {"IDLE": "run.completed", "FAILED": "run.failed", "CANCELLED": "run.cancelled"}
 """The message of a run that comes to this status."""
@@ -95,8 +95,8 @@ def find_messages(
 ) -> Iterator[OutboxRow]:
     """Yield the messages that a commit causes, with the position 0.
 
-    `before` is the status of the run before it, and `ends` whether the end of the run counts: nobody
-    is told of the end of a run that works for another one.
+    `before` is the status of the run before it, and `ends` whether the end of the run counts: that of
+    a run that works for another one does not.
     """
     causes: list[tuple[MessageKind, RequestEntry | None]] = [("request.expired", each) for each in expired]
     causes += [("request.asked", each) for each in asked]
@@ -106,7 +106,15 @@ def find_messages(
         for webhook in webhooks:
             if webhook.wants(entry.workflow, kind):
                 yield OutboxRow(
-                    webhook.id, entry.run_id, 0, entry.number, kind, entry.workflow, entry.at, request, due=entry.at
+                    webhook=webhook.id,
+                    run_id=entry.run_id,
+                    position=0,
+                    number=entry.number,
+                    kind=kind,
+                    workflow=entry.workflow,
+                    at=entry.at,
+                    request=request,
+                    due=entry.at,
                 )
 
 

@@ -138,8 +138,8 @@ class CommitEffects(_Value, frozen=True):
     release: bool = False  # end that lease: the driver will not write again
     # What to keep of earlier records: each replaces that of its number, if stored.
     reduced: tuple[Record, ...] = ()
-    # Ids of requests whose deadline has passed without a response; webhooks are told. They are in `closed`,
-    # or stay open in a run that fails.
+    # Ids of requests whose deadline has passed without a response, for webhooks. They are in `closed`, or stay
+    # open in a run that fails.
     expired: tuple[str, ...] = ()
 
 

@@ -21,6 +21,7 @@ from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.lease import validate_lease
 from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.stored_values import RunEntry
+from stepwell.webhooks.deliverer import WebhookDeliverer
 from stepwell.worker.dispatch.polling import Polling
 from stepwell.worker.dispatch.protocol import WorkerDispatcher
 from stepwell.worker.housekeeping import keep_clean
@@ -117,6 +118,7 @@ class Worker:
             self._name_unserved(),
             self._registration.keep_up(self._learn),
             self._metrics.report(),
+            WebhookDeliverer(self._storage).serve(),
         ]
         if self._policy is not None:
             works.append(keep_clean(self._storage, self._policy, self._is_first))

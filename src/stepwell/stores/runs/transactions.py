@@ -128,7 +128,7 @@ def write_log(
 def _messages(
     state: State[Any], entry: Entry, effects: CommitEffects | LogEffects, find_webhooks: FindWebhooks
 ) -> tuple[OutboxRow, ...]:
-    """Return what webhooks are told of a commit or, if the entry is that of the newest record, of the next one."""
+    """Return the messages of a commit or, if the entry is that of the newest record, of the next one."""
     is_commit = state.newest is None or entry.number > state.newest.number
     before = None if state.newest is None else state.newest.status
     if not (effects.asked or effects.expired or (is_commit and is_end(before, entry.status))):

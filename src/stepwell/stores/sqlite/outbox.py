@@ -60,7 +60,17 @@ def enqueue(db: sqlite3.Connection, entry: Entry, before: str | None, effects: C
 
 def next_entry(run_id: str, workflow: str, latest: int) -> Entry:
     """Return the entry of the commit that is still to come, as far as messages need it."""
-    return Entry(run_id, latest + 1, "", workflow, "", 0, clock.stamp(), is_snapshot=False, outputs=False)
+    return Entry(
+        run_id,
+        latest + 1,
+        checkpoint_id="",
+        workflow=workflow,
+        status="",
+        iteration=0,
+        at=clock.stamp(),
+        is_snapshot=False,
+        outputs=False,
+    )
 
 
 def _find_request(db: sqlite3.Connection, run_id: str, request_id: str) -> RequestEntry | None:
