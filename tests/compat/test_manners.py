@@ -13,7 +13,10 @@ from stepwell.compat.agent_framework import (
     InMemoryCheckpointStorage,
     Workflow,
     WorkflowBuilder,
+    WorkflowCheckpoint,
+    WorkflowCheckpointException,
     WorkflowContext,
+    WorkflowMessage,
     handler,
     response_handler,
 )
@@ -67,6 +70,15 @@ def test_what_a_builder_makes_is_a_workflow_of_the_door() -> None:
 
 def test_a_storage_in_files_knows_its_folder(tmp_path: Any) -> None:
     assert FileCheckpointStorage(tmp_path / "c").storage_path == tmp_path / "c"
+
+
+async def test_messages_of_a_checkpoint_of_ones_own_cannot_be_delivered() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = WorkflowBuilder(start_executor=Takes("t"), checkpoint_storage=storage).build()
+    message = WorkflowMessage(data="x", source_id="t")
+    made = WorkflowCheckpoint(workflow.name, workflow.graph_signature_hash, messages={"t": [message]})
+    with pytest.raises(WorkflowCheckpointException, match="was saved by a program, with messages in flight"):
+        await workflow.run(checkpoint_id=await storage.save(made))
 
 
 async def test_pieces_of_an_answer_are_shown_and_not_stored() -> None:

@@ -3,10 +3,13 @@
 # A program's `af` is a module that is known only when it runs, and handlers are annotated with its classes.
 # mypy: ignore-errors
 
+from datetime import UTC, datetime
 from typing import Any, Never
 
 from tests.compat.programs.graphs import Order, collector, forwarder, sender
 from tests.compat.programs.requests import Question, asker
+
+_OWN = [f"{Order.__module__}:{Order.__qualname__}"]
 
 
 def keeper(af, id):
@@ -282,3 +285,41 @@ async def pause_checkpoint(af, trace):
     latest = await storage.get_latest(workflow_name="asking")
     trace.note(await workflow.resolve_pause_checkpoint_id([event.request_id]) == latest.checkpoint_id)
     trace.note(await workflow.resolve_pause_checkpoint_id(["other"]), await workflow.resolve_pause_checkpoint_id([]))
+
+
+async def checkpoints_of_ones_own(af, trace):
+    order = Order(3)
+    event = af.WorkflowEvent.request_info("r", "asks", order, bool)
+    made = af.WorkflowCheckpoint(
+        "own",
+        "hash",
+        messages={"a": [af.WorkflowMessage(data=order, source_id="a", target_id="b")], "c": [{"data": 1}]},
+        state={"tuple": (1, None), "set": frozenset({2}), "when": datetime(2030, 1, 2, tzinfo=UTC), "order": order},
+        pending_request_info_events={"r": event, "s": {"data": 1}},
+        iteration_count=4,
+        metadata={"by": {"hand": True}},
+    )
+    for storage in (af.InMemoryCheckpointStorage(), af.FileCheckpointStorage(af.folder, allowed_checkpoint_types=_OWN)):
+        trace.note(await storage.save(made) == made.checkpoint_id)
+        loaded = await storage.load(made.checkpoint_id)
+        trace.note(loaded.messages, loaded.state, loaded.iteration_count, loaded.metadata, loaded.version)
+        asked = loaded.pending_request_info_events
+        trace.note(asked["r"].data, asked["r"].request_type, asked["r"].response_type, asked["s"])
+        loaded.metadata["by"]["hand"] = False
+        trace.note((await storage.get_latest(workflow_name="own")).metadata)
+        trace.note(await storage.delete(made.checkpoint_id), await storage.delete(made.checkpoint_id))
+
+
+async def a_run_from_a_checkpoint_of_ones_own(af, trace):
+    storage = af.InMemoryCheckpointStorage()
+    workflow = _asking(af, storage)
+    (asker,) = [id for id in workflow.executors if workflow.executors[id].is_request_response_capable]
+    made = af.WorkflowCheckpoint(
+        workflow.name,
+        workflow.graph_signature_hash,
+        pending_request_info_events={"r": af.WorkflowEvent.request_info("r", asker, "Ann", str)},
+    )
+    result = await workflow.run(checkpoint_id=await storage.save(made))
+    trace.note([event.request_id for event in result.get_request_info_events()], result.get_final_state())
+    empty = af.WorkflowCheckpoint(workflow.name, workflow.graph_signature_hash, state={"n": 1})
+    trace.note((await _asking(af, storage).run(checkpoint_id=await storage.save(empty))).get_final_state())

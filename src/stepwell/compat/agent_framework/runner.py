@@ -31,7 +31,7 @@ from stepwell.compat.agent_framework.nodes import (
     make_nodes,
     types_of,
 )
-from stepwell.compat.agent_framework.storages import GRAPH_HASH, native_storage
+from stepwell.compat.agent_framework.storages import GRAPH_HASH, OWN_MESSAGES, native_storage
 from stepwell.compat.agent_framework.stored_calls import find_calls
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive import Drive
@@ -229,6 +229,11 @@ class Runner:
             raise WorkflowCheckpointException(
                 "Workflow graph has changed since the checkpoint was created. "
                 "Please rebuild the original workflow before resuming."
+            )
+        if at.header.signature.get(OWN_MESSAGES):
+            raise WorkflowCheckpointException(
+                f"Checkpoint {checkpoint_id} was saved by a program, with messages in flight. Who receives them is not "
+                f"known: resume from a checkpoint that a run has saved."
             )
         run.start, run.are_live, run.checkpoint_id = at, False, checkpoint_id
         self._run, self._previous_checkpoint_id, self._first_iteration = run, checkpoint_id, 0

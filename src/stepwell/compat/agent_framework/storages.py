@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from agent_framework import WorkflowCheckpoint, WorkflowEvent, WorkflowMessage
 from agent_framework.exceptions import WorkflowCheckpointException
+from msgspec.structs import replace
 
+from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing
+from stepwell.kernel.lifecycle import full_commit
+from stepwell.model.event import WorkflowRunState
+from stepwell.model.request import Request
+from stepwell.storage import clock
 from stepwell.storage.checkpoint import WorkflowCheckpoint as NativeCheckpoint
+from stepwell.storage.checkpoint import unview, view
 from stepwell.storage.checkpoint_storage import CheckpointStorage
+from stepwell.storage.response_types import schema_of, type_words
 from stepwell.workflows.storage_options import STORAGE_FACTORIES
 
 GRAPH_HASH = "agent_framework"
 """Where the signature of a stored run keeps the hash by which that framework knows a graph."""
+
+OWN_MESSAGES = "agent_framework_messages"
+"""Where it says that a program made the checkpoint itself, with messages in flight."""
+
+# Where a checkpoint that a program made itself is kept as it is; and where its state has those of its executors.
+_SAVED, _EXECUTORS = "agent_framework", "_executor_state"
 
 
 class _Storage:
@@ -76,6 +92,10 @@ def native_storage(storage: Any) -> CheckpointStorage:
 
 def framework_checkpoint(checkpoint: NativeCheckpoint) -> WorkflowCheckpoint:
     """Return what the framework's programs see of a checkpoint."""
+    if (saved := checkpoint.metadata.get(_SAVED)) is not None:
+        made = WorkflowCheckpoint(**DEFAULT_CODEC.decode(saved.encode()))
+        made.pending_request_info_events |= _request_events(checkpoint)
+        return made
     executors = dict(checkpoint.executor_states)
     return WorkflowCheckpoint(
         workflow_name=checkpoint.workflow_name,
@@ -89,27 +109,64 @@ def framework_checkpoint(checkpoint: NativeCheckpoint) -> WorkflowCheckpoint:
             ]
             for source, sent in checkpoint.messages.items()
         },
-        state={**checkpoint.state, **({"_executor_state": executors} if executors else {})},
-        pending_request_info_events={
-            id: WorkflowEvent.request_info(id, event.source_executor_id, event.data, object)
-            for id, event in checkpoint.pending_request_info_events.items()
-        },
+        state={**checkpoint.state, **({_EXECUTORS: executors} if executors else {})},
+        pending_request_info_events=_request_events(checkpoint),
         iteration_count=checkpoint.iteration_count,
         metadata=dict(checkpoint.metadata),
     )
 
 
+def _request_events(checkpoint: NativeCheckpoint) -> dict[str, WorkflowEvent[Any]]:
+    return {
+        id: WorkflowEvent.request_info(id, event.source_executor_id, event.data, _plain_type(event.response_type))
+        for id, event in checkpoint.pending_request_info_events.items()
+    }
+
+
+def _plain_type(name: str) -> type:
+    """Return a type of Python by its name; of other types only the name is stored."""
+    return {kind.__name__: kind for kind in (bool, int, float, str, list, dict)}.get(name, object)
+
+
 def native_checkpoint(checkpoint: WorkflowCheckpoint) -> NativeCheckpoint:
-    """Return a checkpoint that a program made itself, to be stored."""
-    state = {key: value for key, value in checkpoint.state.items() if key != "_executor_state"}
-    return NativeCheckpoint(
-        workflow_name=checkpoint.workflow_name,
-        graph_signature={GRAPH_HASH: checkpoint.graph_signature_hash},
-        checkpoint_id=checkpoint.checkpoint_id,
-        previous_checkpoint_id=checkpoint.previous_checkpoint_id,
-        timestamp=checkpoint.timestamp,
-        state=state,
-        executor_states=checkpoint.state.get("_executor_state", {}),
-        iteration_count=checkpoint.iteration_count,
-        metadata=checkpoint.metadata,
+    """Return a checkpoint that a program made itself, to be stored.
+
+    It is read back as it is. A run can be continued from it, unless it has messages: who receives a message is
+    known only if a run has sent it.
+    """
+    parts = {field.name: getattr(checkpoint, field.name) for field in fields(checkpoint)}
+    asked = [event for event in checkpoint.pending_request_info_events.values() if _is_request(event)]
+    at, _ = unview(
+        NativeCheckpoint(
+            workflow_name=checkpoint.workflow_name,
+            graph_signature={GRAPH_HASH: checkpoint.graph_signature_hash, OWN_MESSAGES: bool(checkpoint.messages)},
+            checkpoint_id=checkpoint.checkpoint_id,
+            previous_checkpoint_id=checkpoint.previous_checkpoint_id,
+            timestamp=checkpoint.timestamp,
+            state={key: value for key, value in checkpoint.state.items() if key != _EXECUTORS},
+            executor_states=checkpoint.state.get(_EXECUTORS, {}),
+            iteration_count=checkpoint.iteration_count,
+            status=WorkflowRunState.IDLE_WITH_PENDING_REQUESTS if asked else WorkflowRunState.IDLE,
+        ),
+        DEFAULT_CODEC,
+    )
+    at = replace(at, requests={event.request_id: _request(event) for event in asked})
+    metadata = {_SAVED: DEFAULT_CODEC.encode(parts, "$").decode()}
+    return dataclasses.replace(view(at, full_commit(at)), metadata=metadata)
+
+
+def _is_request(event: Any) -> bool:
+    return isinstance(event, WorkflowEvent) and event.type == "request_info"
+
+
+def _request(event: WorkflowEvent[Any]) -> Request:
+    kind: Any = event.response_type
+    return Request(
+        id=event.request_id,
+        executor=event.source_executor_id,
+        payload=DEFAULT_CODEC.pack(event.data, "$.request"),
+        request_type=type(event.data).__name__,
+        response_type=type_words(kind),
+        schema=schema_of(kind),
+        at=clock.stamp(),
     )
