@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.lanes import mark_room
-from tests.support.postgres_server import dsn, fresh_schema
+from tests.support.postgres_server import ask, dsn, fresh_schema
 
 from .nursery import Nursery
-from .places import KINDS, Place
+from .places import HINTED, KINDS, Place
 from .world import World
 
 
@@ -38,9 +38,13 @@ def location_of(tmp_path: Path) -> Iterator[Callable[[str], Place]]:
     with contextlib.ExitStack() as after:
 
         def place(kind: str) -> Place:
-            if kind == "postgres":
-                return Place(kind, str(tmp_path), dsn(), after.enter_context(fresh_schema()))
-            return Place(kind, str(tmp_path))
+            if kind not in ("postgres", HINTED):
+                return Place(kind, str(tmp_path))
+            schema = after.enter_context(fresh_schema())
+            after.callback(ask, f"DROP SCHEMA IF EXISTS {schema}_procrastinate CASCADE")
+            made = Place(kind, str(tmp_path), dsn(), schema)
+            made.prepare()
+            return made
 
         yield place
 

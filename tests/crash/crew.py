@@ -139,7 +139,14 @@ async def _answer(workflow: Workflow, ledger: Ledger, run_id: str, request_id: s
 async def work(place: Place, storage: BuiltInStorage, chance: random.Random) -> None:
     """A worker like any other, but for its haste, and its patience with runs whose drivers die: a storm kills often."""
     worker_module.LOOK_EVERY = 0.05
-    worker = Worker(storage, [build(storage, place.ledger)], slots=AT_ONCE, grace=0.0, most_takeovers=10**6)
+    worker = Worker(
+        storage,
+        [build(storage, place.ledger)],
+        slots=AT_ONCE,
+        grace=0.0,
+        most_takeovers=10**6,
+        dispatcher=place.dispatcher(),
+    )
     serving = asyncio.create_task(worker.serve())
     while not serving.done() and not ((orders := Orders.read(place.path)).closing and not orders.open):  # noqa: ASYNC110
         await asyncio.sleep(PAUSE)
@@ -149,6 +156,12 @@ async def work(place: Place, storage: BuiltInStorage, chance: random.Random) -> 
 
 
 async def serve(place: Place, storage: BuiltInStorage, chance: random.Random) -> None:
+    async with place.announcing(storage):
+        await _serve(place, storage, chance)
+    await storage.close()
+
+
+async def _serve(place: Place, storage: BuiltInStorage, chance: random.Random) -> None:
     workflow = build(storage, place.ledger)
     while not ((orders := Orders.read(place.path)).closing and not orders.open):
         for run_id in orders.open:
@@ -163,4 +176,3 @@ async def serve(place: Place, storage: BuiltInStorage, chance: random.Random) ->
             for _ in range(2):
                 await _answer(workflow, place.ledger, pending.run_id, pending.request_id)
         await asyncio.sleep(PAUSE * chance.random())
-    await storage.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
@@ -12,10 +14,13 @@ from stepwell import CommitConflict, FileCheckpointStorage, PostgresCheckpointSt
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.lease import Owner
 from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, OpenedRun, Record
+from stepwell.worker import Polling, Procrastinate, WorkerDispatcher
 
 from .ledger import Ledger
 
 KINDS = ("file", "sqlite", "postgres")
+HINTED = "procrastinate"  # on PostgreSQL, with that dispatcher
+WORKER_KINDS = (*KINDS, HINTED)
 PATIENCE = 300.0  # seconds; a server that is away comes back
 
 
@@ -44,11 +49,28 @@ class Place:
         return Ledger(self.path / "ledger")
 
     def open(self) -> BuiltInStorage:
-        if self.kind == "postgres":
+        if self.dsn:
             return PostgresCheckpointStorage(self.dsn, schema=self.schema, timeout=PATIENCE)
         if self.kind == "sqlite":
             return SQLiteCheckpointStorage(self.path / "runs.db")
         return FileCheckpointStorage(self.path / "runs")
+
+    def dispatcher(self) -> WorkerDispatcher:
+        return Procrastinate() if self.kind == HINTED else Polling()
+
+    def announcing(self, storage: BuiltInStorage) -> contextlib.AbstractAsyncContextManager[None]:
+        """Inside the block, what is stored is announced as the dispatcher wants it."""
+        return Procrastinate().announcing(storage) if self.kind == HINTED else contextlib.nullcontext()
+
+    def prepare(self) -> None:
+        """Create what the dispatcher needs."""
+
+        async def migrate() -> None:
+            async with self.open() as storage:
+                await Procrastinate().migrate(storage)
+
+        if self.kind == HINTED:
+            asyncio.run(migrate())
 
     def witnessed(self) -> BuiltInStorage:
         """The same, and whatever it acknowledges is written down."""

@@ -10,19 +10,22 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stepwell import ResponseRejected, UnknownRequest, Workflow
 from stepwell.storage.built_in_storage import BuiltInStorage
 from tests.support.postgres_server import own_server
 
 from .ledger import Line
 from .nursery import Child, Nursery
-from .places import KINDS, Place
+from .places import HINTED, WORKER_KINDS, Place
 from .storm import WORKERS, rage, storm
-from .team import BLOCKING, LONG, build
+from .team import ASKING, BLOCKING, LONG, build
 from .test_storm import check
 from .verdict import Verdict, read_into
 
@@ -31,7 +34,7 @@ KILLS, PAUSES = (MANY, MANY // 10) if MANY > 1 else (12, 2)
 AWAY = 40.0 if MANY else 3.0  # seconds without the server
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WORKER_KINDS)
 def test_workers_that_are_killed_and_paused_lose_nothing_and_double_nothing(
     kind: str, location_of: Callable[[str], Place], nursery: Nursery, seed: str
 ) -> None:
@@ -42,22 +45,25 @@ def test_workers_that_are_killed_and_paused_lose_nothing_and_double_nothing(
     assert verdict.commits > verdict.runs * 8
 
 
+@pytest.mark.parametrize("kind", ["sqlite", HINTED])
 def test_control_without_the_fence_workers_that_were_paused_overwrite(
-    location_of: Callable[[str], Place], nursery: Nursery, seed: str
+    kind: str, location_of: Callable[[str], Place], nursery: Nursery, seed: str
 ) -> None:
-    with storm(location_of("sqlite"), seed, nursery, manner="no check", crew=WORKERS) as raging:
+    with storm(location_of(kind), seed, nursery, manner="no check", crew=WORKERS) as raging:
         for _ in range(60):
             raging.work(10)
             raging.pause()
-            read_into(verdict := Verdict("sqlite", seed), raging.lines)
+            read_into(verdict := Verdict(kind, seed), raging.lines)
             if verdict.twice:
                 break
     assert "acknowledged before" in verdict.twice[0]
 
 
-def test_a_server_that_is_away_for_a_while_costs_no_run(tmp_path: Path, nursery: Nursery, seed: str) -> None:
+@pytest.mark.parametrize("kind", ["postgres", HINTED])
+def test_a_server_that_is_away_for_a_while_costs_no_run(kind: str, tmp_path: Path, nursery: Nursery, seed: str) -> None:
     with own_server() as server:
-        place = Place("postgres", str(tmp_path), server.dsn, "storm")
+        place = Place(kind, str(tmp_path), server.dsn, "storm")
+        place.prepare()
         with storm(place, seed, nursery, crew=WORKERS) as raging:
             raging.work(60)
             raging.restart(server, "immediate", away=AWAY)
@@ -77,8 +83,19 @@ class Team:
         self._lines: list[Line] = []
         self._children: list[Child] = []
 
-    def hire(self, name: str, *, version: int = 1, lease: float = 1.0, ahead: float = 0.0) -> Child:
-        given = (str(self.place), name, str(version), str(lease), str(ahead))
+    def hire(
+        self,
+        name: str,
+        *,
+        version: int = 1,
+        lease: float = 1.0,
+        ahead: float = 0.0,
+        network: str = "",
+        dsn: str = "",
+        manner: str = "as it is",
+    ) -> Child:
+        place = replace(self.place, dsn=dsn or self.place.dsn)
+        given = (str(place), name, str(version), str(lease), str(ahead), network, manner)
         child = self._nursery.bear("tests.crash.team", *given, name=name)
         self._children.append(child)
         self.until(lambda: f"worker '{name}' drives" in child.words(), f"{name} to begin")
@@ -86,15 +103,16 @@ class Team:
 
     def submit(self, number: int, run_id: str, *, version: int = 1) -> None:
         async def submit(storage: BuiltInStorage) -> None:
-            await build(storage, self._ledger, "", version).submit(number, run_id=run_id)
+            async with self.place.announcing(storage):
+                await build(storage, self._ledger, "", version).submit(number, run_id=run_id)
 
-        self._ask(submit)
+        self.ask(submit)
 
     def standings(self) -> dict[str, str]:
         async def look(storage: BuiltInStorage) -> dict[str, str]:
             return {run.run_id: run.standing for run in await storage.list_runs()}
 
-        standings: dict[str, str] = self._ask(look)
+        standings: dict[str, str] = self.ask(look)
         return standings
 
     def acts(self, run_id: str) -> list[str]:
@@ -110,11 +128,19 @@ class Team:
             time.sleep(0.005)
         return time.monotonic() - began
 
+    def outputs(self, run_ids: list[str]) -> dict[str, list[int]]:
+        async def read(storage: BuiltInStorage) -> dict[str, list[int]]:
+            workflow = build(storage, self._ledger, "", 1)
+            return {run_id: (await workflow.result(run_id)).get_outputs() for run_id in run_ids}
+
+        outputs: dict[str, list[int]] = self.ask(read)
+        return outputs
+
     def end(self) -> None:
         for child in self._children:
             child.kill()
 
-    def _ask(self, question: Callable[[BuiltInStorage], Any]) -> Any:
+    def ask(self, question: Callable[[BuiltInStorage], Any]) -> Any:
         async def ask() -> Any:
             async with self.place.open() as storage:
                 return await question(storage)
@@ -135,7 +161,7 @@ def team_on(location_of: Callable[[str], Place], nursery: Nursery) -> Iterator[C
         made.end()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WORKER_KINDS)
 def test_a_killed_worker_is_replaced_on_its_machine_within_two_seconds(
     kind: str, team_on: Callable[[str], Team]
 ) -> None:
@@ -149,7 +175,7 @@ def test_a_killed_worker_is_replaced_on_its_machine_within_two_seconds(
     assert seconds < 2
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WORKER_KINDS)
 def test_a_worker_that_is_told_to_stop_leaves_its_run_to_others_at_once(
     kind: str, team_on: Callable[[str], Team]
 ) -> None:
@@ -164,8 +190,11 @@ def test_a_worker_that_is_told_to_stop_leaves_its_run_to_others_at_once(
     team.until(lambda: team.acts("r") == ["first", "second"], "the second to continue")
 
 
-def test_a_second_signal_ends_a_worker_at_once_even_if_a_handler_blocks_it(team_on: Callable[[str], Team]) -> None:
-    team = team_on("sqlite")
+@pytest.mark.parametrize("kind", ["sqlite", HINTED])
+def test_a_second_signal_ends_a_worker_at_once_even_if_a_handler_blocks_it(
+    kind: str, team_on: Callable[[str], Team]
+) -> None:
+    team = team_on(kind)
     first = team.hire("first", lease=3600)
     team.submit(BLOCKING, "r")
     team.until(lambda: team.acts("r") == ["first"], "the first to begin")
@@ -179,8 +208,9 @@ def test_a_second_signal_ends_a_worker_at_once_even_if_a_handler_blocks_it(team_
     team.until(lambda: team.standings() == {"r": "completed"}, "the end")
 
 
-def test_a_worker_whose_handler_blocks_it_keeps_its_run(team_on: Callable[[str], Team]) -> None:
-    team = team_on("sqlite")
+@pytest.mark.parametrize("kind", ["sqlite", HINTED])
+def test_a_worker_whose_handler_blocks_it_keeps_its_run(kind: str, team_on: Callable[[str], Team]) -> None:
+    team = team_on(kind)
     team.hire("first")
     team.submit(BLOCKING, "r")
     team.until(lambda: team.acts("r") == ["first"], "the first to begin")
@@ -190,7 +220,7 @@ def test_a_worker_whose_handler_blocks_it_keeps_its_run(team_on: Callable[[str],
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", HINTED])
 def test_a_worker_whose_clock_is_an_hour_wrong_takes_no_run_from_another(
     kind: str, ahead: float, team_on: Callable[[str], Team]
 ) -> None:
@@ -204,7 +234,7 @@ def test_a_worker_whose_clock_is_an_hour_wrong_takes_no_run_from_another(
     assert team.standings() == {"r": "running"}
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", HINTED])
 def test_workers_of_two_versions_share_a_store_and_each_drives_what_it_can(
     kind: str, team_on: Callable[[str], Team]
 ) -> None:
@@ -217,3 +247,37 @@ def test_workers_of_two_versions_share_a_store_and_each_drives_what_it_can(
     assert {name for n in range(6) for name in team.acts(f"old-{n}")} == {"old"}
     assert {name for n in range(6) for name in team.acts(f"new-{n}")} == {"new"}
     assert old.words().count("is left to others") <= 6
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", HINTED])
+def test_responses_that_arrive_before_while_and_after_a_run_parks_count_once(
+    kind: str, team_on: Callable[[str], Team]
+) -> None:
+    team = team_on(kind)
+    team.hire("first")
+    team.hire("second")
+    runs = [f"r{n}" for n in range(12)]
+
+    async def submit_and_answer(storage: BuiltInStorage) -> None:
+        async with team.place.announcing(storage):
+            workflow = build(storage, team.place.ledger, "", 1)
+            for run_id in runs:
+                await workflow.submit(ASKING, run_id=run_id)
+            # At once, while the worker commits, and long after it has let go.
+            waits = [0.002 * n if n < 10 else 0.3 for n in range(len(runs))]
+            await asyncio.gather(*map(partial(answer, workflow), runs, range(len(runs)), waits))
+
+    async def answer(workflow: Workflow, run_id: str, number: int, wait: float) -> None:
+        while True:
+            try:
+                await asyncio.sleep(wait)
+                await workflow.respond(run_id, "q", number)
+                break
+            except UnknownRequest:
+                await asyncio.sleep(0.001)
+        with pytest.raises((ResponseRejected, UnknownRequest)):
+            await workflow.respond(run_id, "q", -number - 1)
+
+    team.ask(submit_and_answer)
+    team.until(lambda: set(team.standings().values()) == {"completed"}, "the end", seconds=15)
+    assert team.outputs(runs) == {run_id: [n] for n, run_id in enumerate(runs)}

@@ -34,7 +34,6 @@ SERVER = "tests.database_server"  # the audit event by which tests that use the 
 GIVEN = "STEPWELL_TEST_POSTGRES"
 ACCOUNTS = ("postgres", "nobody")  # PostgreSQL refuses to run as root
 SETTINGS = {
-    "listen_addresses": "",  # a socket in a folder of ours, and nothing else
     "max_connections": "100",
     "shared_buffers": "16MB",
     "synchronous_commit": "on",
@@ -50,6 +49,7 @@ class Server:
     """A server of our own, with data of its own, which a test may stop, kill and start again."""
 
     def __init__(self) -> None:
+        self._listen = ""  # a socket in a folder of ours, and nothing else
         self._root = Path(tempfile.mkdtemp(prefix="stepwell-pg-"))
         self._account = account()
         give(self._root, self._account)
@@ -70,7 +70,8 @@ class Server:
 
     def start(self) -> None:
         """To be called from a thread that lives as long as the server is to."""
-        settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        wanted = {**SETTINGS, "listen_addresses": self._listen}
+        settings = [part for name, value in wanted.items() for part in ("-c", f"{name}={value}")]
         self._process = self._run("postgres", "-k", str(self._root), *settings)
         while not self._answers():
             if self._process.poll() is not None:
@@ -84,9 +85,13 @@ class Server:
             self._process.wait()
             self._process = None
 
-    def admit(self, *rules: str) -> None:
-        """Ask whoever comes, by these rules of pg_hba.conf; those that were there come after them."""
+    def admit(self, *rules: str, listen: str = "") -> None:
+        """Ask whoever comes, by these rules of pg_hba.conf; those that were there come after them.
+
+        `listen`: the addresses at which it listens from now on, besides its socket.
+        """
         self.stop()
+        self._listen = listen
         known = self._root / "data" / "pg_hba.conf"
         known.write_text("\n".join([*rules, known.read_text()]))
         self.start()

@@ -26,6 +26,7 @@ from stepwell.storage.news import Notifications
 from stepwell.storage.outbox import Outbox
 from stepwell.storage.port import Store
 from stepwell.storage.run_list import RunInfo, find_standing, run_info
+from stepwell.storage.server_schema import ServerSchema
 from stepwell.storage.statistics import Statistics
 from stepwell.storage.verified_outbox import VerifiedOutbox
 from stepwell.storage.worker_registry import WorkerInfo, WorkerRegistry, worker_info
@@ -61,6 +62,7 @@ class BuiltInStorage:
         # Beside the wrapper: what workers say of themselves holds no data of runs, and is not sealed.
         self._registry = store if isinstance(store, WorkerRegistry) else None
         self._notifications = store if isinstance(store, Notifications) else None
+        self._server = store if isinstance(store, ServerSchema) else None
         self._statistics = store if isinstance(store, Statistics) else None
         self._outbox = VerifiedOutbox(store, guard) if isinstance(store, Outbox) else None
         self._lease = validate_lease(lease)

@@ -24,12 +24,12 @@ class Notifications(Protocol):
         """
 
 
-_LISTENERS: dict[int, list[Callable[[], None]]] = {}  # by store
+_LISTENERS: dict[int, list[Callable[[str], None]]] = {}  # by store
 
 
 @contextmanager
-def listening(store: object, listener: Callable[[], None]) -> Iterator[None]:
-    """Have `listener` called, from any thread, whenever a run of the store may have got work."""
+def listening(store: object, listener: Callable[[str], None]) -> Iterator[None]:
+    """Have `listener` called with the id of each run of the store that may have got work, from any thread."""
     listeners = _LISTENERS.setdefault(id(store), [])
     listeners.append(listener)
     try:
@@ -40,10 +40,10 @@ def listening(store: object, listener: Callable[[], None]) -> Iterator[None]:
             _LISTENERS.pop(id(store), None)
 
 
-def publish(store: object) -> None:
+def publish(store: object, run_id: str) -> None:
     """Announce that a run of the store may have got work."""
     for listener in list(_LISTENERS.get(id(store), ())):
-        listener()
+        listener(run_id)
 
 
 call_after_process_fork(_LISTENERS.clear)

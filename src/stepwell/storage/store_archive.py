@@ -237,7 +237,7 @@ class StoreArchive:
 
     async def send(self, run_id: str, key: str, signal: Signal) -> bool:
         is_new = await self.store.send(run_id, key, write_signal(signal))
-        news.publish(self.store)
+        news.publish(self.store, run_id)
         return is_new
 
     async def log_outcome(self, at: Checkpoint, outcome: Outcome, asked: Sequence[Request] = ()) -> None:
@@ -281,7 +281,7 @@ class StoreArchive:
 
     async def release(self, run_id: str, owner: Owner) -> None:
         await self.store.release(run_id, owner)
-        news.publish(self.store)  # it was submitted, or left in the middle
+        news.publish(self.store, run_id)  # it was submitted, or left in the middle
 
     # ---------------------------------------------------------------- forks
 

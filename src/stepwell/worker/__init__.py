@@ -15,14 +15,17 @@ one costs the second until the worker looks anyway, a doubled one costs a query.
     metrics.py      what it reports; health.py answers those who ask, by HTTP
     housekeeping.py deleting old runs by a policy
     shutdown.py     SIGTERM and SIGINT
+    validation.py   what a worker refuses when it is made
     dispatch/       what makes a worker look before its second is over
 """
 
 from stepwell.codec import modules as _modules
 
 _HOMES = {
+    "HintReceiver": "worker.dispatch.protocol",
     "WorkerDispatcher": "worker.dispatch.protocol",
     "Polling": "worker.dispatch.polling",
+    "Procrastinate": "worker.dispatch.procrastinate",
     "Worker": "worker.worker",
 }
 

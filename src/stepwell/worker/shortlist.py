@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from stepwell.storage.stored_values import RunEntry
 
 FOREVER = float("inf")
+# Seconds for which a run that somebody has just stored, answered or left is left to the hint for it,
+# if hints assign runs: a little less than the time between two looks at the store.
+HINTED = 0.9
 OFFERED = 0.25  # seconds for which a run is offered to one worker before the next
 # Seconds until a run whose drive ended with an error is tried again: the first wait, and the longest.
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
@@ -43,12 +46,23 @@ class Shortlist:
         sharing = max(map(len, self.peers.values()), default=1)
         return min(free * sharing + len(self._set_back) + len(self._turn_ended), _MOST)
 
-    def choose(self, ready: Sequence[RunEntry], free: int, driving: Collection[str], now: float) -> list[RunEntry]:
-        """Return the runs to take now: the oldest first, and last those whose turn has just ended."""
+    def choose(
+        self, ready: Sequence[RunEntry], free: int, driving: Collection[str], now: float, *, hinted: float = 0.0
+    ) -> list[RunEntry]:
+        """Return the runs to take now: the oldest first, and last those whose turn has just ended.
+
+        Those that are announced by a hint are left to it for `hinted` seconds.
+        """
         self._forget_all_but({run.run_id for run in ready})
         for run in ready:
             self._first_seen.setdefault(run.run_id, now)
-        candidates = [run for run in ready if run.run_id not in driving and self._may_take(run, now)]
+        candidates = [
+            run
+            for run in ready
+            if run.run_id not in driving
+            and self.is_due(run, now)
+            and self._first_seen[run.run_id] + self._place_in_line(run) * OFFERED + hinted * _is_announced(run) <= now
+        ]
         candidates.sort(key=lambda run: self._turn_ended.get(run.run_id, 0.0))  # stable: otherwise as they come
         return candidates[:free]
 
@@ -67,11 +81,10 @@ class Shortlist:
         """Take other runs before this one: its slice is over."""
         self._turn_ended[run.run_id] = now
 
-    def _may_take(self, run: RunEntry, now: float) -> bool:
+    def is_due(self, run: RunEntry, now: float) -> bool:
+        """Return whether it may be taken, as far as this worker has tried it before."""
         held = self._set_back.get(run.run_id)
-        if held is not None and held.number == run.number and held.until > now:
-            return False
-        return self._first_seen[run.run_id] + self._place_in_line(run) * OFFERED <= now
+        return held is None or held.number != run.number or held.until <= now
 
     def _place_in_line(self, run: RunEntry) -> int:
         """Return how many workers the run is offered to before this one."""
@@ -82,6 +95,11 @@ class Shortlist:
         for memory in (self._set_back, self._first_seen, self._turn_ended):
             for run_id in memory.keys() - run_ids:
                 del memory[run_id]
+
+
+def _is_announced(run: RunEntry) -> bool:
+    """Return whether a process has made the run ready just so: no timer, and no driver that died."""
+    return run.lease is None and (run.wake is None or run.wake <= run.at)
 
 
 def _weight(name: str, run_id: str) -> bytes:

@@ -6,20 +6,20 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from functools import partial
 from typing import Any
 
 import stepwell
 from stepwell.admin.retention.policy import Keep
-from stepwell.declarative.instance import AgentWorkflowInstance
 from stepwell.engine.open_run import ResumeRun, Stopped
 from stepwell.errors import CommitConflict, DefinitionError, DurabilityError, RunBusy, RunError, StoreUnavailable
-from stepwell.model.valid_text import is_text
+from stepwell.model.status_words import RESTING
+from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.filters import ReadyFilter
 from stepwell.storage.lease import validate_lease
-from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.stored_values import RunEntry
 from stepwell.webhooks.deliverer import WebhookDeliverer
 from stepwell.worker.dispatch.polling import Polling
@@ -28,10 +28,10 @@ from stepwell.worker.housekeeping import keep_clean
 from stepwell.worker.metrics import Counters, Metric, MetricsReporter
 from stepwell.worker.ready_runs import find_ready, find_unserved
 from stepwell.worker.registration import WorkerRegistration, default_name
-from stepwell.worker.shortlist import OFFERED, Shortlist
+from stepwell.worker.shortlist import HINTED, OFFERED, Shortlist
 from stepwell.worker.shutdown import exit_soon, stopping_on_signals
 from stepwell.worker.slices import Served, check_code, drive_slice, workflow_of
-from stepwell.workflows.workflow import Workflow
+from stepwell.worker.validation import find_bad_settings, find_problems
 
 _LOG = logging.getLogger("stepwell")
 
@@ -72,9 +72,8 @@ class Worker:
         dispatcher: WorkerDispatcher | None = None,
         prune: Keep | None = None,
     ) -> None:
-        problems = [*_find_problems(storage, workflows), *_find_bad_numbers(slots, grace, slice, most_takeovers)]
-        if name is not None and (not is_text(name) or not name):
-            problems.append(f"the name of a worker must be a text, not {name!r}")
+        settings = find_bad_settings(name, slots=slots, grace=grace, slice=slice, most_takeovers=most_takeovers)
+        problems = [*find_problems(storage, workflows), *settings]
         if problems:
             raise DefinitionError(problems)
         self.slots = slots
@@ -101,7 +100,8 @@ class Worker:
         self._counters = Counters()
         self._metrics = MetricsReporter(self._storage, self._counters, slots, self._driving)
         self._looked_at: float | None = None  # when it last reached the store; monotonic
-        self._woken, self._hurried = asyncio.Event(), asyncio.Event()
+        self._woken, self._hurried, self._slot_freed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._is_assigned = False  # runs come from the dispatcher
         self._stopping = False
         self._is_store_away = False
         self._named: set[str] = set()  # workflows that were named in the log because they are not served
@@ -111,6 +111,8 @@ class Worker:
     async def serve(self) -> None:
         """Drive what is ready until `stop` is called, or the task is cancelled; then leave in good order."""
         self._loop = asyncio.get_running_loop()
+        with suppress(StoreUnavailable):  # `_listen` will say so
+            await self._dispatcher.check(self._storage)
         await self._registration.begin()
         _LOG.info("worker %r drives %s, %d at a time", self.name, ", ".join(map(repr, self._served)), self.slots)
         works: list[Coroutine[Any, Any, None]] = [
@@ -136,6 +138,8 @@ class Worker:
             for task in aside:
                 task.cancel()
             await self._leave()
+            # A dispatcher puts its own things in order.
+            await asyncio.wait(aside, timeout=_CLEAN_UP)
             await self._registration.end()
             _LOG.info("worker %r has left", self.name)
 
@@ -197,13 +201,14 @@ class Worker:
             return LOOK_EVERY
         self._note_outage(None)
         self._looked_at = time.monotonic()
-        chosen = self._shortlist.choose(ready.now, free, self._driving, time.monotonic())
+        # Slots may have been taken meanwhile, by runs that were assigned.
+        free = self.slots - len(self._driving)
+        hinted = HINTED if self._is_assigned else 0.0
+        chosen = self._shortlist.choose(ready.now, free, self._driving, time.monotonic(), hinted=hinted)
         for run in chosen:
-            task = asyncio.create_task(self._drive(run))
-            self._driving[run.run_id] = task
-            task.add_done_callback(partial(self._finish, run))
+            self._start(run)
         # Those that are offered to others first may be ours in a moment.
-        has_more = len(chosen) < min(free, len(ready.now))
+        has_more = not self._is_assigned and len(chosen) < min(free, len(ready.now))
         return min(ready.seconds_to_next, OFFERED) if has_more else ready.seconds_to_next
 
     def _learn(self, peers: Mapping[str, Collection[str]]) -> None:
@@ -213,14 +218,54 @@ class Worker:
         """Return whether this is the first, by name, of the workers that share its workflows."""
         return all(self.name <= peer for peers in self._shortlist.peers.values() for peer in peers)
 
+    # ---------------------------------------------------------------- hints
+
     async def _listen(self) -> None:
         """Let the dispatcher wake us, for as long as it can."""
         while True:
             try:
-                await self._dispatcher.listen(self._storage, self._woken.set)
-            except StoreUnavailable as error:
+                await self._dispatcher.listen(self._storage, self)
+            except (StoreUnavailable, DefinitionError) as error:
                 _LOG.warning("the dispatcher is away, and the store is looked at every second instead: %s", error)
                 await asyncio.sleep(LOOK_EVERY)
+
+    @property
+    def workflows(self) -> Collection[str]:
+        """The names of the workflows whose runs it drives."""
+        return self._served.keys()
+
+    def wake(self) -> None:
+        """Look at the store soon. For dispatchers; must be called in the event loop of `serve`."""
+        self._woken.set()
+
+    @contextmanager
+    def assigning(self) -> Iterator[None]:
+        """Inside the block, leave new and answered runs to `drive_run` for a moment. For dispatchers."""
+        self._is_assigned = True
+        try:
+            yield
+        finally:
+            self._is_assigned = False
+            self._woken.set()
+
+    async def drive_run(self, run_id: str) -> None:
+        """Drive a run, if it is ready and nobody drives it; return when it was let go. For dispatchers.
+
+        Waits for a free slot first. What goes wrong in the run is logged, not raised.
+        """
+        while len(self._driving) >= self.slots:
+            self._slot_freed.clear()
+            await self._slot_freed.wait()
+        try:
+            run = await self._storage._store.run(run_id)
+        except StoreUnavailable as error:
+            self._note_outage(error)
+            return
+        if run is None or run.workflow not in self._served or self._stopping or len(self._driving) >= self.slots:
+            return
+        is_ready = ReadyFilter(clock.stamp(), resting=RESTING).matches(run)
+        if is_ready and self._shortlist.is_due(run, time.monotonic()) and run_id not in self._driving:
+            await asyncio.wait([self._start(run)])
 
     async def _name_unserved(self) -> None:
         """Name workflows in the log, once each, whose runs are ready and left to others."""
@@ -247,6 +292,12 @@ class Worker:
 
     # ---------------------------------------------------------------- driving
 
+    def _start(self, run: RunEntry) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._drive(run))
+        self._driving[run.run_id] = task
+        task.add_done_callback(partial(self._finish, run))
+        return task
+
     async def _drive(self, run: RunEntry) -> None:
         served, started = self._served[run.workflow], time.monotonic()
 
@@ -270,7 +321,9 @@ class Worker:
 
     def _finish(self, run: RunEntry, task: asyncio.Task[None]) -> None:
         del self._driving[run.run_id]
-        self._woken.set()
+        self._slot_freed.set()
+        if not self._is_assigned:  # otherwise there is a hint for what comes next
+            self._woken.set()
         error = None if task.cancelled() else task.exception()
         match error:
             case None | Stopped():
@@ -314,32 +367,3 @@ class Worker:
             _, left = await asyncio.wait(tasks, timeout=_CLEAN_UP)
             if left:
                 _LOG.warning("%d runs ignore that they are cancelled; their leases end by themselves", len(left))
-
-
-def _find_problems(storage: BuiltInStorage, workflows: Sequence[Served]) -> Iterator[str]:
-    if not isinstance(storage, BuiltInStorage):
-        yield f"a worker needs a built-in storage, not an instance of {type(storage).__name__}"
-        return
-    if not workflows:
-        yield "a worker needs at least one workflow"
-    names = list[str]()
-    for served in workflows:
-        if not isinstance(served, Workflow | AgentWorkflowInstance):
-            yield f"a worker drives workflows, not an instance of {type(served).__name__}"
-            continue
-        workflow = workflow_of(served)
-        names.append(workflow.name)
-        if not isinstance(workflow._archive_on(storage), StoreArchive):
-            yield f"{type(storage).__name__} overrides methods of the storage, so its runs have no leases"
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f"two workflows are named {name!r}: a worker finds runs by the name of their workflow"
-
-
-def _find_bad_numbers(slots: int, grace: float, slice: float, most_takeovers: int) -> Iterator[str]:
-    if not isinstance(slots, int) or slots < 1:
-        yield f"slots must be a whole number, at least 1, not {slots!r}"
-    if not isinstance(most_takeovers, int) or most_takeovers < 1:
-        yield f"most_takeovers must be a whole number, at least 1, not {most_takeovers!r}"
-    for name, seconds in (("grace", grace), ("slice", slice)):
-        if not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
-            yield f"{name} must be a number of seconds, 0 or more, not {seconds!r}"

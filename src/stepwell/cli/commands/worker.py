@@ -68,6 +68,13 @@ def _parse_policy(context: click.Context, option: click.Parameter, text: str | N
     metavar="POLICY",
     help="Delete old runs every hour: 'older-than 30d' deletes completed and cancelled runs of that age.",
 )
+@click.option(
+    "--dispatch",
+    type=click.Choice(["polling", "procrastinate"]),
+    default="polling",
+    show_default=True,
+    help="What makes the worker look before its second is over. procrastinate needs PostgreSQL.",
+)
 @common_options
 def command(
     workflows: tuple[str, ...],
@@ -77,6 +84,7 @@ def command(
     grace: float,
     listen: tuple[str, int] | None,
     prune: timedelta | None,
+    dispatch: str,
 ) -> None:
     """Drive the runs that are ready.
 
@@ -92,13 +100,17 @@ def command(
 
     async def serve(storage: BuiltInStorage) -> None:
         from stepwell.admin.retention.policy import Keep  # lazy: only with --prune
+        from stepwell.worker.dispatch.choice import load_procrastinate  # lazy: it loads the engine
         from stepwell.worker.health import answering  # lazy: it loads the engine
         from stepwell.worker.shutdown import exit_soon, stopping_on_signals  # lazy: it loads the engine
         from stepwell.worker.worker import Worker  # lazy: it loads the engine
 
         built = [await code.build() for code in codes]
         policy = None if prune is None else Keep(age=prune)
-        worker = Worker(storage, built, slots=slots, lease=lease, name=name, grace=grace, prune=policy)
+        dispatcher = load_procrastinate() if dispatch == "procrastinate" else None
+        worker = Worker(
+            storage, built, slots=slots, lease=lease, name=name, grace=grace, prune=policy, dispatcher=dispatcher
+        )
         with stopping_on_signals(worker.stop):
             async with AsyncExitStack() as monitoring:
                 if listen is not None:
@@ -108,5 +120,6 @@ def command(
         exit_soon(0)  # a plain function that still runs in a thread must not keep the process
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("procrastinate").setLevel(logging.WARNING)  # otherwise two lines for each job
     with reserve_stdout():
         run_on_store(serve, make=True, patient=True)

@@ -93,7 +93,7 @@ class PostgresStore:
 
     def __init__(self, dsn: str, *, schema: str = "stepwell", timeout: float = 30.0, connections: int = 5) -> None:
         self._db = PostgresDatabase(dsn, schema, timeout, connections)
-        self._schema = quote_schema(schema)
+        self.schema, self._schema = schema, quote_schema(schema)
         self._calls: dict[str, Call] = {}  # by function, without values
         self._channel = channel_of(schema)
         self._notifier = Notifier(self._db, self._channel)
@@ -306,8 +306,12 @@ class PostgresStore:
         runs: dict[str, int] = dict(await self._read(queries.COUNT_RUNS))
         return StoreStatistics(runs, (await self._read(queries.COUNT_REQUESTS))[0][0])
 
+    @property
+    def dsn(self) -> str:
+        return self._db.dsn
+
     async def listen(self, wake: Callable[[], None]) -> None:
-        await listen(self._db.dsn, self._channel, wake)
+        await listen(self.dsn, self._channel, wake)
 
     async def announce_worker(self, name: str, process: str, body: bytes) -> bool:
         values = (_FIRST_TIME, name, process, body, ALIVE_FOR, KEPT_FOR, clock_ahead())
