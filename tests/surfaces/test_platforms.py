@@ -21,7 +21,8 @@ from tests.support.without_posix import MODULES, NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "stepwell"
-ADAPTERS = "stepwell.agents.adapters."  # they load the libraries of others
+# They load the libraries of others.
+ADAPTERS = ("stepwell.agents.adapters.", "stepwell.worker.dispatch.procrastinate")
 NAMED = {(module.__name__, name) for module, names in NAMES.items() for name in names}
 REFUSED_ELSEWHERE = {  # they need POSIX: their stores refuse to be opened without it
     *("storage/durable_files.py", "stores/files/run_file.py"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -18,11 +18,12 @@ from tests.support.postgres_server import dsn, fresh_schema
 
 
 @pytest.fixture(params=["memory", "sqlite", "file", "postgres"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BuiltInStorage]:
+async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BuiltInStorage]:
     """Each of the built-in storages, new and empty."""
     if request.param == "postgres":
         with fresh_schema() as schema:
-            yield PostgresCheckpointStorage(dsn(), schema=schema)
+            async with PostgresCheckpointStorage(dsn(), schema=schema) as on_server:
+                yield on_server
         return
     made: dict[str, Callable[[], BuiltInStorage]] = {
         "memory": lambda: InMemoryCheckpointStorage(),

@@ -34,12 +34,12 @@ def find_problems(storage: BuiltInStorage, workflows: Sequence[Served]) -> Itera
 def find_bad_settings(
     name: str | None, *, slots: int, grace: float, slice: float, most_takeovers: int
 ) -> Iterator[str]:
-    if name is not None and (not is_text(name) or not name):
-        yield f"the name of a worker must be a text, not {name!r}"
     if not isinstance(slots, int) or slots < 1:
         yield f"slots must be a whole number, at least 1, not {slots!r}"
     if not isinstance(most_takeovers, int) or most_takeovers < 1:
         yield f"most_takeovers must be a whole number, at least 1, not {most_takeovers!r}"
-    for name, seconds in (("grace", grace), ("slice", slice)):
+    for setting, seconds in (("grace", grace), ("slice", slice)):
         if not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
-            yield f"{name} must be a number of seconds, 0 or more, not {seconds!r}"
+            yield f"{setting} must be a number of seconds, 0 or more, not {seconds!r}"
+    if name is not None and (not is_text(name) or not name):
+        yield f"the name of a worker must be a text, not {name!r}"
