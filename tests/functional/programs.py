@@ -20,8 +20,6 @@ class Program:
     """A durable function that does what a seed says, with its effects in a ledger."""
 
     seed: int
-    # A function that is left to sleep does not wait for steps of its other branches.
-    parks: bool = True
     ledger: Ledger = field(default_factory=Ledger)
 
     def __post_init__(self) -> None:
@@ -48,7 +46,7 @@ class Program:
             kinds += ["patch"]
         if depth < 2:
             kinds += ["gather", "gather", "group", "loop", "inside", "child"]
-        kind = self._random.choice(kinds if self.parks else [kind for kind in kinds if kind != "park"])
+        kind = self._random.choice(kinds)
         if kind in ("gather", "group"):
             return kind, [self._make_parts(depth + 1) for _ in range(self._random.randint(2, 3))]
         if kind in ("loop", "inside", "child"):

@@ -265,6 +265,64 @@ async def test_only_durable_functions_have_patches() -> None:
         await WorkflowBuilder(start_executor=node).build().run("x")
 
 
+async def helper(what: str) -> str:
+    return await charge(what)
+
+
+async def renamed_helper(what: str) -> str:
+    return await charge(what)
+
+
+async def together(ctx: RunContext) -> list[str]:
+    return await asyncio.gather(helper("a"), helper("b"))
+
+
+async def renamed(ctx: RunContext) -> list[str]:
+    return await asyncio.gather(renamed_helper("a"), renamed_helper("b"))
+
+
+async def one_by_one(ctx: RunContext) -> list[str]:
+    return [await charge("a"), await charge("b")]
+
+
+@pytest.mark.parametrize(("before", "after"), [(together, renamed), (together, one_by_one), (one_by_one, together)])
+async def test_a_step_that_moved_to_another_task_is_not_executed_again(
+    before: Body, after: Body, storage: BuiltInStorage
+) -> None:
+    await stop_after(storage, before)
+    assert (await verdict(storage, before))[0] == "compatible"
+    result, (why,) = await verdict(storage, after)
+    assert result == "incompatible"
+    assert "has a stored result, but of another branch" in why
+    with pytest.raises(StepChanged, match=r"step 'charge' of 'order' .* called as act\(str#.*but of another branch"):
+        await version(storage, after).run(run_id="r")
+    assert sorted(DID) == ["a", "b"]
+    # On purpose it is.
+    assert (await version(storage, after).run(run_id="r", on_changed_step="recall")).get_outputs() == [["a", "b"]]
+    assert sorted(DID) == ["a", "a", "b", "b"]
+
+
+async def test_a_task_that_comes_late_to_its_recorded_step_is_not_a_change(storage: BuiltInStorage) -> None:
+    stop = [True]
+
+    async def late(ctx: RunContext) -> str:
+        await asyncio.sleep(0.08)
+        return await charge("card")
+
+    async def body(ctx: RunContext) -> str:
+        task = asyncio.create_task(late(ctx))
+        if stop:
+            await task
+            stop.clear()
+            raise RuntimeError("stopped")
+        # The same call, by another task, which is new.
+        return await task + await asyncio.create_task(helper("card"))
+
+    with pytest.raises(HandlerFailed, match="stopped"):
+        await version(storage, body).run(None, run_id="r")
+    assert (await version(storage, body).run(run_id="r")).get_outputs() == ["cardcard"]
+
+
 # ---------------------------------------------------------------- before a deploy
 
 

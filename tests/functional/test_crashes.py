@@ -29,7 +29,7 @@ async def test_random_functions_survive_a_crash_at_every_write(seed: int) -> Non
 
 @pytest.mark.parametrize("seed", range(40, 46))
 async def test_random_functions_survive_a_store_that_fails(seed: int) -> None:
-    program = Program(seed, parks=False)
+    program = Program(seed)
     await crash_everywhere(program.function, answer=answer, ledger=program.ledger, fault=FailingStore)
 
 

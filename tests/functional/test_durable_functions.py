@@ -167,6 +167,39 @@ async def test_a_plain_function_runs_in_a_thread_and_makes_steps_there() -> None
     assert (await plain.run(Order("h"))).get_outputs() == ["H7"]
 
 
+async def test_a_plain_function_runs_other_workflows_and_says_how(storage: BuiltInStorage) -> None:
+    @workflow
+    async def inner(customer: str) -> str:
+        return await lookup(customer)
+
+    fails = [True]
+
+    @workflow(checkpoint_storage=storage)
+    def plain(ctx: RunContext) -> list[str]:
+        names = [inner.sync("a"), *ctx.run_sync(inner, "b")]
+        if fails.pop() if fails else False:
+            raise RuntimeError("once")
+        return names
+
+    @workflow
+    def wrong(ctx: RunContext) -> None:
+        inner("a")
+
+    @workflow
+    async def blocking() -> None:
+        inner.sync("a")
+
+    with pytest.raises(HandlerFailed, match="once"):
+        await plain.run(None, run_id="r")
+    assert (await plain.run(run_id="r")).get_outputs() == [["A", "B"]]
+    assert CALLS == ["lookup a", "lookup b"]
+    with pytest.raises(HandlerFailed, match=r"'inner'> was called in a thread.*use ctx\.run_sync there, or `\.sync"):
+        await wrong.run()
+    with pytest.raises(HandlerFailed, match=r"on the event loop, which it would block: write `await ctx\.run"):
+        await blocking.run()
+    assert await asyncio.to_thread(inner.sync, "c") == "C"
+
+
 async def test_a_method_can_be_a_step() -> None:
     class Shop:
         def __init__(self) -> None:

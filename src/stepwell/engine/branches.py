@@ -62,6 +62,8 @@ class Branch(msgspec.Struct, eq=False):
     # By name, how many branches were created here, and how often it was counted.
     _created: dict[str, Iterator[int]] = {}
     _counted: dict[str, Iterator[int]] = {}
+    # The branches that the handler has created so far, if somebody asks.
+    created: list[Branch] | None = None
     _blocked: int | None = None  # the thread that waits for a step
     _token: Any = None
 
@@ -93,7 +95,10 @@ class Branch(msgspec.Struct, eq=False):
     def child(self, name: str) -> Branch:
         """Create the next branch of this name."""
         number = next(self._created.setdefault(name, itertools.count()))
-        return Branch(self, self.outer, f"{name}:{number}", is_in_step=self.is_in_step)
+        branch = Branch(self, self.outer, f"{name}:{number}", is_in_step=self.is_in_step, created=self.created)
+        if self.created is not None:
+            self.created.append(branch)
+        return branch
 
     def inside(self, step: str) -> Branch:
         """Create the branch inside a step; it starts to count anew at each attempt."""

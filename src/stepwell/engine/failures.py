@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 
 import msgspec
 
 from stepwell.errors import HandlerFailed, HandlerTimeout, StepwellError
 from stepwell.model.event import WorkflowErrorDetails
+
+# They end the process, not a run.
+STOPS = (KeyboardInterrupt, SystemExit)
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -61,6 +65,14 @@ def details_of(executor_id: str | None, error: BaseException) -> WorkflowErrorDe
     """Return what went wrong as data for events and for the history."""
     extra = {"abandoned": True} if isinstance(error, HandlerTimeout) and error.abandoned else None
     return WorkflowErrorDetails(type(error).__name__, _message_of(error), _trace(error), executor_id, extra)
+
+
+def is_stop(error: BaseException) -> bool:
+    """Return whether a handler was stopped from outside; a cancellation that it raised itself is a failure."""
+    if not isinstance(error, asyncio.CancelledError):
+        return isinstance(error, (*STOPS, GeneratorExit))
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _message_of(error: BaseException) -> str:

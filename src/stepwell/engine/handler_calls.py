@@ -91,5 +91,8 @@ async def invoke(call: ChosenHandler, context: HandlerContext, limit: TimeLimit 
     except GeneratorExit as error:
         # Raised by the handler; passed on, it would close the drive's generator.
         raise RuntimeError(f"{call.executor.id!r} raised GeneratorExit") from error
+    except BaseException as error:
+        await context.end_steps(error)
+        raise
     if result is not None:
         context.send_message(result)

@@ -15,6 +15,7 @@ import msgspec
 
 from stepwell.engine.branches import Branch, handler_branch
 from stepwell.engine.drive_scope import DriveScope
+from stepwell.engine.failures import is_stop
 from stepwell.engine.handler_requests import HandlerRequests
 from stepwell.engine.handler_steps import HandlerSteps
 from stepwell.engine.questions import Questions
@@ -22,6 +23,7 @@ from stepwell.engine.staged_context import DONE, Ready, StagedContext
 from stepwell.engine.steps import Step, check_transaction
 from stepwell.engine.superstep_log import NOT_WORTH_LOGGING, Parked, SuperstepLog, earliest
 from stepwell.engine.time_limits import TimeLimit
+from stepwell.errors import CommitConflict
 from stepwell.graph.step_options import StepOptions
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
@@ -139,7 +141,7 @@ class HandlerContext(StagedContext):
                 f"ctx.ask_sync was called on the event loop, which it would block, by {self.executor_id!r}: "
                 f"write `await ctx.ask(...)`"
             )
-        return self._block(self._ask(question, response_type, options))
+        return self.block(self._ask(question, response_type, options))
 
     def _ask(self, question: object, response_type: Any, options: dict[str, Any]) -> Coroutine[Any, Any, Any]:
         self._check_open("ask")
@@ -183,10 +185,10 @@ class HandlerContext(StagedContext):
         waiting = self._wait(key, moment)
         if threading.get_ident() == self.scope.thread:
             return waiting
-        self._block(waiting)
+        self.block(waiting)
         return DONE
 
-    def _block(self, waiting: Coroutine[Any, Any, Any]) -> Any:
+    def block(self, waiting: Coroutine[Any, Any, Any]) -> Any:
         """Block the thread of a plain function until a coroutine is done, or until nobody waits for the function."""
         try:
             asleep = asyncio.run_coroutine_threadsafe(waiting, self.scope.loop)
@@ -222,7 +224,8 @@ class HandlerContext(StagedContext):
     def step(self, name: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != self.scope.thread:
             raise RuntimeError(
-                f"ctx.step was called in a thread, by a plain function of {self.executor_id!r}: use ctx.step_sync there"
+                f"ctx.step was called in a thread, by a plain function of {self.executor_id!r}: use ctx.step_sync "
+                f"there, or `.sync(...)` of the step function"
             )
         step = self._make_step(name, function, args, kwargs)
         return self.await_or_park(self.steps.do(step))
@@ -235,7 +238,7 @@ class HandlerContext(StagedContext):
             )
         step = self._make_step(name, function, args, kwargs)
         with step.branch.block() if step.options.key is None else nullcontext():
-            return self._block(self.await_or_park(self.steps.do(step)))
+            return self.block(self.await_or_park(self.steps.do(step)))
 
     def _make_step(self, name: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Step:
         self._check_open("step")
@@ -276,6 +279,18 @@ class HandlerContext(StagedContext):
     def _emit_step(self, record: StepRecord) -> None:
         origin = WorkflowEventSource.FRAMEWORK
         self._emit("step_completed", record, attempt=self.attempt, delivery=self.delivery.id, origin=origin)
+
+    async def end_steps(self, error: BaseException) -> None:
+        """Wait for the steps that the handler has under way although it failed or is left, so that they are stored.
+
+        If it was stopped, or another process drives the run, they are cancelled instead.
+        """
+        if self._steps is None:
+            return
+        if is_stop(error) or isinstance(error, CommitConflict):
+            self._steps.cancel()
+        else:
+            await self._steps.settle()
 
     def finish(self) -> None:
         """Close the context: the handler has returned or was given up, and can no longer add to its outcome."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
@@ -16,6 +17,7 @@ from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.replay import PATCH, Replay
 from stepwell.engine.steps import Step, StepContext, do_once
 from stepwell.engine.superstep_log import SuperstepLog
+from stepwell.errors import DurabilityError
 from stepwell.graph.step_options import StepOptions
 from stepwell.model.log_keys import explicit_step_key, step_key
 from stepwell.model.message import Delivery
@@ -42,8 +44,13 @@ class HandlerSteps:
         # For steps with a key: two branches may ask for the same one at once.
         self._locks: dict[str, asyncio.Lock] = {}
         self.made: list[StepRecord] = []
+        # The tasks that execute steps now, and what waits for the last of them.
+        self._under_way: dict[object, asyncio.Task[Any] | None] = {}
+        self._settled: asyncio.Future[None] | None = None
+        # The first that could not be stored: its error may reach nobody if the handler is left meanwhile.
+        self.lost: DurabilityError | None = None
         is_durable = scope.graph.executors[delivery.executor]._is_durable_function
-        self.replay = Replay(delivery.id, log.entries) if is_durable else None
+        self.replay = Replay(delivery.id, log.entries, handler) if is_durable else None
 
     def branch(self) -> Branch:
         """Return the branch that calls; the handler itself if it cannot be identified."""
@@ -113,6 +120,8 @@ class HandlerSteps:
         context = self._context()
         if step.options.key is None and (step.branch.is_blocked or self.branch() is step.branch):
             self.replay.check_order(step, context)
+        if not self.replay.is_over:
+            await self.replay.check_branch(step, context)
         await self.replay.record_failures(context)
         if self._scope.options.only_replay and not step.name.startswith(PATCH):
             await asyncio.get_running_loop().create_future()
@@ -126,7 +135,8 @@ class HandlerSteps:
         if not recalled:
             await self.begin(step)
         try:
-            return await do_once(step, context)
+            with self.execute():
+                return await do_once(step, context)
         except (Exception, asyncio.CancelledError) as error:
             if self.replay is not None and step.key not in self._log.entries:
                 self.replay.note_failure(step, context, error)
@@ -137,6 +147,41 @@ class HandlerSteps:
                 self.made.append(StepRecord(step.name, entry.time, entry.attempts, recalled))
                 if scope.streaming:
                     self._on_completed(self.made[-1])
+
+    @contextmanager
+    def execute(self) -> Iterator[None]:
+        """Be under way inside: a handler that fails, or is left, waits for that."""
+        if self._settled is not None and not self.branch().is_in_step:
+            raise RuntimeError(
+                f"{self._delivery.executor!r} of run {self._scope.run_id!r} has failed or is left: no step begins now"
+            )
+        call = object()
+        self._under_way[call] = asyncio.current_task()
+        try:
+            yield
+        except DurabilityError as error:
+            self.lost = self.lost or error
+            raise
+        finally:
+            del self._under_way[call]
+            if not self._under_way and self._settled is not None and not self._settled.done():
+                self._settled.set_result(None)
+
+    async def settle(self) -> None:
+        """Wait until no step is under way; new ones are refused, except inside of those."""
+        self._settled = self._scope.loop.create_future()
+        if self._under_way:
+            try:
+                await self._settled
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+
+    def cancel(self) -> None:
+        """Cancel the steps that are under way."""
+        for task in set(self._under_way.values()) - {None, asyncio.current_task()}:
+            assert task is not None
+            task.cancel()
 
     async def decide_patch(self, name: str) -> bool:
         """Return whether a durable function takes its new path: stored, and False if it has been past here before."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from stepwell.engine import branches
@@ -63,6 +63,10 @@ class InternalContext(WorkflowContext[Any, Any]):
     @abstractmethod
     async def wait_until(self, due: str) -> None:
         """Wait until a time that is on record elsewhere. If it is far away and the run is stored, the call is left."""
+
+    @abstractmethod
+    def block(self, waiting: Coroutine[Any, Any, Any]) -> Any:
+        """Block the thread of a plain function until a coroutine is done, or until nobody waits for the function."""
 
     @abstractmethod
     async def named_step(self, name: str, function: Callable[[], Awaitable[Any]], call: str | None = None) -> Any:

@@ -3,7 +3,8 @@
 A durable function is called again from its beginning, and must reach the steps that it made before: a step that was
 renamed or moved would be executed a second time, and its stored result would be ignored. Within one branch steps
 follow each other, so a new one is an error while the branch has recorded steps that it has not reached; and when the
-function returns, it must have reached all of them.
+function returns, it must have reached all of them. A call that is recorded in another branch, which nobody reaches, has
+moved there or here: it is not executed a second time.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from stepwell.engine.branches import Branch
 from stepwell.engine.steps import Step, StepContext
 from stepwell.errors import StepChanged
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.log_keys import LogEntry, attempt_key, read_step_key
 from stepwell.storage import clock
+
+# Seconds after which branches that only recall what is recorded have reached it.
+_QUIET = 0.05
 
 PATCH = "patched: "
 """Starts the name of the step that stores which way a function takes at `ctx.patched`."""
@@ -24,7 +29,8 @@ PATCH = "patched: "
 class Replay:
     """The recorded steps of a durable function that this call has not reached yet."""
 
-    def __init__(self, delivery: str, entries: Mapping[str, LogEntry]) -> None:
+    def __init__(self, delivery: str, entries: Mapping[str, LogEntry], handler: Branch) -> None:
+        self._handler = handler
         # By branch; the calls by key.
         self._unreached: dict[str, dict[str, str]] = {}
         self._failed: dict[str, WorkflowErrorDetails] = {}
@@ -33,6 +39,8 @@ class Replay:
             # A step that its caller identifies may be made anywhere, and one inside another is not made again.
             if place is not None and place.branch is not None and not place.is_in_step:
                 self._unreached.setdefault(place.branch, {})[key] = entry.call or place.name
+        if self._unreached:
+            handler.created = []
 
     @property
     def is_over(self) -> bool:
@@ -56,13 +64,39 @@ class Replay:
         old = read_step_key(next(iter(recorded)))
         assert old is not None
         stored, asked = next(iter(recorded.values())), step.call or step.name
-        raise StepChanged(
+        raise _changed(
             f"step {step.name!r} of {context.executor!r} in run {context.run_id!r} is called as {asked} where the "
-            f"stored result is that of step {old.name!r}, called as {stored}. {_advice(context)}",
-            run_id=context.run_id,
-            executor_id=context.executor,
+            f"stored result is that of step {old.name!r}, called as {stored}.",
+            context,
             stored=stored,
             asked=asked,
+        )
+
+    async def check_branch(self, step: Step, context: StepContext) -> None:
+        """Raise StepChanged for a new step that was made before in a branch which this call does not start."""
+        is_exempt = context.recall_changed or step.options.key is not None or context.log.find_failures(step.key)
+        if is_exempt or not self._is_recorded_elsewhere(step):
+            return
+        # The branch that has made it may be about to come to it.
+        await asyncio.sleep(_QUIET)
+        if self._is_recorded_elsewhere(step):
+            raise _changed(
+                f"step {step.name!r} of {context.executor!r} in run {context.run_id!r}, called as {step.call}, has a "
+                f"stored result, but of another branch: the function or task that made the call was renamed, or the "
+                f"call has moved into one or out of it.",
+                context,
+                stored=step.call or "",
+                asked=step.call or "",
+            )
+
+    def _is_recorded_elsewhere(self, step: Step) -> bool:
+        """Return whether this call is recorded in a branch that is not there, or in the function's own."""
+        started = {branch.id for branch in self._handler.created or () if not branch.is_in_step}
+        return any(
+            call == step.call and (place := read_step_key(key)) is not None and place.name == step.name
+            for branch, steps in self._unreached.items()
+            if branch not in started and branch != step.branch.id
+            for key, call in steps.items()
         )
 
     def check_complete(self, context: StepContext) -> None:
@@ -72,12 +106,11 @@ class Replay:
         recorded = {key: call for branch in self._unreached.values() for key, call in branch.items()}
         places = [read_step_key(key) for key in recorded]
         names = ", ".join(dict.fromkeys(repr(place.name) for place in places if place is not None))
-        raise StepChanged(
+        raise _changed(
             f"{context.executor!r} in run {context.run_id!r} has returned without calling {names}, which has a stored "
             f"result. If an error of another step decides whether it is called, store the error too: "
-            f"@step(remember=...). {_advice(context)}",
-            run_id=context.run_id,
-            executor_id=context.executor,
+            f"@step(remember=...).",
+            context,
             stored=", ".join(recorded.values()),
             asked="",
         )
@@ -86,11 +119,10 @@ class Replay:
         """Raise StepChanged if the question that was asked here before, and may be answered, is another one."""
         if stored == asked or context.recall_changed:
             return
-        raise StepChanged(
+        raise _changed(
             f"{context.executor!r} in run {context.run_id!r} asks {asked} where it has asked {stored} before "
-            f"(# marks a digest): the answer to that is not one to this. {_advice(context)}",
-            run_id=context.run_id,
-            executor_id=context.executor,
+            f"(# marks a digest): the answer to that is not one to this.",
+            context,
             stored=stored,
             asked=asked,
         )
@@ -111,8 +143,12 @@ class Replay:
                 await context.log.add(attempt_key(key, len(failures) + 1), entry)
 
 
-def _advice(context: StepContext) -> str:
-    return (
-        f"Let runs that are under way take the old path: `if not await ctx.patched(...)`; or continue without that "
-        f"result: run(run_id={context.run_id!r}, on_changed_step='recall')"
+def _changed(problem: str, context: StepContext, *, stored: str, asked: str) -> StepChanged:
+    return StepChanged(
+        f"{problem} Let runs that are under way take the old path: `if not await ctx.patched(...)`; or continue "
+        f"without that result: run(run_id={context.run_id!r}, on_changed_step='recall')",
+        run_id=context.run_id,
+        executor_id=context.executor,
+        stored=stored,
+        asked=asked,
     )

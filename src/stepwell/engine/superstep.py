@@ -20,7 +20,7 @@ from stepwell import kernel
 from stepwell.engine.attempts import Attempts
 from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.edge_conditions import choose_routes
-from stepwell.engine.failures import Failure, details_of, handler_error, make_failure
+from stepwell.engine.failures import Failure, details_of, handler_error, is_stop, make_failure
 from stepwell.engine.handler_calls import ChosenHandler, choose_handler, invoke
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.engine.questions import Questions
@@ -38,9 +38,6 @@ from stepwell.model.state import StateView, add_writes
 from stepwell.model.state_writes import Write
 from stepwell.model.timing import CallTime
 from stepwell.storage.ids import new_stamp
-
-# Meant for the whole process, not for one run.
-STOPS = (KeyboardInterrupt, SystemExit)
 
 # Seconds that the last outcome of a superstep waits for the commit that contains it. Usually the
 # commit comes at once, and one write is saved.
@@ -314,8 +311,7 @@ class Superstep(msgspec.Struct, eq=False):
         except Parked as parked:
             self.parked[delivery.id] = parked.due
         except BaseException as error:
-            # A CancelledError that the handler raised itself is a failure like any other.
-            if isinstance(error, STOPS) or (isinstance(error, asyncio.CancelledError) and _is_being_stopped()):
+            if is_stop(error):
                 raise
             failure = make_failure(self._scope.run_id, delivery.executor, error, stored=self.is_stored)
             self.failures[delivery.id] = Failure(failure.error, self._with_call(delivery, failure.details))
@@ -372,12 +368,12 @@ class Superstep(msgspec.Struct, eq=False):
             else:
                 async with limit:
                     await invoke(call, context, limit)
-        except (Exception, BaseExceptionGroup):
+        except (Exception, BaseExceptionGroup, Parked):
             if context.parked is None:
                 raise
         # Checked after a normal return too: the handler may have swallowed Parked in an `except`.
         if context.parked is not None:
-            raise context.parked
+            raise context.steps.lost or context.parked
         executors, id = self._scope.executors, context.delivery.executor
         return context.outcome(await executors.save(id) if id in executors.stateful else None)
 
@@ -388,9 +384,3 @@ class Superstep(msgspec.Struct, eq=False):
                 type, executor_id=executor, run_id=self._scope.run_id, state=state, origin=origin, **attributes
             )
         )
-
-
-def _is_being_stopped() -> bool:
-    """Return False for a cancellation that a handler raised itself."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -23,7 +23,7 @@ from stepwell.workflows.subworkflow import WorkflowExecutor
 from stepwell.workflows.workflow import Workflow
 
 
-async def run_child(ctx: InternalContext, workflow: Workflow[OutputT], message: Any) -> list[OutputT]:
+def run_child(ctx: InternalContext, workflow: Workflow[OutputT], message: Any) -> Coroutine[Any, Any, list[OutputT]]:
     """Run a workflow, and return its outputs, which are stored as the result of a step.
 
     A repetition finds the run that it started before. Requests of that run are asked by this one, under the same ids.
@@ -38,15 +38,20 @@ async def run_child(ctx: InternalContext, workflow: Workflow[OutputT], message: 
     # Named after the workflow, not after this function, which is the same for all.
     run.__qualname__ = workflow.name
     options = StepOptions(f"run {workflow.name}")
+    # Now, not when it is awaited: like a step, it belongs to the branch that calls it.
     log_key, branch = ctx.steps.assign_key(options)
     step = Step(options, log_key, run, args=(message,), kwargs={}, branch=branch)
-    # Not inside the step: it may be left, to wait for an answer.
-    if not ctx.steps.is_recorded(log_key):
-        await ctx.steps.begin(step)
-        run_id = child_run_id(ctx.run_id, ctx.scope.epoch, log_key)
-        outputs += await _ChildRun(ctx, workflow, run_id).drive_to_end(message)
-    result: list[OutputT] = await ctx.steps.do(step)
-    return result
+
+    async def drive() -> list[OutputT]:
+        # Not inside the step: it may be left, to wait for an answer.
+        if not ctx.steps.is_recorded(log_key):
+            await ctx.steps.begin(step)
+            run_id = child_run_id(ctx.run_id, ctx.scope.epoch, log_key)
+            outputs.extend(await _ChildRun(ctx, workflow, run_id).drive_to_end(message))
+        result: list[OutputT] = await ctx.steps.do(step)
+        return result
+
+    return drive()
 
 
 class _ChildRun(Generic[OutputT]):
@@ -71,7 +76,9 @@ class _ChildRun(Generic[OutputT]):
         # Commits of the child must not be stored before those that led to it.
         await finish(self._ctx.scope.archive.flush())
         drive = self._calls._drive(self._ctx, position, responses, self._archive, timers_until=clock.stamp())
-        outputs = [e.data async for e in self._calls._events(self._ctx, drive) if e.type == "output" and not e.path]
+        with self._ctx.steps.execute():
+            events = [event async for event in self._calls._events(self._ctx, drive)]
+        outputs = [event.data for event in events if event.type == "output" and not event.path]
         at = drive.at
         # A run that sleeps may have asked something, too.
         return at if at is not None and at.requests else self._calls._resting_checkpoint(self._ctx, drive), outputs

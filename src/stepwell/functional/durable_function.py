@@ -6,12 +6,14 @@ has: storages, handles, requests, events, the command line.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from typing import Any, Concatenate, Generic, Protocol, TypeVar, overload
 
+from stepwell.engine.handler_steps import HandlerSteps
 from stepwell.engine.internal_context import InternalContext, find_current
 from stepwell.functional.run_context import RunContext
 from stepwell.functional.signature import Signature, read_signature
@@ -52,11 +54,14 @@ class DurableFunctionExecutor(Executor):
 
     async def call(self, message: Any, ctx: InternalContext) -> None:
         """Call an async function."""
-        self._finish(await self._function(**self._arguments(message, ctx)), ctx)
+        # Made before the function starts: they see which tasks it starts.
+        steps = ctx.steps
+        self._finish(await self._function(**self._arguments(message, ctx)), ctx, steps)
 
     def call_in_thread(self, message: Any, ctx: InternalContext) -> None:
         """Call a plain function, in a thread."""
-        self._finish(self._function(**self._arguments(message, ctx)), ctx)
+        steps = ctx.steps
+        self._finish(self._function(**self._arguments(message, ctx)), ctx, steps)
 
     def _arguments(self, message: Any, ctx: InternalContext) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
@@ -66,8 +71,8 @@ class DurableFunctionExecutor(Executor):
             arguments[self._signature.context] = RunContext(ctx)
         return arguments
 
-    def _finish(self, result: Any, ctx: InternalContext) -> None:
-        ctx.steps.check_replay()
+    def _finish(self, result: Any, ctx: InternalContext, steps: HandlerSteps) -> None:
+        steps.check_replay()
         if result is not None:
             ctx.yield_output(result)
 
@@ -112,16 +117,26 @@ class DurableFunction(Workflow[ResultT], Generic[InputT, ResultT]):
             checkpoint_storage=checkpoint_storage,
         )
 
-    async def __call__(self, message: InputT = None) -> ResultT:  # type: ignore[assignment]
+    def __call__(self, message: InputT = None) -> Coroutine[Any, Any, ResultT]:  # type: ignore[assignment]
         """Run the function and return its result.
 
         Raises RuntimeError if the run stops to wait, for a person or for more than a minute: `run` and `start` have
         the means to continue it.
         """
         ctx = find_current()
-        if ctx is not None:
-            outputs = await RunContext(ctx).run(self, message)
-            return outputs[-1] if outputs else None  # type: ignore[return-value]
+        return self._run_alone(message) if ctx is None else self._await_result(RunContext(ctx).run(self, message))
+
+    def sync(self, message: InputT = None) -> ResultT:  # type: ignore[assignment]
+        """Run the function from a durable function that is not async: blocks its thread until there is a result."""
+        ctx = find_current()
+        if ctx is None:
+            return asyncio.run(self._run_alone(message))
+        return _last(RunContext(ctx).run_sync(self, message))  # type: ignore[no-any-return]
+
+    async def _await_result(self, outputs: Awaitable[list[ResultT]]) -> ResultT:
+        return _last(await outputs)  # type: ignore[no-any-return]
+
+    async def _run_alone(self, message: InputT) -> ResultT:
         events = await self.run(message)
         state = events.get_final_state()
         if state is not WorkflowRunState.IDLE:
@@ -129,11 +144,15 @@ class DurableFunction(Workflow[ResultT], Generic[InputT, ResultT]):
                 f"run {events.run_id!r} of {self.name!r} has no result yet: it is {status_word(state)}. Start a "
                 f"function that waits with `run` or `start`, on a storage"
             )
-        outputs = events.get_outputs()
-        return outputs[-1] if outputs else None  # type: ignore[return-value]
+        return _last(events.get_outputs())  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"<durable function {self.name!r}>"
+
+
+def _last(outputs: list[Any]) -> Any:
+    # A function that returns None has no output.
+    return outputs[-1] if outputs else None
 
 
 class WorkflowDecorator(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from datetime import datetime, timedelta
@@ -158,7 +157,22 @@ class RunContext:
 
         It is a run of its own, stored where this one is, and a step of this one.
         """
+        if threading.get_ident() != self._context.scope.thread:
+            raise RuntimeError(
+                f"{workflow!r} was called in a thread, by a plain function of run {self.run_id!r}: use ctx.run_sync "
+                f"there, or `.sync(...)` of a durable function"
+            )
         return run_child(self._context, workflow, message)
+
+    def run_sync(self, workflow: Workflow[OutputT], message: Any = None) -> list[OutputT]:
+        """Run another workflow like `run`, from a durable function that is not async: blocks its thread."""
+        if threading.get_ident() == self._context.scope.thread:
+            raise RuntimeError(
+                "ctx.run_sync was called on the event loop, which it would block: write `await ctx.run(...)`"
+            )
+        with self._context.steps.branch().block():
+            outputs: list[OutputT] = self._context.block(run_child(self._context, workflow, message))
+        return outputs
 
     def patched(self, name: str) -> PatchDecision:
         """Return whether this run takes the new path of a changed function: `if await ctx.patched("limits"):`.
@@ -207,11 +221,9 @@ class PatchDecision:
         return self._context.steps.decide_patch(self._name).__await__()
 
     def __bool__(self) -> bool:
-        scope = self._context.scope
-        if threading.get_ident() == scope.thread:
+        if threading.get_ident() == self._context.scope.thread:
             raise TypeError(f"ctx.patched({self._name!r}) is not awaited: write `await ctx.patched({self._name!r})`")
-        deciding = self._context.steps.decide_patch(self._name)
-        return asyncio.run_coroutine_threadsafe(deciding, scope.loop).result()
+        return bool(self._context.block(self._context.steps.decide_patch(self._name)))
 
 
 def get_run_context() -> RunContext | None:
