@@ -77,8 +77,7 @@ class _ChildRun(Generic[OutputT]):
         await finish(self._ctx.scope.archive.flush())
         drive = self._calls._drive(self._ctx, position, responses, self._archive, timers_until=clock.stamp())
         with self._ctx.steps.execute():
-            events = [event async for event in self._calls._events(self._ctx, drive)]
-        outputs = [event.data for event in events if event.type == "output" and not event.path]
+            outputs = [e.data async for e in self._calls._events(self._ctx, drive) if e.type == "output" and not e.path]
         at = drive.at
         # A run that sleeps may have asked something, too.
         return at if at is not None and at.requests else self._calls._resting_checkpoint(self._ctx, drive), outputs
