@@ -274,11 +274,11 @@ async def renamed_helper(what: str) -> str:
 
 
 async def together(ctx: RunContext) -> list[str]:
-    return await asyncio.gather(helper("a"), helper("b"))
+    return list(await asyncio.gather(helper("a"), helper("b")))
 
 
 async def renamed(ctx: RunContext) -> list[str]:
-    return await asyncio.gather(renamed_helper("a"), renamed_helper("b"))
+    return list(await asyncio.gather(renamed_helper("a"), renamed_helper("b")))
 
 
 async def one_by_one(ctx: RunContext) -> list[str]:

@@ -183,7 +183,7 @@ async def test_a_plain_function_runs_other_workflows_and_says_how(storage: Built
 
     @workflow
     def wrong(ctx: RunContext) -> None:
-        inner("a")
+        inner("a")  # type: ignore[unused-coroutine]
 
     @workflow
     async def blocking() -> None:

@@ -63,7 +63,7 @@ async def test_a_function_that_fails_waits_for_them_and_a_resume_finds_their_res
 
     @workflow(checkpoint_storage=storage)
     async def shop() -> list[str]:
-        return await asyncio.gather(pay(), fail())
+        return list(await asyncio.gather(pay(), fail()))
 
     with pytest.raises(HandlerFailed, match="once"):
         await shop.run(None, run_id="r")
@@ -77,7 +77,7 @@ async def test_a_retry_does_not_make_them_a_second_time() -> None:
 
     @workflow(retry=RetryPolicy(max_attempts=2, initial_interval=0))
     async def shop() -> list[str]:
-        return await asyncio.gather(pay(), fail())
+        return list(await asyncio.gather(pay(), fail()))
 
     assert await shop() == ["receipt", "fine"]
     assert DID == ["begin", "paid"]
@@ -104,7 +104,7 @@ async def test_a_function_that_is_left_to_sleep_waits_for_them(storage: BuiltInS
 
     @workflow(checkpoint_storage=storage)
     async def shop(ctx: RunContext) -> list[Any]:
-        return await asyncio.gather(ctx.sleep(3600), pay(), inner())
+        return list(await asyncio.gather(ctx.sleep(3600), pay(), inner()))
 
     with FakeClock() as clock:
         assert (await shop.run(None, run_id="r")).wakes_at is not None
@@ -120,7 +120,7 @@ async def test_what_they_could_not_store_is_an_error_although_the_function_is_le
 
     @workflow(checkpoint_storage=broken)
     async def shop(ctx: RunContext) -> list[Any]:
-        return await asyncio.gather(ctx.sleep(3600), pay())
+        return list(await asyncio.gather(ctx.sleep(3600), pay()))
 
     with pytest.raises(StoreUnavailable, match="failed on purpose"):
         await shop.run(None, run_id="r")
