@@ -34,6 +34,7 @@ COMMANDS = {
     "worker": "Drive the runs that are ready.",
     "workers": "List the workers that drive runs.",
     "webhooks": "Tell other programs of requests and of runs that end.",
+    "serve": "Answer over HTTP.",
     "viz": "Draw the graph of a workflow.",
     "check": "Check which runs this code can continue.",
     "prune": "Delete old checkpoints and runs.",

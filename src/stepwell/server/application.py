@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+import os
 import secrets
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,10 +17,13 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 from stepwell.errors import DefinitionError, StepwellError
-from stepwell.server.api.routes import make_routes
+from stepwell.server import login
+from stepwell.server.api import routes as api_routes
 from stepwell.server.gate import Gate
 from stepwell.server.identity import Authenticator, Identity, Role, Tokens
+from stepwell.server.open_streams import OpenStreams
 from stepwell.server.problems import handle_error
+from stepwell.server.response_links import routes as link_routes
 from stepwell.server.services import RouteSet, ServerLimits, Services
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.worker.slices import Served, workflow_of
@@ -58,19 +63,22 @@ def app(
     if auth is None:
         auth = secrets.token_urlsafe(24)
         _LOG.warning("the token of the server is %s", auth)
+    limits = limits or ServerLimits()
     services = Services(
         storage,
         {workflow_of(served).name: served for served in workflows},
         auth=Tokens({auth: Identity("operator", Role.OPERATE)}) if isinstance(auth, str) else auth,
-        limits=limits or ServerLimits(),
-        key=secrets.token_bytes(32),
+        limits=limits,
+        streams=OpenStreams(limits.streams, limits.streams_each),
+        key=_link_key(auth),
     )
     middleware = [Middleware(Gate, services, hosts, origins)]
     if origins:
         cors = Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
         middleware.insert(0, cors)
 
-    route_sets = [make_routes(services), *_make_protocols(services)]
+    own = (api_routes, login, link_routes)
+    route_sets = [*(module.make_routes(services) for module in own), *_make_protocols(services)]
 
     @asynccontextmanager
     async def lifespan(application: Starlette) -> AsyncIterator[None]:
@@ -97,6 +105,11 @@ async def running(application: Starlette) -> AsyncIterator[None]:
     """Run what works beside an application that is mounted in another one, inside the block."""
     async with application.router.lifespan_context(application):
         yield
+
+
+def _link_key(auth: Authenticator | str) -> bytes:
+    # Links outlive the process if the token does, and hold for every server with the same one.
+    return hashlib.sha256(b"response links\0" + auth.encode()).digest() if isinstance(auth, str) else os.urandom(32)
 
 
 def _make_protocols(services: Services) -> list[RouteSet]:

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from stepwell.errors import StepwellError
 from stepwell.server.identity import Anyone, identify
 from stepwell.server.problems import RequestRefused, answer_problem
+from stepwell.server.rate_limit import RateLimit
 from stepwell.server.services import Services
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
@@ -37,6 +38,7 @@ class Gate:
     def __init__(self, inner: ASGIApp, services: Services, hosts: Collection[str], origins: Collection[str]) -> None:
         self._inner, self._services = inner, services
         self._hosts, self._origins = frozenset((*LOOPBACK, *hosts)), frozenset(origins)
+        self._rate = RateLimit(services.limits.writes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -55,7 +57,10 @@ class Gate:
             self._check_host(connection)
             self._check_origin(connection)
             self._check_reach(connection)
-            scope["stepwell.identity"] = await identify(self._services.auth, connection)
+            identity = await identify(self._services.auth, connection)
+            scope["stepwell.identity"] = identity
+            if scope["method"] not in _SAFE:
+                self._rate.take("" if identity is None else identity.name)
             await self._inner(scope, _limit(receive, connection, self._services.limits.body), send_with_headers)
         except StepwellError as error:  # of a route, the exception handlers of its application answer first
             await answer_problem(error)(scope, receive, send_with_headers)

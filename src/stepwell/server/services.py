@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from starlette.routing import BaseRoute
 
 from stepwell.server.identity import Authenticator
+from stepwell.server.open_streams import OpenStreams
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.worker.slices import Served
 
@@ -34,6 +35,7 @@ class Services:
     workflows: Mapping[str, Served]
     auth: Authenticator
     limits: ServerLimits
+    streams: OpenStreams
     key: bytes  # that response links are signed with
 
 

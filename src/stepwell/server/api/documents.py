@@ -8,32 +8,7 @@ from typing import Any
 import msgspec
 
 from stepwell.server.run_driver import RunDriver
-from stepwell.storage.run_list import RunInfo
 from stepwell.storage.worker_registry import WorkerInfo
-
-
-class RunItem(msgspec.Struct, frozen=True):
-    """A run in a list. Times are UTC, ISO 8601."""
-
-    run_id: str
-    workflow: str
-    status: str  # how it stands now: running, queued, stalled, waiting, sleeping, completed, failed, cancelled
-    owner: str | None  # the process that drives it or, if it is stalled, that drove it last
-    until: str | None
-    since: str | None
-    number: int  # of its newest commit
-    checkpoint_id: str
-    iteration: int
-    began_at: str
-    changed_at: str
-    tags: Mapping[str, str]
-
-
-class RunPage(msgspec.Struct, frozen=True):
-    """A page of runs, latest start first."""
-
-    runs: list[RunItem]
-    next: str | None  # the `after` of the next page
 
 
 class CheckpointItem(msgspec.Struct, frozen=True):
@@ -113,6 +88,14 @@ class Responded(msgspec.Struct, frozen=True):
     request_id: str
     by: str
     driver: RunDriver
+
+
+class LinkDocument(msgspec.Struct, frozen=True):
+    """A response link: a path below the address of the server."""
+
+    path: str
+    by: str
+    expires_at: str
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -201,23 +184,6 @@ class MetricList(msgspec.Struct, frozen=True):
     """What the store holds."""
 
     metrics: list[MetricItem]
-
-
-def run_item(run: RunInfo) -> RunItem:
-    return RunItem(
-        run.run_id,
-        run.workflow_name,
-        run.standing,
-        owner=run.owner,
-        until=run.until,
-        since=run.since,
-        number=run.number,
-        checkpoint_id=run.checkpoint_id,
-        iteration=run.iteration_count,
-        began_at=run.began_at,
-        changed_at=run.changed_at,
-        tags=dict(run.tags),
-    )
 
 
 def worker_item(worker: WorkerInfo) -> WorkerItem:

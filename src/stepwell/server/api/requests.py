@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Annotated, Any
 
 import msgspec
@@ -12,10 +13,12 @@ from stepwell.admin.lookup import NotFound, find_run
 from stepwell.admin.questions import question_of
 from stepwell.admin.values import to_data
 from stepwell.errors import CannotUnseal
-from stepwell.server.api.documents import RequestPage, Responded
+from stepwell.model.valid_text import check_words
+from stepwell.server.api.documents import LinkDocument, RequestPage, Responded
 from stepwell.server.api.operation import ApiCall, operation
 from stepwell.server.api.runs import PageSize, RunQuery
 from stepwell.server.identity import Role
+from stepwell.server.response_links.signature import ResponseLink, sign
 from stepwell.server.responses import send_checked_response
 from stepwell.server.run_driver import find_driver
 from stepwell.storage import clock
@@ -76,6 +79,27 @@ async def respond(call: ApiCall[RequestQuery, ResponseOrder]) -> Responded:
     return Responded(run_id, call.query.request_id, by=by, driver=await find_driver(storage, run_id))
 
 
+class LinkOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who gets a response link, and for how long."""
+
+    by: Annotated[str, Meta(min_length=1, max_length=200, description="Stored as who responds.")]
+    seconds: Annotated[int, Meta(ge=60, le=90 * 86_400)] = 7 * 86_400
+
+
+@operation("POST", "/runs/{run_id}/requests/{request_id}/link", Role.OPERATE, status=HTTPStatus.CREATED)
+async def create_link(call: ApiCall[RequestQuery, LinkOrder]) -> LinkDocument:
+    """Make a link by which a person without a token responds to this request, and to nothing else."""
+    storage, by = call.services.storage, call.body.by
+    check_words("by", by)
+    run_id = (await find_run(storage, call.query.run_id)).run_id
+    request = await storage.get_request(call.query.request_id, run_id=run_id)
+    expires = int(clock.seconds()) + call.body.seconds
+    asked_at = request.asked_at.isoformat()
+    link = ResponseLink(run_id, request.request_id, asked_at=asked_at, by=by, expires=expires)
+    token = sign(link, call.services.key)
+    return LinkDocument(f"/respond/{token}", by, datetime.fromtimestamp(expires, UTC).isoformat())
+
+
 async def _find_last(storage: BuiltInStorage, name: str) -> PendingRequest:
     """Return the last request of the previous page. Raises NotFound if it is no longer open."""
     # Both ids may contain slashes, so every slash may be the one between them.
@@ -114,4 +138,4 @@ def describe_request(request: PendingRequest, now: datetime) -> dict[str, Any]:
     }
 
 
-OPERATIONS = (list_requests, respond)
+OPERATIONS = (list_requests, respond, create_link)

@@ -25,12 +25,12 @@ from stepwell.server.api.documents import (
     CheckpointPage,
     DifferenceDocument,
     EventPage,
-    RunPage,
     StateDocument,
-    run_item,
 )
 from stepwell.server.api.operation import ApiCall, operation
 from stepwell.server.identity import Role
+from stepwell.server.run_items import RunPage, run_item
+from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.wire.format import read_commit
 
@@ -99,7 +99,11 @@ class ExportQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
 @operation("GET", "/runs", Role.SEE)
 async def list_runs(call: ApiCall[RunListQuery, None]) -> RunPage:
     """List runs, latest start first."""
-    query, storage = call.query, call.services.storage
+    return await read_page(call.services.storage, call.query)
+
+
+async def read_page(storage: BuiltInStorage, query: RunListQuery) -> RunPage:
+    """Return a page of the list of runs."""
     filters: dict[str, Any] = {
         "workflow_name": query.workflow,
         "standing": query.status,

@@ -1,0 +1,87 @@
+"""`stepwell serve`: answer over HTTP."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+
+import click
+
+from stepwell.cli.code_loader import load_code
+from stepwell.cli.failures import USAGE, CommandFailed
+from stepwell.cli.settings import common_options
+from stepwell.cli.stores.session import run_on_store
+from stepwell.cli.type_names import BuiltInStorage
+from stepwell.cli.views.output import print_note
+
+VARIABLE = "STEPWELL_TOKEN"
+
+
+@click.command("serve")
+@click.option(
+    "--work",
+    "workflows",
+    metavar="MODULE:WORKFLOW",
+    multiple=True,
+    help="Let clients start this workflow, and run a worker that drives its runs. Repeatable.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen at.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8642,
+    show_default=True,
+    metavar="PORT",
+    help="The port to listen at; 0 takes a free one.",
+)
+@click.option("--token", metavar="TOKEN", help=f"The token of clients. Default: ${VARIABLE}, or a new one.")
+@click.option("--no-token", is_flag=True, help="Let everybody on this machine in; only on a loopback address.")
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name that clients use. Repeatable.")
+@click.option("--allow-origin", "origins", multiple=True, metavar="URL", help="A site whose pages may use it.")
+@common_options
+def command(
+    workflows: tuple[str, ...],
+    host: str,
+    port: int,
+    token: str | None,
+    no_token: bool,
+    hosts: tuple[str, ...],
+    origins: tuple[str, ...],
+) -> None:
+    """Answer over HTTP.
+
+    Serves the runs of the store: the HTTP API at /api/v1, event streams, and response links. Prints
+    its address, with the token. It drives no run, except those of --work. Any number of servers may
+    share a store, also with programs and workers. SIGTERM or Ctrl-C stops it.
+    """
+    if token is not None and no_token:
+        raise click.UsageError("pass --token or --no-token, not both")
+    codes = [load_code(workflow) for workflow in workflows]
+    secret = None if no_token else token or os.environ.get(VARIABLE) or secrets.token_urlsafe(24)
+
+    async def work(storage: BuiltInStorage) -> None:
+        try:
+            from stepwell.server import Anyone, app  # lazy: it loads the engine and Starlette
+            from stepwell.server.process import bind, serve  # lazy: it loads uvicorn
+        except ModuleNotFoundError as error:
+            problem = f"the server needs {error.name}, which is not installed"
+            raise CommandFailed(problem, "pip install 'stepwell[server]'", USAGE) from None
+        from stepwell.worker.worker import Worker  # lazy: it loads the engine
+
+        built = [await code.build() for code in codes]
+        worker = Worker(storage, built) if built else None
+        application = app(storage, built, auth=secret or Anyone(), worker=worker, hosts=(host, *hosts), origins=origins)
+        listener = bind(host, port, application.state.services)
+        number = listener.getsockname()[1]
+        address = f"http://[{host}]:{number}" if ":" in host else f"http://{host}:{number}"
+
+        def announce() -> None:
+            click.echo(address if secret is None else f"{address}/login?token={secret}")
+            if worker is None:
+                print_note("no run is driven here: pass --work MODULE:WORKFLOW, or start `stepwell worker`")
+
+        await serve(application, listener, announce)
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    run_on_store(work, make=True, patient=True)

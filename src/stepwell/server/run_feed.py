@@ -1,0 +1,152 @@
+"""What a stream sends of runs: their events, and how they stand."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import msgspec
+
+from stepwell.admin.event_documents import event_to_dict
+from stepwell.errors import StepwellError, StoreUnavailable
+from stepwell.kernel.commit import events
+from stepwell.server.event_stream import StreamItem
+from stepwell.server.problems import RequestRefused
+from stepwell.server.run_items import RunItem, RunPage
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.followed_run import STOPPED, follow_commits
+
+ReadPage = Callable[[], Awaitable[RunPage]]
+NEVER: frozenset[str] = frozenset()
+_AGAIN = 1.0  # seconds between two attempts to reach a store that is away
+_LOOK_EVERY = 1.0  # seconds between two looks at the list of runs
+_AHEAD = 100  # items of several runs that are read before they are sent
+
+
+@dataclass(frozen=True, slots=True)
+class EventCursor:
+    """Which events of a run were seen: those up to one event of a commit, or to the end of the commit."""
+
+    commit: int = -1
+    event: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.commit}" if self.event is None else f"{self.commit}.{self.event}"
+
+
+def read_cursor(text: str) -> EventCursor:
+    """Return a cursor from the id of an event, or the number of a commit. Raises RequestRefused."""
+    commit, divider, event = text.partition(".")
+    if not _is_number(commit.removeprefix("-")) or (divider and not _is_number(event)):
+        raise _cursor_error(text)
+    return EventCursor(int(commit), int(event) if divider else None)
+
+
+def _cursor_error(text: str) -> RequestRefused:
+    return RequestRefused(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        f"{text!r} is not a cursor",
+        "pass the id of an event of this stream, or the number of a commit",
+    )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 18
+
+
+async def follow_events(
+    storage: BuiltInStorage, run_id: str, cursor: EventCursor, *, ends: frozenset[str] = STOPPED
+) -> AsyncGenerator[StreamItem, None]:
+    """Yield the durable events of a run past a cursor, and new ones as they are committed; `end` is the last.
+
+    A store that is away for a while is waited for.
+    """
+    while True:
+        after = cursor.commit if cursor.event is None else cursor.commit - 1
+        try:
+            async with aclosing(follow_commits(storage._store, run_id, after, ends=ends)) as commits:
+                async for commit in commits:
+                    seen = cursor.event if commit.number == cursor.commit else None
+                    for n, event in enumerate(events(run_id, commit, stored=True, replayed=True)):
+                        if seen is None or n > seen:
+                            cursor = EventCursor(commit.number, n)
+                            yield StreamItem(event.type, event_to_dict(event, commit.stamp.at), str(cursor))
+                    cursor = EventCursor(commit.number)
+            run = await storage.get_run(run_id)
+        except StoreUnavailable:
+            await asyncio.sleep(_AGAIN)
+            continue
+        status = None if run is None else run.standing
+        yield StreamItem("end", {"run_id": run_id, "status": status}, str(cursor))
+        return
+
+
+async def follow_page(read_page: ReadPage) -> AsyncGenerator[StreamItem, None]:
+    """Yield the runs of a page of the list, then each that is new there or stands otherwise than before.
+
+    A page is read every second: it costs what is on it, however many runs there are.
+    """
+    sent: dict[str, RunItem] = {}
+    while True:
+        with suppress(StoreUnavailable):
+            page = await read_page()
+            for run in reversed(page.runs):
+                if sent.get(run.run_id) != run:
+                    yield StreamItem("run", msgspec.to_builtins(run), None)
+            sent = {run.run_id: run for run in page.runs}
+        await asyncio.sleep(_LOOK_EVERY)
+
+
+async def follow_several(
+    storage: BuiltInStorage, cursors: Mapping[str, EventCursor], read_page: ReadPage | None
+) -> AsyncGenerator[StreamItem, None]:
+    """Yield the events of several runs, and how the runs of a page stand. It never ends by itself.
+
+    The id of an event says where all of them stand.
+    """
+    queue = asyncio.Queue[tuple[str, StreamItem]](_AHEAD)
+    seen = {run_id: str(cursor) for run_id, cursor in cursors.items()}
+
+    async def read(run_id: str, feed: AsyncGenerator[StreamItem, None]) -> None:
+        async with aclosing(feed) as items:
+            async for item in items:
+                await queue.put((run_id, item))
+
+    feeds = {run_id: follow_events(storage, run_id, cursor, ends=NEVER) for run_id, cursor in cursors.items()}
+    if read_page is not None:
+        feeds[""] = follow_page(read_page)
+    reading = asyncio.gather(*(read(*feed) for feed in feeds.items()))
+    try:
+        while True:
+            coming = asyncio.ensure_future(queue.get())
+            await asyncio.wait((coming, reading), return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():  # a run was deleted
+                coming.cancel()
+                break
+            run_id, item = coming.result()
+            if item.id is not None:
+                seen[run_id] = item.id
+            yield StreamItem(item.name, item.data, None if item.id is None else write_cursors(seen))
+        await reading
+    finally:
+        reading.cancel()
+        with suppress(asyncio.CancelledError, StepwellError):
+            await reading
+
+
+def write_cursors(cursors: Mapping[str, str]) -> str:
+    """Return where several runs stand, as the id of an event."""
+    return urlsafe_b64encode(msgspec.json.encode(cursors)).decode()
+
+
+def read_cursors(text: str) -> dict[str, EventCursor]:
+    """Return where several runs stand, from the id of an event. Raises RequestRefused."""
+    try:
+        cursors = msgspec.json.decode(urlsafe_b64decode(text), type=dict[str, str])
+    except (ValueError, msgspec.DecodeError):
+        raise _cursor_error(text) from None
+    return {run_id: read_cursor(cursor) for run_id, cursor in cursors.items()}

@@ -1,0 +1,51 @@
+"""Runs in a list, as structs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from stepwell.storage.run_list import RunInfo
+
+
+class RunItem(msgspec.Struct, frozen=True):
+    """A run in a list. Times are UTC, ISO 8601."""
+
+    run_id: str
+    workflow: str
+    status: str  # how it stands now: running, queued, stalled, waiting, sleeping, completed, failed, cancelled
+    owner: str | None  # the process that drives it or, if it is stalled, that drove it last
+    until: str | None
+    since: str | None
+    number: int  # of its newest commit
+    checkpoint_id: str
+    iteration: int
+    began_at: str
+    changed_at: str
+    tags: Mapping[str, str]
+
+
+class RunPage(msgspec.Struct, frozen=True):
+    """A page of runs, latest start first."""
+
+    runs: list[RunItem]
+    next: str | None  # the `after` of the next page
+
+
+def run_item(run: RunInfo) -> RunItem:
+    """Return a run as it is listed."""
+    return RunItem(
+        run.run_id,
+        run.workflow_name,
+        run.standing,
+        owner=run.owner,
+        until=run.until,
+        since=run.since,
+        number=run.number,
+        checkpoint_id=run.checkpoint_id,
+        iteration=run.iteration_count,
+        began_at=run.began_at,
+        changed_at=run.changed_at,
+        tags=dict(run.tags),
+    )
