@@ -24,6 +24,7 @@ class RunItem(msgspec.Struct, frozen=True):
     began_at: str
     changed_at: str
     tags: Mapping[str, str]
+    priority: int
 
 
 class RunPage(msgspec.Struct, frozen=True):
@@ -35,17 +36,4 @@ class RunPage(msgspec.Struct, frozen=True):
 
 def run_item(run: RunInfo) -> RunItem:
     """Return a run as it is listed."""
-    return RunItem(
-        run.run_id,
-        run.workflow_name,
-        run.standing,
-        owner=run.owner,
-        until=run.until,
-        since=run.since,
-        number=run.number,
-        checkpoint_id=run.checkpoint_id,
-        iteration=run.iteration_count,
-        began_at=run.began_at,
-        changed_at=run.changed_at,
-        tags=dict(run.tags),
-    )
+    return msgspec.convert(run.to_dict(), RunItem)

@@ -40,6 +40,7 @@ async def start_run(
     by: str | None,
     run_id: str | None = None,
     tags: Mapping[str, str] | None = None,
+    priority: int = 0,
     idempotency_key: str | None = None,
 ) -> str:
     """Store a run, and return its id when it is durable. Nothing is executed here.
@@ -57,7 +58,7 @@ async def start_run(
     else:
         message = await served.find_start_message(value, run_id, services.storage)
     return await workflow_of(served).submit(
-        message, run_id=run_id, tags=tags, by=by, checkpoint_storage=services.storage
+        message, run_id=run_id, tags=tags, priority=priority, by=by, checkpoint_storage=services.storage
     )
 
 

@@ -11,6 +11,51 @@ from stepwell.server.run_driver import RunDriver
 from stepwell.storage.worker_registry import WorkerInfo
 
 
+class RunDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A run at one of its checkpoints: the facts of `stepwell show --json`, and what a page draws."""
+
+    run_id: str
+    workflow: str
+    sentence: str  # what it is, why it waits or stopped, what runs next
+    command: list[str]  # that moves it on
+    status: str
+    number: int
+    checkpoint_id: str
+    at: str
+    kind: str  # of the commit
+    by: str | None
+    reason: str | None
+    owner: str | None
+    until: str | None
+    since: str | None
+    tags: Mapping[str, str]
+    priority: int
+    parent_run: str | None
+    parent_number: int | None
+    caller: str | None
+    input: Any
+    outputs: list[Any]
+    failures: list[str]
+    error: Mapping[str, Any] | None
+    answers: list[Mapping[str, Any]]
+    branches: list[Mapping[str, Any]]  # of the superstep in progress
+    calls: list[Mapping[str, Any]]
+    turns: list[Mapping[str, Any]]  # of agents
+    progress: Mapping[str, Any]
+    iteration: int
+    wake: str | None
+    state: Mapping[str, Any]
+    executors: Mapping[str, Any]
+    messages: list[Any]
+    held: Mapping[str, Any]
+    requests: Mapping[str, Mapping[str, Any]]
+    children: Mapping[str, Any]
+    timers: Any = None
+    values: Any = None  # of named agents
+    timeline: Mapping[str, Any] | None = None
+    graph: Mapping[str, Any] | None = None
+
+
 class CheckpointItem(msgspec.Struct, frozen=True):
     """A checkpoint in a list."""
 

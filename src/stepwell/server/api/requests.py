@@ -10,9 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from stepwell.admin.lookup import NotFound, find_run
-from stepwell.admin.questions import question_of
-from stepwell.admin.values import to_data
-from stepwell.errors import CannotUnseal
+from stepwell.admin.overview.request_documents import pending_request_to_dict
 from stepwell.model.valid_text import check_words
 from stepwell.server.api.documents import LinkDocument, RequestPage, Responded
 from stepwell.server.api.operation import ApiCall, operation
@@ -64,7 +62,7 @@ async def list_requests(call: ApiCall[RequestListQuery, None]) -> RequestPage:
     )
     page, now = requests[: query.limit], clock.now()
     following = f"{page[-1].run_id}/{page[-1].request_id}" if len(requests) > len(page) else None
-    return RequestPage([describe_request(request, now) for request in page], following)
+    return RequestPage([_describe(request, now) for request in page], following)
 
 
 @operation("POST", "/runs/{run_id}/requests/{request_id}/response", Role.RESPOND)
@@ -111,31 +109,9 @@ async def _find_last(storage: BuiltInStorage, name: str) -> PendingRequest:
     raise NotFound(f"request {name!r} is no longer open, so the next page is unknown; start again without `after`")
 
 
-def describe_request(request: PendingRequest, now: datetime) -> dict[str, Any]:
-    """Return a request as JSON data; `question` and `data` are None, and `sealed` true, without its key."""
-    try:
-        stored, is_sealed = request.data, False
-    except CannotUnseal:
-        stored, is_sealed = None, True
-    answer = request.answered
-    return {
-        "request_id": request.request_id,
-        "run_id": request.run_id,
-        "workflow": request.workflow_name,
-        "executor": request.executor_id,
-        "request_type": request.request_type,
-        "response_type": request.response_type,
-        "response_schema": request.response_schema,
-        "asked_at": request.asked_at.isoformat(),
-        "age_seconds": int((now - request.asked_at).total_seconds()),
-        "sealed": is_sealed,
-        "question": None if is_sealed else question_of(stored),
-        "data": None if is_sealed else to_data(stored),
-        "answered": answer is not None,
-        "answered_by": None if answer is None else answer.by,
-        "answered_at": None if answer is None else answer.at,
-        "deadline": None if request.deadline is None else request.deadline.isoformat(),
-    }
+def _describe(request: PendingRequest, now: datetime) -> dict[str, Any]:
+    document = pending_request_to_dict(request, now)
+    return {**document, "sealed": document["question"] is None}
 
 
 OPERATIONS = (list_requests, respond, create_link)

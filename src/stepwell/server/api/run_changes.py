@@ -43,6 +43,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     input: Any = None
     run_id: Name | None = None
     tags: dict[str, str] = {}
+    priority: Annotated[int, Meta(ge=-100, le=100)] = 0
 
 
 class Cancellation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,6 +109,7 @@ async def submit(call: ApiCall[Nothing, Submission]) -> Submitted:
         by=call.identity.name,
         run_id=body.run_id,
         tags=body.tags or None,
+        priority=body.priority,
         idempotency_key=call.idempotency_key,
     )
     return Submitted(run_id, await find_driver(call.services.storage, run_id))

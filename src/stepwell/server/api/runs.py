@@ -13,6 +13,7 @@ from stepwell.admin.diffs.checkpoints import diff, diff_from_parent
 from stepwell.admin.diffs.documents import document_of
 from stepwell.admin.event_documents import event_to_dict
 from stepwell.admin.lookup import find_checkpoint, find_run, load_checkpoint
+from stepwell.admin.overview.run_document import describe_run
 from stepwell.admin.run_search import search
 from stepwell.admin.transfer.exporter import export_run
 from stepwell.admin.values import to_data
@@ -25,6 +26,7 @@ from stepwell.server.api.documents import (
     CheckpointPage,
     DifferenceDocument,
     EventPage,
+    RunDocument,
     StateDocument,
 )
 from stepwell.server.api.operation import ApiCall, operation
@@ -137,6 +139,15 @@ def _split_tag(text: str) -> tuple[str, str]:
     return name, value
 
 
+@operation("GET", "/runs/{run_id}", Role.SEE)
+async def get_run(call: ApiCall[StateQuery, None]) -> RunDocument:
+    """Return a run: what it is, why it waits or stopped, what it holds, its turns, its timeline and its graph."""
+    storage = call.services.storage
+    run = await find_run(storage, call.query.run_id)
+    number = run.number if call.query.at is None else call.query.at
+    return msgspec.convert(await describe_run(storage, f"{run.run_id}@{number}"), RunDocument)
+
+
 @operation("GET", "/runs/{run_id}/checkpoints", Role.SEE)
 async def list_checkpoints(call: ApiCall[CheckpointListQuery, None]) -> CheckpointPage:
     """List the checkpoints of a run, newest first."""
@@ -217,4 +228,4 @@ async def export(call: ApiCall[ExportQuery, None]) -> Response:
     return Response(content, headers=headers, media_type="application/octet-stream")
 
 
-OPERATIONS = (list_runs, list_checkpoints, get_state, get_difference, list_events, export)
+OPERATIONS = (list_runs, get_run, list_checkpoints, get_state, get_difference, list_events, export)

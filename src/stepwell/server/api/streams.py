@@ -25,10 +25,10 @@ class EventStreamQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
 
 
 class SeveralQuery(RunListQuery, frozen=True, forbid_unknown_fields=True):
-    """Which runs are followed: those named, and with `list` how those of a page of the list stand."""
+    """Which runs are followed: those named, and with `page` how those of a page of the list stand."""
 
     run: list[str] = []
-    list: bool = False
+    page: Annotated[bool, Meta(description="Send how the runs of the page stand.")] = False
     cursor: Annotated[str, Meta(description="The id of an event of this stream.")] | None = None
 
 
@@ -55,7 +55,7 @@ async def stream_several(call: ApiCall[SeveralQuery, None]) -> Response:
     runs = [(await find_run(services.storage, name)).run_id for name in query.run]
     cursors = {run_id: seen.get(run_id, EventCursor()) for run_id in runs}
     items = follow_several(
-        services.storage, cursors, (lambda: read_page(services.storage, query)) if query.list else None
+        services.storage, cursors, (lambda: read_page(services.storage, query)) if query.page else None
     )
     return EventStream(items, call.identity.name, services.streams, services.limits)
 

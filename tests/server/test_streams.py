@@ -1,0 +1,158 @@
+"""Event streams: history from a cursor, then live, without gap and without repeat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stepwell import SQLiteCheckpointStorage
+from stepwell.server.event_stream import EventStream, StreamItem
+from stepwell.server.open_streams import OpenStreams
+from stepwell.server.run_feed import EventCursor, follow_events, follow_several, read_cursors
+from stepwell.server.services import ServerLimits
+from tests.server.clients import serving
+from tests.support.operating_runs import Order, asking, counting
+
+
+def read_stream(text: str) -> list[dict[str, Any]]:
+    """Return the events in a stream, each with its id, its type and its data."""
+    parts = [part.splitlines() for part in text.split("\n\n") if part and not part.startswith(":")]
+    return [dict(line.split(": ", 1) for line in part) for part in parts]
+
+
+async def test_a_client_that_comes_back_after_any_event_gets_those_that_follow(storage: Any) -> None:
+    await counting(storage).run(1, run_id="numbers")
+    async with serving(storage) as client:
+        path = "/api/v1/runs/numbers/events/stream"
+        events = read_stream((await client.get(path)).text)
+        listed = (await client.get("/api/v1/runs/numbers/events")).json()["events"]
+        assert [msgspec.json.decode(event["data"]) for event in events[:-1]] == listed
+        assert events[-1]["event"] == "end"
+        for position, event in enumerate(events):
+            again = await client.get(path, headers={"last-event-id": event["id"]})
+            assert read_stream(again.text)[:-1] == events[position + 1 : -1]
+        assert read_stream((await client.get(path, params={"after": "1"})).text) == [
+            event for event in events if int(event["id"].partition(".")[0]) > 1 or event["event"] == "end"
+        ]
+        for wrong in ("x", "1.x", "-", "9" * 40):
+            assert (await client.get(path, params={"after": wrong})).status_code == 422
+        assert (await client.get("/api/v1/runs/missing/events/stream")).status_code == 404
+
+
+async def test_what_another_program_commits_is_sent_at_once(tmp_path: Path) -> None:
+    here, there = (SQLiteCheckpointStorage(tmp_path / "runs.db") for _ in range(2))
+    await asking(there).submit(Order(1, []), run_id="order")
+    types: list[str] = []
+    async with asyncio.timeout(20), aclosing(follow_events(here, "order", EventCursor())) as events:
+        driving = asyncio.create_task(asking(there).run(run_id="order"))
+        async for event in events:
+            types.append(event.name)
+            if event.name == "request_info":
+                await driving
+                await asking(there).run(run_id="order", responses={"refund-1": True})
+    assert types[-1] == "end"
+    assert types.count("output") == types.count("request_info") == types.count("request_answered") == 1
+    await here.close()
+    await there.close()
+
+
+async def test_one_stream_follows_several_runs_and_a_page(storage: Any) -> None:
+    for name in ("one", "two"):
+        await counting(storage).run(1, run_id=name)
+    followed = {"one": EventCursor(), "two": EventCursor()}
+
+    async def collect(cursors: dict[str, EventCursor], count: int) -> list[StreamItem]:
+        async with asyncio.timeout(20), aclosing(follow_several(storage, cursors, None)) as items:
+            return [await anext(items) for _ in range(count)]
+
+    total = sum([len(await storage.event_history(name)) for name in followed])
+    everything = await collect(followed, total)
+    assert {item.data["run_id"] for item in everything} == {"one", "two"}
+    middle = everything[total // 2].id
+    assert middle is not None
+    rest = await collect(read_cursors(middle), total - total // 2 - 1)
+    seen = everything[: total // 2 + 1] + rest
+    assert sorted(str(item.data) for item in seen) == sorted(str(item.data) for item in everything)
+
+
+async def test_a_page_is_sent_and_then_what_changes_on_it(tmp_path: Path) -> None:
+    from stepwell.server.api.runs import RunListQuery, read_page
+    from stepwell.server.run_feed import follow_page
+
+    storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
+    await counting(storage).submit(1, run_id="first")
+    async with asyncio.timeout(20), aclosing(follow_page(lambda: read_page(storage, RunListQuery()))) as items:
+        assert (await anext(items)).data["status"] == "queued"
+        await counting(storage).submit(1, run_id="second")
+        assert (await anext(items)).data["run_id"] == "second"
+        await counting(storage).run(run_id="first")
+        changed = await anext(items)
+        assert (changed.data["run_id"], changed.data["status"]) == ("first", "completed")
+    await storage.close()
+
+
+async def test_a_silent_stream_shows_that_it_is_alive_and_a_slow_client_is_cut_off() -> None:
+    sent, alive = list[bytes](), asyncio.Event()
+    limits = ServerLimits(heartbeat=0.02, patience=0.1)
+    streams = OpenStreams(1, 1)
+
+    async def silence() -> AsyncGenerator[StreamItem, None]:
+        yield StreamItem("output", {"run_id": "r"}, "0.0")
+        await asyncio.Event().wait()
+
+    async def endless() -> AsyncGenerator[StreamItem, None]:
+        for number in range(1_000_000):
+            yield StreamItem("output", {"number": number}, f"{number}.0")
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+        if sent.count(b": still here\n\n") == 2:
+            alive.set()
+
+    async def send_slowly(message: Any) -> None:
+        sent.append(message.get("body", b""))
+        if len(sent) > 5:
+            await asyncio.Event().wait()
+
+    stream = asyncio.create_task(EventStream(silence(), "ada", streams, limits)({}, receive, send))
+    await asyncio.wait_for(alive.wait(), 5)
+    with pytest.raises(Exception, match="at most 1"):
+        streams.check("ada")
+    streams.end_all()
+    await asyncio.wait_for(stream, 5)
+    streams.check("ada")
+
+    sent.clear()
+    await asyncio.wait_for(EventStream(endless(), "ada", streams, limits)({}, receive, send_slowly), 5)
+    assert len(sent) == 6  # what was not read is not even encoded
+
+
+async def test_a_client_that_leaves_ends_its_stream() -> None:
+    closed = asyncio.Event()
+
+    async def silence() -> AsyncGenerator[StreamItem, None]:
+        try:
+            await asyncio.Event().wait()
+            yield StreamItem("never", {}, None)
+        finally:
+            closed.set()
+
+    async def receive() -> Any:
+        await asyncio.sleep(0.02)
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        pass
+
+    streams = OpenStreams(1, 1)
+    await asyncio.wait_for(EventStream(silence(), "ada", streams, ServerLimits())({}, receive, send), 5)
+    assert closed.is_set()
