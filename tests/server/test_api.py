@@ -7,10 +7,11 @@ from typing import Any
 
 import httpx
 import jsonschema_rs
+import msgspec
 import pytest
 
 from stepwell import SQLiteCheckpointStorage
-from stepwell.admin import import_run
+from stepwell.admin import describe_run, import_run
 from stepwell.server.api.routes import OPERATIONS
 from tests.server.clients import BOB, DOCUMENT, EVE, IDENTITIES, serving, with_token
 from tests.support.operating_runs import Order, asking, counting
@@ -179,6 +180,18 @@ async def test_lists_have_filters_and_pages(tmp_path: Path) -> None:
             assert refused.status_code == 422, wrong
             assert refused.json()["detail"]
     await storage.close()
+
+
+async def test_a_run_is_described_as_on_the_command_line(storage: Any) -> None:
+    async with serving(storage, [counting(storage)]) as client:
+        await client.post("/api/v1/runs", json={"workflow": "counting", "input": 1, "run_id": "numbers"})
+        await drive(storage, "numbers")
+        run = (await client.get("/api/v1/runs/numbers")).json()
+        described = await describe_run(storage, "numbers")
+        assert {name: run[name] for name in described} == msgspec.json.decode(msgspec.json.encode(described))
+        assert run["status"] == "completed"
+        first = (await client.get("/api/v1/runs/numbers", params={"at": 0})).json()
+        assert (first["kind"], first["by"]) == ("input", "ada")  # who started it
 
 
 async def test_the_service_says_what_it_serves(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from stepwell.server.api import routes as api_routes
 from stepwell.server.gate import Gate
 from stepwell.server.identity import Authenticator, Identity, Role, Tokens
 from stepwell.server.open_streams import OpenStreams
-from stepwell.server.problems import handle_error
+from stepwell.server.problems import handle_bug, handle_error
 from stepwell.server.response_links import routes as link_routes
 from stepwell.server.services import RouteSet, ServerLimits, Services
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -93,7 +93,7 @@ def app(
     application = Starlette(
         routes=[route for route_set in route_sets for route in route_set.routes],
         middleware=middleware,
-        exception_handlers={StepwellError: handle_error},
+        exception_handlers={StepwellError: handle_error, Exception: handle_bug},
         lifespan=lifespan,
     )
     application.state.services = services

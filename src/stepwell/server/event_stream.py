@@ -70,8 +70,9 @@ class EventStream(Response):
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         # Without a first byte some clients do not know that they are connected.
         await self._send(send, b": connected\n\n")
-        async for item in with_heartbeats(self._items, self._limits.heartbeat):
-            await self._send(send, b": still here\n\n" if item is None else item.encode())
+        async with aclosing(with_heartbeats(self._items, self._limits.heartbeat)) as items:
+            async for item in items:
+                await self._send(send, b": still here\n\n" if item is None else item.encode())
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send, chunk: bytes) -> None:

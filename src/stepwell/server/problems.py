@@ -114,3 +114,16 @@ async def handle_error(request: Request, error: Exception) -> Response:
     """Answer an error of the library: the exception handler of every application here."""
     assert isinstance(error, StepwellError)
     return answer_problem(error)
+
+
+async def handle_bug(request: Request, error: Exception) -> Response:
+    """Answer an error that nobody expects. What it says stays here: it may hold secrets."""
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    problem = Problem(
+        type=type(error).__name__,
+        title=status.phrase,
+        status=status.value,
+        detail="the server met an error that it does not expect",
+        hint="the log of the server has the traceback",
+    )
+    return Response(msgspec.json.encode(problem), status, media_type=MEDIA_TYPE)

@@ -58,7 +58,9 @@ class _Server(uvicorn.Server):
             self._on_start()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
+        # Not that of uvicorn: it raises the signal again when all is done, and a good end looks like a crash.
+        self.force_exit = self.should_exit
+        self.should_exit = True
         # Otherwise the server would wait for them: they never end by themselves.
         self._services.streams.end_all()
 

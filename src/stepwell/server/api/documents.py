@@ -11,7 +11,7 @@ from stepwell.server.run_driver import RunDriver
 from stepwell.storage.worker_registry import WorkerInfo
 
 
-class RunDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RunDocument(msgspec.Struct, frozen=True):
     """A run at one of its checkpoints: the facts of `stepwell show --json`, and what a page draws."""
 
     run_id: str
@@ -52,6 +52,8 @@ class RunDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     children: Mapping[str, Any]
     timers: Any = None
     values: Any = None  # of named agents
+    newest: int = 0  # the number of its newest commit
+    commits: list[Mapping[str, Any]] = []
     timeline: Mapping[str, Any] | None = None
     graph: Mapping[str, Any] | None = None
 
