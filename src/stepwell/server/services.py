@@ -21,7 +21,7 @@ class ServerLimits:
     body: int = 4 * 1024 * 1024  # bytes of a request
     page: int = 500  # items on a page
     streams: int = 1000  # event streams that are open
-    streams_each: int = 50  # of one caller
+    streams_each: int = 500  # of one caller
     writes: float = 200.0  # requests per second that change something, of one caller
     patience: float = 15.0  # seconds after which a client that does not read its stream is cut off
     heartbeat: float = 15.0  # seconds of silence after which a stream sends a comment
