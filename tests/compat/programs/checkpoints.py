@@ -6,10 +6,13 @@
 from datetime import UTC, datetime
 from typing import Any, Never
 
+import agent_framework
+
 from tests.compat.programs.graphs import Order, collector, forwarder, sender
 from tests.compat.programs.requests import Question, asker
 
 _OWN = [f"{Order.__module__}:{Order.__qualname__}"]
+_ASKED = [f"{Question.__module__}:{Question.__qualname__}"]
 
 
 def keeper(af, id):
@@ -323,3 +326,24 @@ async def a_run_from_a_checkpoint_of_ones_own(af, trace):
     trace.note([event.request_id for event in result.get_request_info_events()], result.get_final_state())
     empty = af.WorkflowCheckpoint(workflow.name, workflow.graph_signature_hash, state={"n": 1})
     trace.note((await _asking(af, storage).run(checkpoint_id=await storage.save(empty))).get_final_state())
+
+
+async def storages_of_the_framework_itself(af, trace):
+    for storage in (agent_framework.InMemoryCheckpointStorage(), agent_framework.FileCheckpointStorage(af.folder)):
+        trace.note((await _looping(af, storage).run("x")).get_outputs())
+        latest = await storage.get_latest(workflow_name="looping")
+        trace.note(latest.workflow_name, latest.iteration_count, latest.messages)
+        ids = await storage.list_checkpoint_ids(workflow_name="looping")
+        for checkpoint in sorted(await storage.list_checkpoints(workflow_name="looping"), key=lambda c: c.timestamp):
+            result = await _looping(af, storage).run(checkpoint_id=checkpoint.checkpoint_id)
+            trace.note(checkpoint.checkpoint_id in ids, result.get_outputs())
+
+
+async def requests_in_a_storage_of_the_framework_itself(af, trace):
+    storage = agent_framework.FileCheckpointStorage(af.folder, allowed_checkpoint_types=_ASKED)
+    await _asking(af, storage).run("Ann")
+    latest = await storage.get_latest(workflow_name="asking")
+    workflow = _asking(af, storage)
+    (event,) = (await workflow.run(checkpoint_id=latest.checkpoint_id)).get_request_info_events()
+    trace.note(event.data)
+    trace.note((await workflow.run(responses={event.request_id: 30})).get_outputs())

@@ -31,6 +31,8 @@ OWN_MESSAGES = "agent_framework_messages"
 
 # Where a checkpoint that a program made itself is kept as it is; and where its state has those of its executors.
 _SAVED, _EXECUTORS = "agent_framework", "_executor_state"
+# Where a storage of a program keeps our checkpoint; and where we keep what adapts the storage.
+_NATIVE, _ADAPTED = "_stepwell", "_stepwell_adapted"
 
 
 class _Storage:
@@ -85,9 +87,50 @@ class FileCheckpointStorage(_Storage):
 
 
 def native_storage(storage: Any) -> CheckpointStorage:
-    """Return the storage of ours behind one that a program passed; its own class if it is the program's."""
-    native: CheckpointStorage = storage.native if isinstance(storage, _Storage) else storage
-    return native
+    """Return the storage of ours behind one that a program passed; a class of its own is given its own values."""
+    if isinstance(storage, _Storage):
+        return storage.native
+    # One for each object: what the engine knows of a storage belongs to it.
+    if not isinstance(getattr(storage, _ADAPTED, None), AdaptedStorage):
+        setattr(storage, _ADAPTED, AdaptedStorage(storage))
+    adapted: AdaptedStorage = getattr(storage, _ADAPTED)
+    return adapted
+
+
+class AdaptedStorage:
+    """A storage that was written for the framework: it saves what it knows, with our checkpoint as plain data in it."""
+
+    def __init__(self, storage: Any) -> None:
+        self._storage = storage
+
+    async def save(self, checkpoint: NativeCheckpoint) -> str:
+        shown = framework_checkpoint(checkpoint)
+        shown.state[_NATIVE] = checkpoint.to_dict()
+        id: str = await self._storage.save(shown)
+        return id
+
+    async def load(self, checkpoint_id: str) -> NativeCheckpoint:
+        return _native(await self._storage.load(checkpoint_id))
+
+    async def list_checkpoints(self, *, workflow_name: str) -> list[NativeCheckpoint]:
+        listed = await self._storage.list_checkpoints(workflow_name=workflow_name)
+        return [_native(checkpoint) for checkpoint in sorted(listed, key=lambda checkpoint: checkpoint.timestamp)]
+
+    async def delete(self, checkpoint_id: str) -> bool:
+        return bool(await self._storage.delete(checkpoint_id))
+
+    async def get_latest(self, *, workflow_name: str) -> NativeCheckpoint | None:
+        latest = await self._storage.get_latest(workflow_name=workflow_name)
+        return None if latest is None else _native(latest)
+
+    async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
+        return list(await self._storage.list_checkpoint_ids(workflow_name=workflow_name))
+
+
+def _native(checkpoint: WorkflowCheckpoint) -> NativeCheckpoint:
+    """Return our checkpoint in one of the framework's; one that a program made itself is converted."""
+    data = checkpoint.state.get(_NATIVE)
+    return native_checkpoint(checkpoint) if data is None else NativeCheckpoint.from_dict(data)
 
 
 def framework_checkpoint(checkpoint: NativeCheckpoint) -> WorkflowCheckpoint:
