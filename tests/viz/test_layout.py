@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepwell.viz import draw
+from stepwell.viz.diagram import Arrow, Diagram, DiagramNode
 from stepwell.viz.layout import Box, Connector, Layout, Rectangle, lay_out
+from stepwell.viz.layout.values import limit_sweeps
 
 
 @st.composite
@@ -110,6 +113,24 @@ def test_three_hundred_boxes_are_laid_out_in_less_than_a_second() -> None:
     started = time.process_time()  # of this process alone: others may be busy
     lay_out(boxes, links)
     assert time.process_time() - started < 1
+
+
+def test_a_drawing_of_three_hundred_nodes_with_many_long_arrows_takes_less_than_a_second() -> None:
+    random = Random(7)
+    names = [f"executor {n}" for n in range(300)]
+    arrows = [Arrow(names[random.randrange(max(0, n - 12), n)], names[n], "if it is good") for n in range(1, 300)]
+    arrows += [Arrow(random.choice(names), random.choice(names)) for _ in range(300)]  # half of them point upwards
+    diagram = Diagram(tuple(map(DiagramNode, names)), tuple(arrows), names[0])
+    started = time.process_time()
+    picture = draw(diagram)
+    assert time.process_time() - started < 1
+    assert picture.count('class="way') == len(arrows)
+
+
+def test_the_effort_is_bounded_for_graphs_that_nobody_can_read() -> None:
+    assert limit_sweeps(16, 100) == 16
+    assert limit_sweeps(16, 10_000) == 8
+    assert limit_sweeps(16, 1_000_000) == 2
 
 
 def crossings(layout: Layout) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-from stepwell.viz.layout.values import Slot
+from stepwell.viz.layout.values import Slot, limit_sweeps
 
 _BETWEEN_BOXES, _BETWEEN_ARROWS = 28.0, 10.0
 _SWEEPS = 10
@@ -18,7 +18,7 @@ def place_side_by_side(slots: list[Slot], rows: Sequence[Sequence[int]]) -> None
     for row, offsets in zip(rows, gaps, strict=True):
         _settle(slots, row, offsets, wanted=[0.0] * len(row), weights=[1.0] * len(row))
     sides = list(zip(rows, gaps, strict=True))
-    for sweep in range(_SWEEPS):
+    for sweep in range(limit_sweeps(_SWEEPS, len(slots))):
         down = sweep % 2 == 0
         for row, offsets in sides if down else reversed(sides):
             wanted, weights = [], []

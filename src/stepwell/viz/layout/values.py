@@ -64,6 +64,13 @@ class Slot:
     below: list[int] = field(default_factory=list)
     x: float = 0.0
 
-    def neighbours(self, down: bool) -> list[int]:
-        """Return the slots in the layer that a sweep comes from."""
-        return self.above if down else self.below
+
+# Slots that are looked at in all sweeps together. A graph with more has so many arrows that nobody sees
+# one crossing more, and a drawing must not take seconds.
+_EFFORT = 80_000
+_FEWEST = 2  # one down and one up
+
+
+def limit_sweeps(most: int, slots: int) -> int:
+    """Return how many sweeps over so many slots are worth their time."""
+    return max(min(most, _EFFORT // max(slots, 1)), _FEWEST)
