@@ -214,3 +214,10 @@ async def test_the_history_of_a_run_is_read_as_events(storage: Any) -> None:
     (run,) = await storage.list_runs()
     assert run.to_dict()["status"] == "waiting"
     assert json.loads(json.dumps([run.to_dict(), *events])) == [run.to_dict(), *events]
+
+
+async def test_a_question_that_reads_as_a_sentence_is_not_repeated_as_fields(storage: Any) -> None:
+    await reviewing(storage).run("kelp", run_id="review-1")
+    html = await admin.report_run(storage, "review-1")
+    assert "<h3>May it be used? good</h3>" in html
+    assert "NodeApprovalRequest" not in html

@@ -231,3 +231,12 @@ def test_whatever_is_stored_is_shown_in_printable_lines(value: object) -> None:
         assert all(line.isprintable() for line in to_lines(value, full=full))
         assert to_line(value, longest=None if full else 200).isprintable()
     json.dumps(to_data(value))
+
+
+def test_floats_are_rounded_for_people_and_left_alone_in_data() -> None:
+    cost = 0.1 + 0.2
+    assert to_line({"cost": cost}) == '{"cost":0.3}'
+    assert list(to_lines({"cost": cost})) == ["cost: 0.3"]
+    assert to_line({"cost": cost}, longest=None) == f'{{"cost":{cost}}}'
+    assert to_data({"cost": cost}) == {"cost": cost}
+    assert (to_line(1e-9), to_line(123456789.25), to_line(-0.0)) == ("1e-9", "123456789.25", "-0.0")

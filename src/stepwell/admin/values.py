@@ -98,7 +98,7 @@ def is_message(stored: Any) -> bool:
 def to_line(stored: Any, *, longest: int | None = TEXT) -> str:
     """Format a stored value on one line: strings as they are, everything else as JSON, without tags.
 
-    Longer ones are cut; `longest=None` cuts nothing.
+    Longer ones are cut, and floats rounded to 6 places; `longest=None` leaves everything as it is.
     """
     content = open_value(main_part(stored)).content
     # An empty text is shown as "", which can be seen.
@@ -108,7 +108,7 @@ def to_line(stored: Any, *, longest: int | None = TEXT) -> str:
         return f"{visible(content[:longest])}... ({len(content)} characters)"
     text = ""
     # Piece by piece: of a large value only the beginning is encoded.
-    for piece in _json_pieces(main_part(stored)):
+    for piece in _json_pieces(main_part(stored), is_exact=longest is None):
         text += piece
         if longest is not None and len(text) > longest:
             return f"{visible(text[:longest])}..."
@@ -198,24 +198,29 @@ def _is_binary(stored: Any) -> bool:
     return stored.get("$") in ("bytes", "bytearray") or "dtype" in stored or stored.get("by") == "pickle"
 
 
-def _json_pieces(stored: Any) -> Iterator[str]:
+def _json_pieces(stored: Any, *, is_exact: bool) -> Iterator[str]:
     content = _visible_content(stored, nulls=True)
     if isinstance(content, dict):
         for n, (name, part) in enumerate(content.items()):
             yield f"{',' if n else '{'}{_encode(name)}:"
-            yield from _json_pieces(part)
+            yield from _json_pieces(part, is_exact=is_exact)
         yield "}" if content else "{}"
     elif isinstance(content, list):
         for n, part in enumerate(content):
             yield "," if n else "["
-            yield from _json_pieces(part)
+            yield from _json_pieces(part, is_exact=is_exact)
         yield "]" if content else "[]"
     else:
-        yield _encode(content)
+        yield _encode(content if is_exact else _round(content))
 
 
 def _encode(value: Any) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def _round(value: Any) -> Any:
+    """Return a float without the digits that only arithmetic put there: 0.051 for 0.051000000000000004."""
+    return round(value, 6) or value if isinstance(value, float) else value
 
 
 def _content_of_class(stored: dict[str, Any]) -> Any:

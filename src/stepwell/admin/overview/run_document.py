@@ -14,11 +14,14 @@ from stepwell.admin.overview.run_overview import RunOverview, load_overview
 from stepwell.admin.overview.sentence import FormatMoment, command_of, format_utc, sentence_of
 from stepwell.admin.overview.timeline import timeline_of
 from stepwell.admin.overview.turns import turns_of
+from stepwell.admin.tracebacks import shorten_traceback
 from stepwell.admin.values import main_part, to_data
 from stepwell.declarative.stored_run import find_node, values_of
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
+
+_FRAMES = 30  # lines of a traceback
 
 
 async def describe_run(
@@ -114,9 +117,11 @@ def _data_of_output(overview: RunOverview, output: Any) -> Any:
 
 
 def _error_to_dict(failure: WorkflowErrorDetails) -> dict[str, Any]:
+    lines, _ = shorten_traceback(failure.traceback or "", most=_FRAMES)
     return {
         "type": failure.error_type,
         "message": failure.message,
         "executor": failure.executor_id,
         "traceback": failure.traceback,
+        "own_frames": "\n".join(lines) or None,  # without those of this package
     }

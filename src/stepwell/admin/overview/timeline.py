@@ -51,6 +51,7 @@ class Wait:
 
     left: float
     width: float
+    seconds: float
     words: str
 
 
@@ -119,7 +120,7 @@ def lay_out_time(commits: Sequence[Commit]) -> Timeline | None:
         for span in spans
     )
     waits = tuple(
-        Wait(scale.at(begin), scale.at(end) - scale.at(begin), _describe_wait(commits, times, begin, end))
+        Wait(scale.at(begin), scale.at(end) - scale.at(begin), end - begin, _describe_wait(commits, times, begin, end))
         for begin, end in scale.long_waits
     )
     return Timeline(start, max(map(_moment, commits)), working, bars, waits)

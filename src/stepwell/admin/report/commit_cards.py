@@ -9,9 +9,11 @@ from stepwell.admin.calls import HandlerCall
 from stepwell.admin.diffs.documents import plain_value
 from stepwell.admin.overview.sentence import format_utc
 from stepwell.admin.overview.turns import read_turn
+from stepwell.admin.questions import sentence_for
 from stepwell.admin.report.history import CommitRow
 from stepwell.admin.report.markup import Tree, note_rest, plural
 from stepwell.admin.report.summary import headline_of
+from stepwell.admin.tracebacks import shorten_traceback
 from stepwell.declarative.conductor import CONDUCTOR
 from stepwell.declarative.stored_run import input_of, is_internal
 from stepwell.graph.edges import fan_in_of
@@ -25,6 +27,7 @@ from stepwell.viz.durations import format_seconds
 from stepwell.viz.markup import escape, shorten
 
 _CALLS, _PARTS = 20, 5  # handler calls per commit; messages, outputs and requests of each
+_FRAMES = 60  # lines of a traceback
 _NODES, _TEXT, _LINE = 200, 5_000, 300  # parts of a value; characters of a value or traceback, and of a line
 _KINDS = {
     CommitKind.INPUT: "input",
@@ -107,7 +110,7 @@ def _render_call(
         yield f'<div class="sent output"><span class="soft small">{kind}</span> {_value(output.payload)}</div>'
     yield note_rest(len(done.outputs) - _PARTS, "outputs")
     for id in done.asked[:_PARTS]:
-        question = escape(headline_of(plain_value(asked[id].payload)) if id in asked else id)
+        question = _question(asked[id]) if id in asked else escape(id)
         yield f'<div class="sent asked"><span class="soft small">asked</span> {question}</div>'
     yield "</div>"
 
@@ -147,12 +150,12 @@ def _render_message(message: RoutedMessage) -> str:
 
 
 def _render_answer(answer: AnswerRecord) -> Iterator[str]:
-    by = f" by {answer.by}" if answer.by else ""
+    who = f"{answer.by} answered {answer.executor}" if answer.by else f"{answer.executor} got an answer"
     yield (
-        f'<div class="sent answer"><span class="soft small">{escape(f"{answer.request_id} of {answer.executor}")} '
-        f"answered{escape(by)}, {format_utc(answer.at)}</span> {_value(answer.value)}"
+        f'<div class="sent answer" title="{escape(f"request {answer.request_id}")}">'
+        f'<span class="soft small">{escape(who)}, {format_utc(answer.at)}</span> {_value(answer.value)}'
     )
-    yield f"<p>{escape(shorten(answer.comment, _LINE))}</p></div>" if answer.comment else "</div>"
+    yield f"<p>“{escape(shorten(answer.comment, _LINE))}”</p></div>" if answer.comment else "</div>"
 
 
 def render_failure(failure: WorkflowErrorDetails, *, is_open: bool = False) -> str:
@@ -160,9 +163,12 @@ def render_failure(failure: WorkflowErrorDetails, *, is_open: bool = False) -> s
     who = f"{failure.executor_id}: " if failure.executor_id else ""
     html = f'<p class="what">{escape(f"{who}{failure.error_type}: {shorten(failure.message, _TEXT)}")}</p>'
     if failure.traceback:
-        # The end of a traceback is the line that raised.
-        text = escape(failure.traceback[-_TEXT:])
-        html += f"<details{' open' if is_open else ''}><summary>Traceback</summary><pre>{text}</pre></details>"
+        lines, left_out = shorten_traceback(failure.traceback, most=_FRAMES)
+        note = f" without {plural(left_out, 'line')} of frames that are not yours" if left_out else ""
+        html += (
+            f'<details{" open" if is_open else ""}><summary>Traceback<span class="soft">{note}</span></summary>'
+            f"<pre>{escape(chr(10).join(lines)[-_TEXT:])}</pre></details>"
+        )
     return html
 
 
@@ -183,6 +189,11 @@ def _render_changes(row: CommitRow) -> Iterator[str]:
 def _seconds_between(before: Commit, commit: Commit) -> str:
     times = [datetime.fromisoformat(each.stamp.at) for each in (before, commit)]
     return format_seconds(max((times[1] - times[0]).total_seconds(), 0.0))
+
+
+def _question(request: Request) -> str:
+    stored = plain_value(request.payload)
+    return _value(request.payload) if sentence_for(stored) is None else escape(headline_of(stored))
 
 
 def _value(payload: Payload) -> str:

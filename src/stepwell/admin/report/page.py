@@ -13,6 +13,7 @@ from stepwell.admin.overview.run_graph import DRAWN, run_diagram, run_progress
 from stepwell.admin.overview.run_overview import overview_at
 from stepwell.admin.overview.sentence import format_utc, sentence_of
 from stepwell.admin.overview.timeline import Timeline, timeline_of
+from stepwell.admin.questions import sentence_for
 from stepwell.admin.report.commit_cards import render_calls, render_commits, render_failure
 from stepwell.admin.report.history import History, load_history
 from stepwell.admin.report.markup import Tree, note_rest
@@ -35,6 +36,7 @@ _CHARACTERS, _TEXT = 1_000_000, 20_000  # characters of long strings per section
 _REQUESTS, _BRANCHES = 20, 50
 _LINE, _SENTENCE = 300, 1_000  # characters
 _TIMED = 1_000  # commits in the timeline
+_NAMED_WAIT = 1.0  # seconds: shorter waits are drawn, and not listed
 
 
 async def report_run(storage: BuiltInStorage, run_id: str, *, number: int | None = None) -> str:
@@ -165,10 +167,9 @@ def _render_timeline(timeline: Timeline, left_out: int) -> Iterator[str]:
     yield '<div class="card"><div class="times">'
     for executor, bars in rows.items():
         yield f'<b>{escape(shorten(executor, 60)) or "the run"}</b><div class="track">{gaps}{"".join(bars)}</div>'
-    yield "</div>"
-    waits = "".join(f"<li>{escape(wait.words)}</li>" for wait in timeline.waits)
     begin, end = format_utc(timeline.start.isoformat()), format_utc(timeline.end.isoformat())
-    yield f'<div class="axis"><span>{begin}</span><span>{end}</span></div>'
+    yield f'<div class="axis"><span>{begin}</span><span>{end}</span></div></div>'
+    waits = "".join(f"<li>{escape(wait.words)}</li>" for wait in timeline.waits if wait.seconds >= _NAMED_WAIT)
     yield f'<ul class="soft small">{waits}</ul></div>' if waits else "</div>"
 
 
@@ -203,7 +204,9 @@ def _render_requests(requests: Iterable[Request]) -> Iterator[str]:
             f'<p class="soft small">{escape(request.id)} · asked by {escape(request.executor)}, '
             f"{format_utc(request.at)}{until} · expects {escape(shorten(request.response_type, _LINE))}</p>"
         )
-        yield f"{Tree(_TEXT).html(value, _VALUES)}</div>" if isinstance(value, dict | list) else "</div>"
+        # What reads as a sentence needs no fields below it, unless it was cut.
+        has_more = isinstance(value, dict | list) and (sentence_for(value) is None or headline_of(value).endswith("…"))
+        yield f"{Tree(_TEXT).html(value, _VALUES)}</div>" if has_more else "</div>"
     yield note_rest(len(open_requests) - _REQUESTS, "requests")
 
 

@@ -38,7 +38,7 @@ summary{cursor:pointer}details{margin:.15rem 0}
 .track .ran{background:var(--ok);opacity:.8;border-radius:3px}.track .failed{background:var(--bad);border-radius:3px}
 .track .retried{background:repeating-linear-gradient(45deg,var(--bad) 0 3px,transparent 3px 6px);opacity:.7}
 .track .gap{background:repeating-linear-gradient(90deg,var(--edge) 0 1px,transparent 1px 5px);opacity:.7}
-.axis{display:flex;justify-content:space-between;font-size:.8rem;color:var(--soft)}
+.axis{grid-column:2;display:flex;justify-content:space-between;gap:1rem;font-size:.8rem;color:var(--soft)}
 .commit{display:grid;grid-template-columns:4.2rem minmax(0,1fr);gap:0 .9rem}
 .commit>aside{text-align:right;color:var(--soft);font-size:.85rem;padding-top:.75rem}
 .commit>aside b{color:var(--ink);font-size:1rem}
@@ -54,7 +54,7 @@ summary{cursor:pointer}details{margin:.15rem 0}
 @media (max-width:640px){main{padding:.9rem .8rem 3rem}.two{display:block}.commit{display:block}
 .commit>aside{display:flex;gap:.6rem;align-items:baseline;padding:.8rem 0 0}.times{display:block}
 .times>b{display:block;text-align:left;margin-top:.4rem}dl.facts,dl.fields{display:block}dd{margin-bottom:.25rem}
-.axis{display:block}.axis span{display:block}}
+.axis{flex-wrap:wrap;margin-top:.3rem}}
 @media print{.card,.graph{break-inside:avoid}}
 """.replace("\n", "")
 )

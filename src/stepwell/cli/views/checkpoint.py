@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from stepwell.admin.overview.run_overview import RunOverview, load_overview
 from stepwell.admin.overview.sentence import command_of, sentence_of
 from stepwell.admin.overview.turns import turns_of
 from stepwell.admin.questions import question_of
+from stepwell.admin.tracebacks import shorten_traceback
 from stepwell.admin.values import main_part, to_line, to_lines
 from stepwell.cli.type_names import BuiltInStorage, WorkflowErrorDetails
 from stepwell.cli.views.output import print_document, print_lines
@@ -101,24 +101,11 @@ def _format_failure(failure: WorkflowErrorDetails, full: bool) -> Iterator[str]:
     where = f" in {failure.executor_id}" if failure.executor_id else ""
     yield printable(f"error{where}")
     yield f"  {printable(f'{failure.error_type}: {failure.message}')}"
-    lines = (failure.traceback or "").rstrip().splitlines()
-    # The end of a traceback is the line that raised.
-    shown = lines if full else [*_without_own_frames(lines)][-TRACEBACK:]
-    if len(shown) < len(lines):
-        yield f"  ({pluralise(len(lines) - len(shown), 'line')} of the traceback left out; --full shows them)"
+    traceback = failure.traceback or ""
+    shown, left_out = (traceback.rstrip().splitlines(), 0) if full else shorten_traceback(traceback, most=TRACEBACK)
+    if left_out:
+        yield f"  ({pluralise(left_out, 'line')} of the traceback left out; --full shows them)"
     yield from (f"  {printable(line)}" for line in shown)
-
-
-def _without_own_frames(lines: Iterable[str]) -> Iterator[str]:
-    """Leave out the frames of this package: people look for their own."""
-    is_own = False
-    for line in lines:
-        if line.startswith('  File "'):
-            is_own = f"{os.sep}stepwell{os.sep}" in line.partition('", line')[0]
-        elif not line.startswith("    "):
-            is_own = False
-        if not is_own:
-            yield line
 
 
 def _format_answers(overview: RunOverview, full: bool) -> Iterator[str]:
