@@ -371,6 +371,32 @@ async def a_function_that_failed_in_checkpoints(af, trace):
     trace.note(calls)
 
 
+async def a_function_that_asked_in_its_first_checkpoint(af, trace):
+    @af.workflow(name="asks")
+    async def asks(item: str, ctx: af.RunContext) -> str:
+        return item + await ctx.request_info(item, str, request_id="it")
+
+    storage = af.InMemoryCheckpointStorage()
+    await asks.build(checkpoint_storage=storage).run("a")
+    first, *_ = await storage.list_checkpoints(workflow_name="asks")
+    resumed = asks.build(checkpoint_storage=storage)
+    trace.note((await resumed.run(checkpoint_id=first.checkpoint_id, responses={"it": "x"})).get_outputs())
+
+
+async def a_checkpoint_of_another_function(af, trace):
+    @af.workflow(name="own")
+    async def own(item: str) -> str:
+        return item
+
+    storage = af.InMemoryCheckpointStorage()
+    made = af.WorkflowCheckpoint("own", "another hash", state={"_original_message": "a", "_step_cache": {}})
+    id = await storage.save(made)
+    try:
+        await own.build(checkpoint_storage=storage).run(checkpoint_id=id)
+    except ValueError as error:
+        trace.note("compatible" in str(error))
+
+
 # ---------------------------------------------------------------- intended differences
 
 

@@ -18,7 +18,7 @@ from agent_framework.exceptions import WorkflowCheckpointException
 from stepwell.codec.codec import Codec, reachable_types
 from stepwell.compat.agent_framework.functional.function_context import FunctionContext, error_details
 from stepwell.compat.agent_framework.nodes import LIVE_EVENT
-from stepwell.compat.agent_framework.storages import native_storage
+from stepwell.compat.agent_framework.storages import GRAPH_HASH, native_storage
 from stepwell.compat.agent_framework.stored_calls import calls_of, storing
 from stepwell.engine.definition import WorkflowDefinition
 from stepwell.engine.drive import Drive
@@ -131,6 +131,11 @@ class FunctionalWorkflow(FrameworkWorkflow):
             at = await run.archive.find(checkpoint_id)
             if at is None:
                 raise WorkflowCheckpointException(f"No checkpoint found with ID {checkpoint_id}")
+            if GRAPH_HASH in at.header.signature:
+                raise ValueError(
+                    f"Checkpoint '{checkpoint_id}' was not saved by a run of workflow '{self.name}' and is not "
+                    f"compatible with it. Resume from a checkpoint that a run of it has saved."
+                )
             run.run_id = at.run_id
             return run, FromCheckpoint(checkpoint_id, None)
         if message is not None:
@@ -156,11 +161,12 @@ class FunctionalWorkflow(FrameworkWorkflow):
             return {}
         # The framework's context warns of responses that are None.
         RunContext(self.name)._set_responses(responses)
-        at = (
-            await run.archive.find(position.checkpoint_id)
-            if isinstance(position, FromCheckpoint)
-            else await run.archive.head(run.run_id)
-        )
+        at = await run.archive.head(run.run_id)
+        if isinstance(position, FromCheckpoint):
+            source = await run.archive.find(position.checkpoint_id)
+            # A run that has not moved since is continued where it is.
+            if source is not None and (at is None or at.place != source.place):
+                at = source
         given = {}
         for id in responses.keys() & (set() if at is None else set(at.requests)):
             given[id] = responses[id]
