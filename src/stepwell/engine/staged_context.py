@@ -11,6 +11,7 @@ from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.internal_context import InternalContext
 from stepwell.engine.time_limits import TimeLimit
 from stepwell.engine.timers import check_timer, time_after_delay
+from stepwell.engine.watchers import WATCHERS, key_of
 from stepwell.graph.graph import OutputKind
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
@@ -208,7 +209,7 @@ class StagedContext(InternalContext):
         return self.scope.private
 
     def is_streaming(self) -> bool:
-        return self.scope.streaming
+        return self.scope.streaming or key_of(self.scope.archive, self.scope.run_id) in WATCHERS
 
     def get_sent_messages(self) -> list[Any]:
         return [sent.payload.open() for sent in self._sent]

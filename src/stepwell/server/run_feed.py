@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
@@ -24,6 +25,8 @@ ReadPage = Callable[[], Awaitable[RunPage]]
 NEVER: frozenset[str] = frozenset()
 _AGAIN = 1.0  # seconds between two attempts to reach a store that is away
 _LOOK_EVERY = 1.0  # seconds between two looks at the list of runs
+_LIVE_LOOK = 0.1  # seconds between two looks at live events
+_WATCH_EVERY = 2.0  # seconds after which it says again that the run is watched
 _AHEAD = 100  # items of several runs that are read before they are sent
 
 
@@ -101,8 +104,32 @@ async def follow_page(read_page: ReadPage) -> AsyncGenerator[StreamItem, None]:
         await asyncio.sleep(_LOOK_EVERY)
 
 
+async def follow_live(storage: BuiltInStorage, run_id: str) -> AsyncGenerator[StreamItem, None]:
+    """Yield the live events of a run that a worker drives, in any process. None of them is durable.
+
+    They have no id, and what is missed is missed. Ends at once if the store has no ring for them.
+    """
+    ring = storage._live
+    position, watched_at = -1, -_WATCH_EVERY
+    while ring is not None:
+        wait = _LIVE_LOOK
+        try:
+            if time.monotonic() - watched_at >= _WATCH_EVERY:
+                await ring.watch(run_id)
+                watched_at = time.monotonic()
+            if position < 0:
+                position = await ring.last()
+            for row in await ring.read(run_id, position):
+                position = row.position
+                document = msgspec.json.decode(row.body)
+                yield StreamItem(document["type"], {**document, "live": True}, None)
+        except StoreUnavailable:
+            position, wait = -1, _AGAIN
+        await asyncio.sleep(wait)
+
+
 async def follow_several(
-    storage: BuiltInStorage, cursors: Mapping[str, EventCursor], read_page: ReadPage | None
+    storage: BuiltInStorage, cursors: Mapping[str, EventCursor], read_page: ReadPage | None, *, live: bool = False
 ) -> AsyncGenerator[StreamItem, None]:
     """Yield the events of several runs, and how the runs of a page stand. It never ends by itself.
 
@@ -119,7 +146,10 @@ async def follow_several(
     feeds = {run_id: follow_events(storage, run_id, cursor, ends=NEVER) for run_id, cursor in cursors.items()}
     if read_page is not None:
         feeds[""] = follow_page(read_page)
-    reading = asyncio.gather(*(read(*feed) for feed in feeds.items()))
+    readers = [read(*feed) for feed in feeds.items()]
+    if live:
+        readers += [read(run_id, follow_live(storage, run_id)) for run_id in cursors]
+    reading = asyncio.gather(*readers)
     try:
         while True:
             coming = asyncio.ensure_future(queue.get())

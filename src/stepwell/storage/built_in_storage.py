@@ -22,6 +22,7 @@ from stepwell.storage.checkpoint_list import list_entries
 from stepwell.storage.filters import ReadyFilter, RequestFilter, RunFilter
 from stepwell.storage.integrity import Cipher, VerifiedStore
 from stepwell.storage.lease import LEASE, validate_lease
+from stepwell.storage.live_ring import LiveRing, LiveStore
 from stepwell.storage.news import Notifications
 from stepwell.storage.outbox import Outbox
 from stepwell.storage.port import Store
@@ -64,9 +65,14 @@ class BuiltInStorage:
         self._notifications = store if isinstance(store, Notifications) else None
         self._server = store if isinstance(store, ServerSchema) else None
         self._statistics = store if isinstance(store, Statistics) else None
+        self._live_store = store if isinstance(store, LiveStore) else None
         self._outbox = VerifiedOutbox(store, guard) if isinstance(store, Outbox) else None
         self._lease = validate_lease(lease)
         self.retention = retention
+
+    @property
+    def _live(self) -> LiveRing | None:
+        return None if self._live_store is None else self._live_store.live_ring()
 
     # ---------------------------------------------------------------- checkpoints
 

@@ -25,6 +25,7 @@ from stepwell.webhooks.deliverer import WebhookDeliverer
 from stepwell.worker.dispatch.polling import Polling
 from stepwell.worker.dispatch.protocol import WorkerDispatcher
 from stepwell.worker.housekeeping import keep_clean
+from stepwell.worker.live_relay import relay_live
 from stepwell.worker.metrics import Counters, Metric, MetricsReporter
 from stepwell.worker.ready_runs import find_ready, find_unserved
 from stepwell.worker.registration import WorkerRegistration, default_name
@@ -120,6 +121,7 @@ class Worker:
             self._name_unserved(),
             self._registration.keep_up(self._learn),
             self._metrics.report(),
+            relay_live(self._storage),
             WebhookDeliverer(self._storage).serve(),
         ]
         if self._policy is not None:

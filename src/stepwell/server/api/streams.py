@@ -29,6 +29,7 @@ class SeveralQuery(RunListQuery, frozen=True, forbid_unknown_fields=True):
 
     run: list[str] = []
     page: Annotated[bool, Meta(description="Send how the runs of the page stand.")] = False
+    live: Annotated[bool, Meta(description="Also live events, which are not durable.")] = False
     cursor: Annotated[str, Meta(description="The id of an event of this stream.")] | None = None
 
 
@@ -54,9 +55,8 @@ async def stream_several(call: ApiCall[SeveralQuery, None]) -> Response:
     seen = {} if text is None else read_cursors(text)
     runs = [(await find_run(services.storage, name)).run_id for name in query.run]
     cursors = {run_id: seen.get(run_id, EventCursor()) for run_id in runs}
-    items = follow_several(
-        services.storage, cursors, (lambda: read_page(services.storage, query)) if query.page else None
-    )
+    page = (lambda: read_page(services.storage, query)) if query.page else None
+    items = follow_several(services.storage, cursors, page, live=query.live)
     return EventStream(items, call.identity.name, services.streams, services.limits)
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from stepwell.errors import CheckpointCorrupt
 from stepwell.model.checkpoint import FullHistory, Retention
@@ -14,6 +14,7 @@ from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.storage.filters import ALL_RUNS
 from stepwell.storage.lease import LEASE
+from stepwell.storage.live_ring import LiveRing
 from stepwell.storage.outbox import WebhookRow
 from stepwell.storage.permissions import OWNER_ONLY, validate_mode
 from stepwell.storage.posix import require_posix
@@ -28,6 +29,9 @@ from stepwell.stores.fork_hooks import Reopenable
 from stepwell.stores.runs.store import RunStore
 
 T = TypeVar("T")
+
+if TYPE_CHECKING:
+    from stepwell.stores.side_ring import SideRing
 
 
 class FileStore(RunStore, Reopenable[FileThreads]):
@@ -44,6 +48,7 @@ class FileStore(RunStore, Reopenable[FileThreads]):
         self._root = Path(os.path.abspath(path))
         require_posix(f"the file store {str(self._root)!r}", "file locks")
         self._folder = StoreFolder(self._root, validate_mode(mode))
+        self._ring: SideRing | None = None
         self._workers, self._webhooks = WorkerFolder(self._folder), WebhookFolder(self._folder)
         super().__init__()
 
@@ -65,7 +70,16 @@ class FileStore(RunStore, Reopenable[FileThreads]):
     async def compact(self) -> int:
         return await self._do(lambda: sum(run.compact() for run in self._files()))
 
+    def live_ring(self) -> LiveRing:
+        from stepwell.stores.side_ring import SideRing  # lazy: it loads asyncio and SQLite, and few programs watch
+
+        if self._ring is None:
+            self._ring = SideRing(f"{self._root}.live")
+        return self._ring
+
     async def close(self) -> None:
+        if self._ring is not None:
+            self._ring.close()
         with self._lock:
             threads = self._detach()
         if threads is not None:

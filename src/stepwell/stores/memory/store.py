@@ -14,6 +14,7 @@ from stepwell.storage.encryption import Seal
 from stepwell.storage.filters import ALL_RUNS
 from stepwell.storage.ids import run_hash
 from stepwell.storage.lease import LEASE
+from stepwell.storage.live_ring import LiveRing
 from stepwell.storage.outbox import WebhookRow
 from stepwell.storage.stored_values import Record, Survey
 from stepwell.storage.worker_registry import ALIVE_FOR, KEPT_FOR, WorkerRow
@@ -66,6 +67,7 @@ class MemoryStore(RunStore):
         self._runs: dict[str, MemoryRun] = {}
         self._workers: dict[str, tuple[str, float, bytes]] = {}  # process, when it was seen, what it says
         self._webhooks: dict[str, WebhookRow] = {}
+        self._ring: LiveRing | None = None
 
     async def survey(self) -> Survey:
         return Survey(await self.runs(ALL_RUNS))
@@ -75,6 +77,13 @@ class MemoryStore(RunStore):
 
     async def close(self) -> None:
         """Do nothing: what is stored lives as long as this object."""
+
+    def live_ring(self) -> LiveRing:
+        from stepwell.stores.side_ring import SideRing  # lazy: it loads asyncio and SQLite, and few programs watch
+
+        if self._ring is None:
+            self._ring = SideRing(":memory:")
+        return self._ring
 
     async def announce_worker(self, name: str, process: str, body: bytes) -> bool:
         with self._lock:

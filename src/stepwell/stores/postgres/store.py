@@ -30,6 +30,7 @@ from stepwell.storage.filters import (
 from stepwell.storage.ids import location_of, run_hash
 from stepwell.storage.lease import Owner
 from stepwell.storage.limits import LARGEST
+from stepwell.storage.live_ring import LiveRing
 from stepwell.storage.outbox import Attempt, OutboxRow, WebhookRow
 from stepwell.storage.statistics import StoreStatistics
 from stepwell.storage.stored_values import (
@@ -52,6 +53,7 @@ from stepwell.storage.worker_registry import ALIVE_FOR, KEPT_FOR, WorkerRow
 from stepwell.stores.postgres import queries
 from stepwell.stores.postgres.connection import Call, function_call
 from stepwell.stores.postgres.database import PostgresDatabase
+from stepwell.stores.postgres.live import PostgresRing
 from stepwell.stores.postgres.notifications import Notifier, channel_of, listen
 from stepwell.stores.postgres.pool import BEST_EFFORT
 from stepwell.stores.postgres.queries import Search, checkpoints_query, ready_query, requests_query, runs_query
@@ -94,6 +96,7 @@ class PostgresStore:
     def __init__(self, dsn: str, *, schema: str = "stepwell", timeout: float = 30.0, connections: int = 5) -> None:
         self._db = PostgresDatabase(dsn, schema, timeout, connections)
         self.schema, self._schema = schema, quote_schema(schema)
+        self._ring: PostgresRing | None = None
         self._calls: dict[str, Call] = {}  # by function, without values
         self._channel = channel_of(schema)
         self._notifier = Notifier(self._db, self._channel)
@@ -309,6 +312,11 @@ class PostgresStore:
     @property
     def dsn(self) -> str:
         return self._db.dsn
+
+    def live_ring(self) -> LiveRing:
+        if self._ring is None:
+            self._ring = PostgresRing(self._db, self.schema)
+        return self._ring
 
     async def listen(self, wake: Callable[[], None]) -> None:
         await listen(self.dsn, self._channel, wake)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from stepwell.model.checkpoint import FullHistory, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -22,6 +23,7 @@ from stepwell.storage.filters import (
     RunFilter,
 )
 from stepwell.storage.lease import LEASE, Owner
+from stepwell.storage.live_ring import LiveRing
 from stepwell.storage.outbox import Attempt, OutboxRow, WebhookRow
 from stepwell.storage.permissions import OWNER_ONLY, validate_mode
 from stepwell.storage.statistics import StoreStatistics
@@ -44,6 +46,9 @@ from stepwell.stores.sqlite import leases, lists, outbox, records, upkeep, worke
 from stepwell.stores.sqlite.access import SQLiteDatabase
 from stepwell.stores.sqlite.schema import prepare
 
+if TYPE_CHECKING:
+    from stepwell.stores.side_ring import SideRing
+
 
 class SQLiteStore:
     """A store in the SQLite file at `path`. The file and its folders are created at the first use.
@@ -62,6 +67,8 @@ class SQLiteStore:
                 "use InMemoryCheckpointStorage()"
             )
         self._db = SQLiteDatabase(os.path.abspath(os.fspath(path)), prepare, validate_mode(mode))
+        self._ring: SideRing | None = None
+        self._ring_path = f"{os.path.abspath(os.fspath(path))}-live"
 
     # ---------------------------------------------------------------- records
 
@@ -177,7 +184,16 @@ class SQLiteStore:
         return await self._db.read(upkeep.compact)
 
     async def close(self) -> None:
+        if self._ring is not None:
+            self._ring.close()
         await self._db.close()
+
+    def live_ring(self) -> LiveRing:
+        from stepwell.stores.side_ring import SideRing  # lazy: it loads asyncio, and few programs watch
+
+        if self._ring is None:
+            self._ring = SideRing(self._ring_path)
+        return self._ring
 
     # ---------------------------------------------------------------- workers and monitoring
 
