@@ -5,6 +5,7 @@ The first command is `show`; the second is the one that it suggests.
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 from pathlib import Path
@@ -50,6 +51,7 @@ def test_a_run_that_crashed(say: Say) -> None:
     lines, command = look(say, "deal-1", DEALING)
     assert f"is stalled: process {process.pid} on " in lines[0]
     assert lines[0].endswith("; a resume calls slow, and what quick did is kept.")
+    assert lines[2].strip() == "MODULE:WORKFLOW is the code of dealing, such as shop.orders:workflow"
     quick, step, slow = lines[lines.index("superstep 2") + 1 :][:3]
     assert quick.startswith("  quick: finished, ")
     assert step.startswith("    step look, ")
@@ -93,7 +95,8 @@ def test_a_run_with_a_slow_branch(say: Say) -> None:
         lines, command = look(say, "deal-1", DEALING)
         assert f"is running in superstep 2, driven by process {process.pid} on " in lines[0]
         assert lines[0].endswith(": quick is finished; slow is working.")
-        assert "  slow: working" in lines
+        assert any(re.fullmatch(r"  slow: working, \d.* since the last commit", line) for line in lines)
+        assert not any(line.startswith("not called") for line in lines)
         with program(*command) as watcher:
             Path(GATE).unlink()
             told, _ = watcher.communicate(timeout=60)

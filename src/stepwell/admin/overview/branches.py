@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.log_keys import LogEntry, RecalledLog, attempt_key
 from stepwell.model.timing import CallSummary, CallTime, StepRecord
+from stepwell.viz.durations import format_seconds
 
 _STEP = re.compile(r"(?:\d+|=[0-9a-f]+)(?:@[^/]*)?/(.*)", re.DOTALL)
 _SHOWN = 120  # characters of a result, as in the records of a commit
@@ -39,6 +40,18 @@ class BranchProgress:
     calls: tuple[HandlerCall, ...] = ()  # whose results are stored
     due: str | None = None
     failure: WorkflowErrorDetails | None = None  # of the last attempt
+    since: str | None = None  # working: the last commit, before which it cannot have begun
+
+    def describe(self, *, now: datetime, moment: Callable[[str], str]) -> str:
+        """Return how far it is in words; `moment` formats a stored time."""
+        facts: list[str] = [self.state]
+        if self.since is not None:
+            span = max((now - datetime.fromisoformat(self.since)).total_seconds(), 0.0)
+            facts.append(f"{format_seconds(span)} since the last commit")
+        facts += [format_seconds(self.time.seconds)] if self.time is not None else []
+        facts += [f"attempt {self.attempts}"] if self.attempts > 1 else []
+        facts += [f"until {moment(self.due)}"] if self.due else []
+        return ", ".join(facts)
 
     def rename(self, node: str) -> BranchProgress:
         """Return it as a call of a node of named agents: a failed turn, which it records as a step, is an attempt."""
@@ -55,6 +68,7 @@ class BranchProgress:
             "attempts": self.attempts,
             "began": None if self.time is None else self.time.began,
             "seconds": None if self.time is None else self.time.seconds,
+            "since": self.since,
             "due": self.due,
             "error": None if failure is None else f"{failure.error_type}: {failure.message}",
             "calls": [call.to_dict() for call in self.calls],
@@ -81,6 +95,8 @@ def branches_of(
         else:
             branch = _unfinished(id, executor, by_delivery.get(id, {}), is_driven, now)
             # Without a retry policy there is no entry about a failed attempt.
+            if branch.state == "working":
+                branch = replace(branch, since=at.stamp.at)
             branches.append(replace(branch, state="failed") if executor in failed and not is_driven else branch)
     return tuple(branches)
 

@@ -96,6 +96,7 @@ def compute_progress(overview: RunOverview) -> dict[str, Any]:
     called = Counter(done.executor for _, done in overview.calls)
     following = overview.following
     asking = list(dict.fromkeys(request.executor for request in overview.requests.values()))
+    under_way = [branch.executor for branch in overview.branches]
     executors = [str(id) for id in at.header.signature.get("executors", ())]
     if overview.of_named_agents:
         executors = [id for id in executors if find_node(id) == id]
@@ -104,7 +105,7 @@ def compute_progress(overview: RunOverview) -> dict[str, Any]:
         "called": dict(called),
         "next": following,
         "asking": asking,
-        "not_called": [id for id in executors if id not in {*called, *following, *asking}],
+        "not_called": [id for id in executors if id not in {*called, *following, *asking, *under_way}],
         # The calls before a fork are in the history of its parent, which is not read here.
         "history_is_whole": overview.is_whole and at.header.parent_run is None,
         "counted_since": commits[0].number if commits else at.number,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -30,6 +30,14 @@ class SuggestedCommand:
     def to_list(self) -> list[str]:
         """Return the words of the command line."""
         return ["stepwell", self.name, *self.options, "--", *self.arguments]
+
+    def explain(self, overview: RunOverview) -> Iterator[str]:
+        """Yield what the words in capitals stand for, if there are any: the code, which is not stored."""
+        workflow = overview.at.header.workflow
+        if CODE in self.arguments:
+            yield f"      {CODE} is the code of {workflow}, such as shop.orders:workflow"
+        if DEFINITION in self.arguments:
+            yield f"      {DEFINITION} is the definition of {workflow}, {AGENTS} a mapping of its agents by name"
 
 
 def format_utc(stored: str) -> str:

@@ -25,7 +25,6 @@ from stepwell.model.request import Request
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.permissions import creating
-from stepwell.viz.durations import format_seconds
 from stepwell.viz.markup import escape, shorten
 from stepwell.viz.svg import draw
 
@@ -179,11 +178,8 @@ def _render_branches(branches: Sequence[BranchProgress]) -> Iterator[str]:
         return
     yield '<h2>In progress</h2><div class="card">'
     for branch in branches[:_BRANCHES]:
-        facts: list[str] = [branch.state]
-        facts += [format_seconds(branch.time.seconds)] if branch.time is not None else []
-        facts += [f"attempt {branch.attempts}"] if branch.attempts > 1 else []
-        facts += [f"until {format_utc(branch.due)}"] if branch.due else []
-        yield f'<div class="call"><b>{escape(branch.executor)}</b> <span class="soft">{", ".join(facts)}</span>'
+        words = escape(branch.describe(now=clock.now(), moment=format_utc))
+        yield f'<div class="call"><b>{escape(branch.executor)}</b> <span class="soft">{words}</span>'
         yield render_calls(branch.calls)
         if branch.failure is not None:
             yield render_failure(branch.failure)

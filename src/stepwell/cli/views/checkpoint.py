@@ -51,7 +51,7 @@ async def print_checkpoint(
     following = command_of(overview)
     command = command_line(following.name, *following.arguments, options=following.options)
     sentence = sentence_of(overview, now=clock.now(), moment=format_moment)
-    print_lines([printable(sentence), f"next: {printable(command)}"])
+    print_lines([printable(sentence), f"next: {printable(command)}", *map(printable, following.explain(overview))])
     for section in _sections(overview, full):
         print_lines(["", *section])
 
@@ -121,14 +121,11 @@ def _format_answers(overview: RunOverview, full: bool) -> Iterator[str]:
 
 
 def _format_branches(branches: Sequence[BranchProgress]) -> Iterator[str]:
+    now = clock.now()
     for branch in branches:
-        facts: list[str] = [branch.state]
-        facts += [format_seconds(branch.time.seconds)] if branch.time is not None else []
-        facts += [f"attempt {branch.attempts}"] if branch.attempts > 1 else []
-        facts += [f"until {format_moment(branch.due)}"] if branch.due else []
-        if branch.failure is not None:
-            facts.append(f"{branch.failure.error_type}: {to_line(branch.failure.message)}")
-        yield printable(f"{branch.executor}: {', '.join(facts)}")
+        failure = branch.failure
+        why = "" if failure is None else f", {failure.error_type}: {to_line(failure.message)}"
+        yield printable(f"{branch.executor}: {branch.describe(now=now, moment=format_moment)}{why}")
         yield from (f"  {printable(call.describe())}" for call in branch.calls)
 
 
