@@ -85,6 +85,24 @@ async def test_a_search_uses_its_index(
     assert "Sort" not in plan or query == queries.LOCATE or "since" in query
 
 
+async def test_the_newest_record_is_found_without_statistics_and_without_reading_the_run(
+    store: PostgresStore, schema: str
+) -> None:
+    for number in range(2):
+        await store.append(record("r", number, is_snapshot=True))
+    copied = "run, checkpoint_id, status, iteration, at, is_snapshot, outputs, latest_only, foreign_id, body"
+    ask(
+        f"""INSERT INTO {schema}.commits ({copied}, number)
+            SELECT {copied}, n FROM {schema}.commits, generate_series(2, 20000) AS n WHERE number = 1"""
+    )
+    with psycopg.connect(dsn()) as db:
+        read = f"SELECT * FROM {schema}.read('r', NULL, false)".encode()
+        assert len(db.execute(read).fetchall()) == 1
+        found = db.execute(b"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + read).fetchone()
+    assert found is not None
+    assert found[0][0]["Plan"]["Shared Hit Blocks"] < 100  # the run has several hundred
+
+
 RUNS, COMMITS = 2000, 3  # with one in a hundred that is looked for
 
 

@@ -184,7 +184,7 @@ class Drive:
         # - still nothing is to be delivered: the run rests, and the drive ends;
         # - a superstep: the handlers run, and it ends in a commit, in an error that is committed and then
         #   raised, or, if the stream is left, at the commit before it.
-        while plan is not None and not self._intake.rests(at, plan):
+        while plan is not None and not (kernel.is_at_rest(at) and self._intake.rests(at, plan)):
             if not plan.deliveries or ((at.requests or at.timers or at.children) and not may_have_run):
                 intake = await self._decide_intake(at, plan)
                 if intake is not None:

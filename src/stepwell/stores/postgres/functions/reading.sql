@@ -11,13 +11,16 @@ STABLE {plans} AS $stepwell$
 DECLARE
     run {schema}.runs;
     base bigint;
+    newest bigint;
 BEGIN
     SELECT * INTO run FROM {schema}.runs WHERE run_id = of_run;
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    SELECT c.number INTO upto FROM {schema}.commits AS c
-    WHERE c.run = run.key AND (upto IS NULL OR c.number = upto) ORDER BY c.number DESC LIMIT 1;
+    -- A range, not an equality: without statistics the planner takes few rows to be equal, and reads all of the run.
+    SELECT c.number INTO newest FROM {schema}.commits AS c
+    WHERE c.run = run.key AND c.number <= coalesce(upto, 9223372036854775807) ORDER BY c.number DESC LIMIT 1;
+    upto := CASE WHEN upto IS NULL OR newest = upto THEN newest END;
     SELECT c.number INTO base FROM {schema}.commits AS c
     WHERE c.run = run.key AND c.number <= upto AND c.is_snapshot ORDER BY c.number DESC LIMIT 1;
     RETURN QUERY
