@@ -79,6 +79,8 @@ class Branch(msgspec.Struct, eq=False):
     @property
     def id(self) -> str:
         """Empty for the handler itself; else unique, and the same in every repetition of the handler."""
+        if self._id is not None:
+            return self._id
         unnamed = [branch for branch in self.ancestors() if branch._id is None]
         # Not recursive: tasks may create tasks to any depth.
         for branch in reversed(unnamed):
@@ -90,7 +92,10 @@ class Branch(msgspec.Struct, eq=False):
 
     def count(self, name: str) -> int:
         """Return how often this name was counted in this branch before."""
-        return next(self._counted.setdefault(name, itertools.count()))
+        counter = self._counted.get(name)
+        if counter is None:
+            counter = self._counted[name] = itertools.count()
+        return next(counter)
 
     def child(self, name: str) -> Branch:
         """Create the next branch of this name."""
@@ -157,6 +162,9 @@ def find_context() -> Any:
 def find_current(handler: Branch) -> Branch | None:
     """Return the branch of a handler call that is running; None if it cannot be identified."""
     branch = _current_branch()
+    # Most steps are called by the handler itself.
+    if branch is handler:
+        return branch
     while branch is not None and handler not in branch.ancestors():
         branch = branch.outer
     return branch

@@ -119,6 +119,10 @@ class DeferredArchive:
         return self._archive.has_superstep_log
 
     @property
+    def completes_log_writes(self) -> bool:
+        return False  # a request waits for the commits before it
+
+    @property
     def retention(self) -> Retention:
         return self._archive.retention
 

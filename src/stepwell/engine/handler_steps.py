@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from hashlib import blake2b
 from typing import Any
 
@@ -40,12 +39,21 @@ class HandlerSteps:
         on_completed: Callable[[StepRecord], None],
     ) -> None:
         self._scope, self._delivery, self._log, self._handler = scope, delivery, log, handler
-        self._on_retry, self._on_completed = on_retry, on_completed
+        self._on_completed = on_completed
+        self._context = StepContext(
+            scope.run_id,
+            scope.epoch,
+            executor=delivery.executor,
+            log=log,
+            pack=scope.pack,
+            on_retry=on_retry,
+            recall_changed=scope.options.recall_changed,
+        )
         # For steps with a key: two branches may ask for the same one at once.
         self._locks: dict[str, asyncio.Lock] = {}
         self.made: list[StepRecord] = []
         # The tasks that execute steps now, and what waits for the last of them.
-        self._under_way: dict[object, asyncio.Task[Any] | None] = {}
+        self.under_way: dict[_UnderWay, asyncio.Task[Any] | None] = {}
         self._settled: asyncio.Future[None] | None = None
         # The first that could not be stored: its error may reach nobody if the handler is left meanwhile.
         self.lost: DurabilityError | None = None
@@ -83,11 +91,12 @@ class HandlerSteps:
         """Return the result of a step, executed once, even if two branches call it with the same explicit key."""
         key = step.options.key
         if key is None:
-            call = describe_call(step.function, step.args, step.kwargs, self._scope.codec)
-            return await self._do_once(replace(step, call=call))
+            step.call = describe_call(step.function, step.args, step.kwargs, self._scope.codec)
+            return await self._do_once(step)
         # The arguments of a step that is identified by an explicit key are not compared.
+        step.call = f"{name_of(step.function)}(key={key!r})"
         async with self._locks.setdefault(step.key, asyncio.Lock()):
-            return await self._do_once(replace(step, call=f"{name_of(step.function)}(key={key!r})"))
+            return await self._do_once(step)
 
     async def do_by_name(self, name: str, function: Callable[[], Awaitable[Any]], call: str | None) -> Any:
         """Execute a step identified by its name alone: every call of that name is the same step."""
@@ -97,27 +106,15 @@ class HandlerSteps:
             Step(options, log_key, function, args=(), kwargs={}, branch=self.branch(), call=call)
         )
 
-    def _context(self) -> StepContext:
-        scope = self._scope
-        return StepContext(
-            scope.run_id,
-            scope.epoch,
-            executor=self._delivery.executor,
-            log=self._log,
-            pack=scope.pack,
-            on_retry=self._on_retry,
-            recall_changed=scope.options.recall_changed,
-        )
-
     def is_recorded(self, log_key: str) -> bool:
         """Return whether the step with this key has a stored result."""
         return log_key in self._log.entries
 
     async def begin(self, step: Step) -> None:
         """Check that a step may be made now. Raises StepChanged if a durable function made another one here before."""
-        if self.replay is None:
+        if self.replay is None or (self.replay.is_caught_up and not self._scope.options.only_replay):
             return
-        context = self._context()
+        context = self._context
         if step.options.key is None and (step.branch.is_blocked or self.branch() is step.branch):
             self.replay.check_order(step, context)
         if not self.replay.is_over:
@@ -127,7 +124,7 @@ class HandlerSteps:
             await asyncio.get_running_loop().create_future()
 
     async def _do_once(self, step: Step) -> Any:
-        scope, context = self._scope, self._context()
+        scope, context = self._scope, self._context
         if step.options.transaction:
             # What the step writes must not be durable before the commits that led to it.
             await finish(scope.archive.flush())
@@ -148,29 +145,26 @@ class HandlerSteps:
                 if scope.streaming:
                     self._on_completed(self.made[-1])
 
-    @contextmanager
-    def execute(self) -> Iterator[None]:
-        """Be under way inside: a handler that fails, or is left, waits for that."""
+    def execute(self) -> _UnderWay:
+        """Return a context manager: a handler that fails, or is left, waits for what is done inside."""
         if self._settled is not None and not self.branch().is_in_step:
             raise RuntimeError(
                 f"{self._delivery.executor!r} of run {self._scope.run_id!r} has failed or is left: no step begins now"
             )
-        call = object()
-        self._under_way[call] = asyncio.current_task()
-        try:
-            yield
-        except DurabilityError as error:
+        return _UnderWay(self)
+
+    def end(self, call: _UnderWay, error: BaseException | None) -> None:
+        """Note that what was under way is done."""
+        del self.under_way[call]
+        if isinstance(error, DurabilityError):
             self.lost = self.lost or error
-            raise
-        finally:
-            del self._under_way[call]
-            if not self._under_way and self._settled is not None and not self._settled.done():
-                self._settled.set_result(None)
+        if not self.under_way and self._settled is not None and not self._settled.done():
+            self._settled.set_result(None)
 
     async def settle(self) -> None:
         """Wait until no step is under way; new ones are refused, except inside of those."""
         self._settled = self._scope.loop.create_future()
-        if self._under_way:
+        if self.under_way:
             try:
                 await self._settled
             except asyncio.CancelledError:
@@ -179,7 +173,7 @@ class HandlerSteps:
 
     def cancel(self) -> None:
         """Cancel the steps that are under way."""
-        for task in set(self._under_way.values()) - {None, asyncio.current_task()}:
+        for task in set(self.under_way.values()) - {None, asyncio.current_task()}:
             assert task is not None
             task.cancel()
 
@@ -203,12 +197,12 @@ class HandlerSteps:
         entry = self._log[log_key]
         if self.replay is not None and entry is not None and entry.request is not None:
             stored = describe_value(entry.request.payload.open(), self._scope.codec)
-            self.replay.check_question(stored, describe_value(question, self._scope.codec), self._context())
+            self.replay.check_question(stored, describe_value(question, self._scope.codec), self._context)
 
     def check_replay(self) -> None:
         """Raise StepChanged if a durable function returns without having reached all its recorded steps."""
         if self.replay is not None:
-            self.replay.check_complete(self._context())
+            self.replay.check_complete(self._context)
 
     def summarise(self, name: str, summary: CallSummary) -> None:
         """Add to the record of a `do_by_name` what an agent's call came to."""
@@ -229,3 +223,18 @@ class HandlerSteps:
         """Return the result of a `do_by_name`, as a fresh copy; None if there is none."""
         entry = self._log[step_key(self._delivery.id, name, 0)]
         return None if entry is None or entry.value is None else entry.value.open()
+
+
+class _UnderWay:
+    """Something that a handler is doing, with the task that does it."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, steps: HandlerSteps) -> None:
+        self._steps = steps
+
+    def __enter__(self) -> None:
+        self._steps.under_way[self] = asyncio.current_task()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._steps.end(self, error)

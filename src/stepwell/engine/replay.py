@@ -47,6 +47,11 @@ class Replay:
         """Whether the function has reached all that it did before."""
         return not self._unreached
 
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether that is so, and no failure is to be recorded."""
+        return not self._unreached and not self._failed
+
     def reach(self, key: str, branch: str) -> None:
         """Note that a step is called."""
         steps = self._unreached.get(branch)

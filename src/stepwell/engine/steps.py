@@ -33,7 +33,7 @@ from stepwell.storage.ids import idempotency_key
 _NOT_RETRIED = (CodecError, CommitConflict)
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct):
     """A call whose stored result is reused."""
 
     options: StepOptions[bool]
@@ -42,7 +42,7 @@ class Step(msgspec.Struct, frozen=True):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     branch: Branch  # that called it
-    # A description of the call, compared when its result is recalled.
+    # A description of the call, compared when its result is recalled; made when it is executed.
     call: str | None = None
 
     @property
@@ -82,7 +82,8 @@ async def do_once(step: Step, context: StepContext) -> Any:
         await context.log.wait_until_durable(step.key)
         return _recall(step, context, entry)
     attempts = Attempts(context.log, step.key)
-    await attempts.wait_until_due()
+    if attempts.number > 1:
+        await attempts.wait_until_due()
     while True:
         timer = CallTimer(attempts.number)
         try:
@@ -111,8 +112,13 @@ async def do_once(step: Step, context: StepContext) -> Any:
 
 
 async def _call(step: Step, context: StepContext) -> Any:
+    is_async = inspect.iscoroutinefunction(step.function)
+    if is_async and step.options.limits.timeout is None:
+        # Most steps are such: without a time limit, and what they return is not awaited again.
+        result = await step.function(*step.args, **_with_key(step, context))
+        return await result if inspect.isawaitable(result) else result
     call = partial(step.function, *step.args, **_with_key(step, context))
-    if inspect.iscoroutinefunction(step.function):
+    if is_async:
         return await _await_with_timeout(call(), step, context)
     if step.options.limits.timeout is not None:
         return await _await_with_timeout(run_in_own_thread(call, name=f"{context.executor}/{step.name}"), step, context)

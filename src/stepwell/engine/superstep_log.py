@@ -7,9 +7,10 @@ attempts are counted on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -53,7 +54,8 @@ class SuperstepLog(msgspec.Struct, eq=False):
     _at: Checkpoint
     entries: dict[str, LogEntry]
     _timers: Mapping[str, list[str]] | None = None  # by delivery; computed when it is needed
-    _writing: dict[str, asyncio.Future[None]] = {}
+    # What waits for a write, if anything does; or the task that makes it.
+    _writing: dict[str, asyncio.Future[None] | None] = {}
 
     def __getitem__(self, key: str) -> LogEntry | None:
         return self.entries.get(key)
@@ -89,18 +91,48 @@ class SuperstepLog(msgspec.Struct, eq=False):
             await self.wait_until_durable(key)
             return
         self.entries[key] = entry
-        if self._archive.has_superstep_log:
-            write = self._archive.log_entry(self._at, key, entry, closed=closed, consumed=consumed)
-            writing = asyncio.ensure_future(write)
-            self._writing[key] = writing
-            writing.add_done_callback(partial(self._finish_write, key))
-            # Shielded: a handler that is left in one of two concurrent sleeps has logged both.
-            await asyncio.shield(writing)
+        if not self._archive.has_superstep_log:
+            return
+        write = partial(self._archive.log_entry, self._at, key, entry, closed=closed, consumed=consumed)
+        # Shielded: a handler that is left in one of two concurrent sleeps has logged both. A store that completes its
+        # writes by itself saves a task.
+        if self._archive.completes_log_writes:
+            await self._write_here(key, write)
+        else:
+            await asyncio.shield(self._write_in_task(key, write))
+
+    async def _write_here(self, key: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._writing[key] = None
+        error: BaseException | None = None
+        try:
+            await write()
+        except asyncio.CancelledError:
+            # It was made, or failed, and nobody knows. The first entry of a key wins, so it can be made again.
+            if (waiting := self._writing[key]) is not None:
+                waiting.set_result(None)
+            self._write_in_task(key, write)
+            raise
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            if key in self._writing and not isinstance(self._writing[key], asyncio.Task):
+                self._end_write(key, error)
+
+    def _write_in_task(self, key: str, write: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Future[None]:
+        writing = self._writing[key] = asyncio.ensure_future(write())
+        writing.add_done_callback(partial(self._finish_write, key))
+        return writing
 
     async def wait_until_durable(self, key: str) -> None:
         """Wait until the entry of a key is stored, if it is being written."""
-        if (writing := self._writing.get(key)) is not None:
-            await asyncio.shield(writing)
+        while key in self._writing:
+            waiting = self._writing[key]
+            if waiting is None:
+                waiting = self._writing[key] = asyncio.get_running_loop().create_future()
+            await asyncio.shield(waiting)
+            if self._writing.get(key) is waiting:
+                return  # a task that is done; its callback follows
 
     def transaction(self, key: str) -> Transaction[LogEntry] | None:
         """Return a transaction whose result is logged under that key; None if the store has none."""
@@ -111,15 +143,26 @@ class SuperstepLog(msgspec.Struct, eq=False):
         self.entries[key] = entry
 
     def _finish_write(self, key: str, writing: asyncio.Future[None]) -> None:
-        del self._writing[key]
+        self._end_write(key, asyncio.CancelledError() if writing.cancelled() else writing.exception())
+
+    def _end_write(self, key: str, error: BaseException | None) -> None:
+        waiting = self._writing.pop(key)
         # The error is raised where `add` is awaited.
-        if writing.cancelled() or writing.exception() is not None:
+        if error is not None:
             # Another attempt must not build on what is not stored.
             del self.entries[key]
+        if waiting is None or waiting.done():
+            return
+        if error is None:
+            waiting.set_result(None)
+        else:
+            waiting.set_exception(error)
+            waiting.exception()
 
     async def flush(self) -> None:
         """Wait until all entries are durable."""
-        await asyncio.gather(*self._writing.values(), return_exceptions=True)
+        if self._writing:
+            await asyncio.gather(*map(self.wait_until_durable, tuple(self._writing)), return_exceptions=True)
 
     def check_awake(self, delivery: str) -> None:
         """Raise Parked if a timer of the delivery ends far in the future."""

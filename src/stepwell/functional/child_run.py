@@ -73,10 +73,10 @@ class _ChildRun(Generic[OutputT]):
             position = ResumeRun(self._run_id)
 
     async def _drive(self, position: Position, responses: Mapping[str, Any]) -> tuple[Checkpoint, list[OutputT]]:
-        # Commits of the child must not be stored before those that led to it.
-        await finish(self._ctx.scope.archive.flush())
-        drive = self._calls._drive(self._ctx, position, responses, self._archive, timers_until=clock.stamp())
         with self._ctx.steps.execute():
+            # Commits of the child must not be stored before those that led to it.
+            await finish(self._ctx.scope.archive.flush())
+            drive = self._calls._drive(self._ctx, position, responses, self._archive, timers_until=clock.stamp())
             outputs = [e.data async for e in self._calls._events(self._ctx, drive) if e.type == "output" and not e.path]
         at = drive.at
         # A run that sleeps may have asked something, too.

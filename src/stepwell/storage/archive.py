@@ -62,6 +62,10 @@ class Archive(Protocol):
         """Whether log entries survive a restart."""
 
     @property
+    def completes_log_writes(self) -> bool:
+        """Whether `log_entry`, once begun, completes even if the task that awaits it is cancelled."""
+
+    @property
     def retention(self) -> Retention:
         """Which checkpoints of a new run are kept."""
 

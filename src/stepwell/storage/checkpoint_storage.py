@@ -127,6 +127,7 @@ class ContractArchive:
     )
     is_durable = True
     has_superstep_log = False
+    completes_log_writes = True
     retention = Retention.FullHistory  # the storage itself decides what it keeps
     needed: int | None = None
     lease = LEASE  # has no effect here

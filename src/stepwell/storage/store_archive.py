@@ -68,7 +68,7 @@ class StoreArchive:
         self.store, self._codec, self.retention = store, codec, retention
         self.needed, self.lease = needed, lease
         self.pack: Pack = codec.pack
-        self._completes_writes = store.completes_writes
+        self.completes_log_writes = store.completes_writes
         self._chain = Chain()
         self._fences: dict[str, int] = {}  # by run
         self._without_outputs: set[str] = set()  # runs
@@ -203,7 +203,7 @@ class StoreArchive:
         work = self._append(commit, after, before, effects, snapshot=snapshot)
         # A store that completes its writes by itself saves a task. A commit with children is more than one write:
         # superseded records of theirs are dropped after it.
-        if commit.children or not self._completes_writes:
+        if commit.children or not self.completes_log_writes:
             from stepwell.storage.cancellation_shield import finish  # lazy: it imports asyncio
 
             work = finish(work)

@@ -29,6 +29,7 @@ class UnstoredArchive:
     is_durable = False
     shortcomings: str | None = None
     has_superstep_log = False
+    completes_log_writes = True
     retention = Retention.FullHistory
     lease = LEASE
     needed: int | None = None
