@@ -86,6 +86,9 @@ class Gauge:
     def size(self) -> int:
         return self._one("SELECT pg_database_size(current_database())")
 
+    def close(self) -> None:
+        self._connection.close()
+
     def cpu(self) -> float:
         return machine.children_cpu(self._server)
 

@@ -2,26 +2,31 @@
 
     python benchmarks/workers.py [--quick] [--write docs/at-scale.md]
 
-Supersteps per second with 1, 2 and 4 worker processes, with handlers that wait and with handlers that compute; submits
-per second; the time from a submit, and from a response, to the next handler; refused acquisitions; and what a look at
-the store costs beside runs that wait for people.
+For each dispatcher: supersteps per second with 1, 2 and 4 worker processes, with handlers that wait and with handlers
+that compute; refused acquisitions; the time from a submit, and from a response, to the next handler. Submits per
+second; what a superstep costs the server; what a look at the store costs beside runs that wait for people. Beside
+them, in the same run: other queues, if they are installed (`make .venv-bench/.ready`).
 """
 
 import argparse
 import asyncio
+import importlib.util
 import multiprocessing
 import re
 import statistics
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import postgres
+import psycopg
+from queue_peers import PEERS, prepare
 
 from stepwell import (
     Executor,
@@ -33,14 +38,26 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.worker import Worker
+from stepwell.worker import Polling, Procrastinate, Worker, WorkerDispatcher
 
 SUPERSTEPS, WAIT, SLOTS = 20, 0.05, 20
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
+DISPATCHERS = ("polling", "procrastinate")
+
+
 def storage_on(dsn: str) -> PostgresCheckpointStorage:
     return PostgresCheckpointStorage(dsn)
+
+
+def dispatcher_of(name: str) -> WorkerDispatcher:
+    return Procrastinate() if name == "procrastinate" else Polling()
+
+
+def announcing(name: str, storage: PostgresCheckpointStorage) -> AbstractAsyncContextManager[None]:
+    """Inside the block, announce what is stored as the dispatcher wants it."""
+    return Procrastinate().announcing(storage) if name == "procrastinate" else nullcontext()
 
 
 def counting(storage: PostgresCheckpointStorage, seconds: float) -> Workflow:
@@ -79,13 +96,13 @@ def asking(storage: PostgresCheckpointStorage) -> Workflow:
 # -------------------------------------------------------------------- worker processes
 
 
-def work(dsn: str, slots: int, report: Any) -> None:
+def work(dsn: str, dispatcher: str, report: Any) -> None:
     """A worker process. At the end it reports what it has counted."""
 
     async def serve() -> None:
         storage = storage_on(dsn)
         workflows = [counting(storage, WAIT), counting(storage, 0), asking(storage)]
-        worker = Worker(storage, workflows, slots=slots, grace=1)
+        worker = Worker(storage, workflows, slots=SLOTS, grace=1, dispatcher=dispatcher_of(dispatcher))
         serving = asyncio.create_task(worker.serve())
         await asyncio.to_thread(report.recv)
         worker.stop()
@@ -97,11 +114,12 @@ def work(dsn: str, slots: int, report: Any) -> None:
 
 
 @contextmanager
-def workers(dsn: str, count: int, *, slots: int = SLOTS) -> Iterator[list[dict[str, float]]]:
+def workers(dsn: str, count: int, dispatcher: str) -> Iterator[list[dict[str, float]]]:
     """Worker processes for the length of the block; what they have counted is in the list afterwards."""
     counted: list[dict[str, float]] = []
     pipes = [multiprocessing.Pipe() for _ in range(count)]
-    processes = [multiprocessing.Process(target=work, args=(dsn, slots, theirs)) for _, theirs in pipes]
+    processes = [multiprocessing.Process(target=work, args=(dsn, dispatcher, theirs)) for _, theirs in pipes]
+    asyncio.run(migrate(dsn, dispatcher))
     for process in processes:
         process.start()
     asyncio.run(until_seen(dsn, count))
@@ -115,6 +133,13 @@ def workers(dsn: str, count: int, *, slots: int = SLOTS) -> Iterator[list[dict[s
             process.join()
 
 
+async def migrate(dsn: str, dispatcher: str) -> None:
+    async with storage_on(dsn) as storage:
+        await storage.list_runs(limit=1)
+        if dispatcher == "procrastinate":
+            await Procrastinate().migrate(storage)
+
+
 async def until_seen(dsn: str, count: int) -> None:
     async with storage_on(dsn) as storage:
         while sum(worker.is_alive for worker in await storage.list_workers()) < count:  # noqa: ASYNC110
@@ -125,13 +150,14 @@ async def until_seen(dsn: str, count: int) -> None:
 # -------------------------------------------------------------------- measurements
 
 
-async def submit(dsn: str, seconds: float, runs: range) -> float:
+async def submit(dsn: str, dispatcher: str, seconds: float, runs: range) -> float:
     """Submit runs, 50 at a time; return how many per second."""
-    async with storage_on(dsn) as storage:
+    async with storage_on(dsn) as storage, announcing(dispatcher, storage):
         workflow = counting(storage, seconds)
         began = time.perf_counter()
         for first in runs[::50]:
-            await asyncio.gather(*(workflow.submit(0, run_id=f"r{n}") for n in runs if first <= n < first + 50))
+            ids = (f"{workflow.name}-{n}" for n in runs if first <= n < first + 50)
+            await asyncio.gather(*(workflow.submit(0, run_id=run_id) for run_id in ids))
         return len(runs) / (time.perf_counter() - began)
 
 
@@ -142,25 +168,63 @@ async def until_done(dsn: str, runs: int) -> None:
             await asyncio.sleep(0.05)
 
 
-def throughput(server: str, count: int, seconds: float, runs: int) -> tuple[float, float]:
-    """Return supersteps per second, and refused acquisitions per acquisition."""
+@dataclass
+class Throughput:
+    """What so many workers have done."""
+
+    waiting: float  # supersteps per second, with handlers that wait
+    computing: float  # and with handlers that do not
+    refused: float  # acquisitions, of all
+    per_core: float  # commits per second of processor time in the server
+    log: float  # bytes of write-ahead log per superstep
+
+
+def throughput(server: str, dispatcher: str, count: int, runs: int) -> Throughput:
+    with postgres.fresh_database(server) as dsn, workers(dsn, count, dispatcher) as counted:
+        gauge, done = postgres.Gauge(dsn), 0
+        rates, costs = [], []
+        for seconds, number in ((WAIT, runs * count), (0.0, runs)):
+            # The first run loads everything.
+            asyncio.run(submit(dsn, dispatcher, seconds, range(1)))
+            asyncio.run(until_done(dsn, done + 1))
+            began, cpu, log = time.perf_counter(), gauge.cpu(), gauge.log_written()
+            asyncio.run(submit(dsn, dispatcher, seconds, range(1, number + 1)))
+            asyncio.run(until_done(dsn, done := done + 1 + number))
+            supersteps = number * (SUPERSTEPS + 1)
+            rates.append(supersteps / (time.perf_counter() - began))
+            costs.append((supersteps / (gauge.cpu() - cpu), (gauge.log_written() - log) / supersteps))
+        gauge.close()
+    refused = sum(each["worker_refused_acquisitions"] for each in counted)
+    drives = sum(each["worker_drives"] for each in counted)
+    return Throughput(*rates, refused / max(refused + drives, 1), *costs[1])
+
+
+def peer_throughput(server: str, peer: Any, count: int, runs: int) -> float:
+    """Return steps per second of another queue, with steps that wait."""
     with postgres.fresh_database(server) as dsn:
-        asyncio.run(submit(dsn, seconds, range(1)))
-        with workers(dsn, count) as counted:
-            asyncio.run(until_done(dsn, 1))
-            began = time.perf_counter()
-            asyncio.run(submit(dsn, seconds, range(1, runs + 1)))
-            asyncio.run(until_done(dsn, runs + 1))
-            took = time.perf_counter() - began
-        refused = sum(each["worker_refused_acquisitions"] for each in counted)
-        drives = sum(each["worker_drives"] for each in counted)
-    return runs * (SUPERSTEPS + 1) / took, refused / max(refused + drives, 1)
+        prepare(peer, dsn)
+        pipes = [multiprocessing.Pipe() for _ in range(count)]
+        processes = [multiprocessing.Process(target=peer.serve, args=(dsn, SLOTS, theirs)) for _, theirs in pipes]
+        for process in processes:
+            process.start()
+        for ours, _ in pipes:
+            ours.recv()
+        began = time.perf_counter()
+        asyncio.run(peer.submit(dsn, runs))
+        while peer.count(dsn) < runs:
+            time.sleep(0.05)
+        took = time.perf_counter() - began
+        for (ours, _), process in zip(pipes, processes, strict=True):
+            ours.send("stop")
+            process.join(20)
+            process.kill()
+    return runs * SUPERSTEPS / took
 
 
-async def latencies(dsn: str, times: int) -> tuple[list[float], list[float]]:
+async def latencies(dsn: str, dispatcher: str, times: int) -> tuple[list[float], list[float]]:
     """Return the seconds from a submit, and from a response, to the handler in another process."""
     submitted, answered = [], []
-    async with storage_on(dsn) as storage:
+    async with storage_on(dsn) as storage, announcing(dispatcher, storage):
         workflow = asking(storage)
         for n in range(times):
             began = time.time()
@@ -185,8 +249,6 @@ async def cost_of_a_look(dsn: str, waiting: int, looks: int) -> float:
     async with storage_on(dsn) as storage:
         workflow = asking(storage)
         await workflow.run(0.0, run_id="wait")
-        import psycopg
-
         # Copies of one row: what counts is how many rows the index has.
         columns = "hash, workflow, began, is_child, caller, tags, wake, status, number, iteration, checkpoint_id, at"
         with psycopg.connect(dsn, autocommit=True) as db:
@@ -207,29 +269,16 @@ async def cost_of_a_look(dsn: str, waiting: int, looks: int) -> float:
 
 
 def tables(quick: bool) -> Iterator[str]:
-    runs, times = (20, 10) if quick else (200, 200)
+    runs, times = (20, 10) if quick else (100, 100)
     with postgres.server() as server:
-        yield "| workers | supersteps/s, handlers wait 50 ms | supersteps/s, no handler waits | refused acquisitions |"
-        yield "|---:|---:|---:|---:|"
-        first: tuple[float, float] | None = None
-        for count in (1, 2, 4):
-            waiting, refused = throughput(server, count, WAIT, runs * count)
-            computing, refused_too = throughput(server, count, 0.0, runs)
-            first = first or (waiting, computing)
-            yield (
-                f"| {count} | {waiting:,.0f} ({waiting / first[0]:.2f}x) | {computing:,.0f} "
-                f"({computing / first[1]:.2f}x) | {max(refused, refused_too):.1%} |"
-            )
+        single = yield from throughput_table(server, runs)
         yield ""
-        yield "| | p50 | p99 |"
-        yield "|---|---:|---:|"
-        with postgres.fresh_database(server) as dsn, workers(dsn, 1):
-            submitted, answered = asyncio.run(latencies(dsn, times))
-        for name, seconds in (("submit → first handler", submitted), ("respond → next handler", answered)):
-            yield f"| {name} | {quantile(seconds, 0.5) * 1000:.0f} ms | {quantile(seconds, 0.99) * 1000:.0f} ms |"
+        yield from peer_table(server, runs, single)
+        yield ""
+        yield from latency_table(server, times)
         yield ""
         with postgres.fresh_database(server) as dsn:
-            rate = asyncio.run(submit(dsn, WAIT, range(runs)))
+            rate = asyncio.run(submit(dsn, "polling", WAIT, range(2 * runs)))
         yield f"Submits, 50 at a time, from one process: {rate:,.0f} per second."
         yield ""
         yield "| runs that wait for people | a look for ready runs |"
@@ -237,6 +286,51 @@ def tables(quick: bool) -> Iterator[str]:
         for waiting in (1, 1_000, 100_000):
             with postgres.fresh_database(server) as dsn:
                 yield f"| {waiting:,} | {asyncio.run(cost_of_a_look(dsn, waiting, times)):.2f} ms |"
+
+
+def throughput_table(server: str, runs: int) -> Generator[str, None, dict[int, float]]:
+    """Yield the table; return the supersteps per second of the default dispatcher, by the number of workers."""
+    yield (
+        "| dispatcher | workers | supersteps/s, handlers wait 50 ms | supersteps/s, no handler waits "
+        "| refused acquisitions | supersteps/s per core of the server | log per superstep |"
+    )
+    yield "|---|---:|---:|---:|---:|---:|---:|"
+    default: dict[int, float] = {}
+    for dispatcher in DISPATCHERS:
+        first: Throughput | None = None
+        for count in (1, 2, 4):
+            seen = throughput(server, dispatcher, count, runs)
+            first = first or seen
+            default.setdefault(count, seen.waiting)
+            yield (
+                f"| {dispatcher} | {count} | {seen.waiting:,.0f} ({seen.waiting / first.waiting:.2f}x) "
+                f"| {seen.computing:,.0f} ({seen.computing / first.computing:.2f}x) | {seen.refused:.1%} "
+                f"| {seen.per_core:,.0f} | {seen.log:,.0f} bytes |"
+            )
+    return default
+
+
+def peer_table(server: str, runs: int, ours: dict[int, float]) -> Iterator[str]:
+    yield "| other queues, steps wait 50 ms | workers | steps/s | Stepwell, polling |"
+    yield "|---|---:|---:|---:|"
+    for peer in PEERS:
+        if importlib.util.find_spec(peer.package) is None:
+            yield f"| {peer.name} | not installed | | |"
+            continue
+        for count in (1, 2):
+            rate = peer_throughput(server, peer, count, runs)
+            yield f"| {peer.name} | {count} | {rate:,.0f} | {ours[count] / rate:.1f}x |"
+
+
+def latency_table(server: str, times: int) -> Iterator[str]:
+    yield "| dispatcher | from, to | p50 | p99 |"
+    yield "|---|---|---:|---:|"
+    for dispatcher in DISPATCHERS:
+        with postgres.fresh_database(server) as dsn, workers(dsn, 1, dispatcher):
+            submitted, answered = asyncio.run(latencies(dsn, dispatcher, times))
+        for name, seconds in (("submit → first handler", submitted), ("respond → next handler", answered)):
+            p50, p99 = quantile(seconds, 0.5) * 1000, quantile(seconds, 0.99) * 1000
+            yield f"| {dispatcher} | {name} | {p50:.0f} ms | {p99:.0f} ms |"
 
 
 def quantile(values: list[float], part: float) -> float:

@@ -7,7 +7,8 @@
 | `--kills` | so many on each store; for each ten of them a process is also paused for longer than its lease |
 | `--restarts` | so many of the PostgreSQL server, in turn a crash and a proper one, under load |
 | `--stores` | which: `file`, `sqlite`, `postgres` |
-| `--workers` | real workers drive the runs, which are submitted, and the server is away for 40 s once more |
+| `--workers` | real workers drive the runs, which are submitted, and the server is away for 40 s once more; \
+with each dispatcher: `procrastinate` is one more store |
 | `--seed` | of all that is left to chance |
 | `--json` | where the figures go |
 
@@ -34,10 +35,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.nursery import Nursery
-from tests.crash.places import KINDS, Place
+from tests.crash.places import HINTED, KINDS, WORKER_KINDS, Place
 from tests.crash.storm import CREW, WORKERS, Storm, rage, storm
 from tests.crash.verdict import Verdict, judged, recovery
-from tests.support.postgres_server import dsn, fresh_schema, own_server
+from tests.support.postgres_server import ask, dsn, fresh_schema, own_server
 
 AWAY = 40.0  # seconds without the server
 SUMMED = (
@@ -54,7 +55,8 @@ def main(given: Sequence[str] | None = None) -> int:
     try:
         verdicts = [_killed(kind, wanted, folder / kind, nursery) for kind in wanted.stores]
         if wanted.restarts:
-            verdicts.append(_restarted(wanted, folder / "restarts", nursery))
+            kinds = [kind for kind in ("postgres", HINTED) if kind in wanted.stores] or ["postgres"]
+            verdicts += [_restarted(kind, wanted, folder / f"{kind}-restarts", nursery) for kind in kinds]
     finally:
         nursery.close()
     if wanted.json is not None:
@@ -71,11 +73,13 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--restarts", type=int, default=20)
-    parser.add_argument("--stores", nargs="+", default=list(KINDS), choices=KINDS)
+    parser.add_argument("--stores", nargs="+", choices=WORKER_KINDS)
     parser.add_argument("--workers", action="store_true")
     parser.add_argument("--seed", default=str(time.time_ns()))
     parser.add_argument("--json")
-    return parser.parse_args(given)
+    wanted = parser.parse_args(given)
+    wanted.stores = wanted.stores or list(WORKER_KINDS if wanted.workers else KINDS)
+    return wanted
 
 
 def _killed(kind: str, wanted: argparse.Namespace, folder: Path, nursery: Nursery) -> Verdict:
@@ -88,11 +92,12 @@ def _crew(wanted: argparse.Namespace) -> tuple[str, ...]:
     return WORKERS if wanted.workers else CREW
 
 
-def _restarted(wanted: argparse.Namespace, folder: Path, nursery: Nursery) -> Verdict:
+def _restarted(kind: str, wanted: argparse.Namespace, folder: Path, nursery: Nursery) -> Verdict:
     folder.mkdir()
     chance = random.Random(wanted.seed)
     with own_server() as server:
-        place = Place("postgres", str(folder), server.dsn, "storm")
+        place = Place(kind, str(folder), server.dsn, "storm")
+        place.prepare()
         with storm(place, wanted.seed, nursery, crew=_crew(wanted)) as raging:
             for number in range(wanted.restarts):
                 raging.work(chance.randint(20, 60))
@@ -107,11 +112,14 @@ def _restarted(wanted: argparse.Namespace, folder: Path, nursery: Nursery) -> Ve
 @contextlib.contextmanager
 def _place(kind: str, folder: Path) -> Iterator[Place]:
     folder.mkdir()
-    if kind != "postgres":
+    if kind not in ("postgres", HINTED):
         yield Place(kind, str(folder))
         return
     with fresh_schema() as schema:
-        yield Place(kind, str(folder), dsn(), schema)
+        place = Place(kind, str(folder), dsn(), schema)
+        place.prepare()
+        yield place
+        ask(f"DROP SCHEMA IF EXISTS {schema}_procrastinate CASCADE")
 
 
 def _judged(raging: Storm) -> Verdict:

@@ -122,5 +122,21 @@ def test_workers_of_other_workflows_share_nothing() -> None:
 def test_it_asks_for_enough_to_find_its_share() -> None:
     shortlist = Shortlist("me")
     shortlist.peers = {"w": ["me", "somebody", "another"]}
-    assert shortlist.limit(5) == 15
+    assert shortlist.limit(5) == 30
     assert shortlist.limit(5000) == 1000
+
+
+def test_of_the_runs_of_another_it_takes_the_last_and_of_its_own_the_first() -> None:
+    names = ["me", "somebody"]
+    shortlists = {name: Shortlist(name) for name in names}
+    runs = [run(f"r{n}") for n in range(40)]
+    taken: dict[str, list[str]] = {}
+    for name, shortlist in shortlists.items():
+        shortlist.peers = {"w": names}
+        shortlist.choose(runs, 0, (), 0.0)
+        # Long after: everything may be taken by everybody.
+        taken[name] = [each.run_id for each in shortlist.choose(runs, 40, (), 10.0)]
+    # Each begins where the other ends.
+    assert taken["me"][:20] != taken["somebody"][:20]
+    assert not set(taken["me"][:15]) & set(taken["somebody"][:15])
+    assert set(taken["me"]) == set(taken["somebody"]) == {each.run_id for each in runs}

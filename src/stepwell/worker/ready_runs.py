@@ -24,7 +24,9 @@ class ReadyRuns(NamedTuple):
     seconds_to_next: float
 
 
-async def find_ready(store: Store, workflows: Iterable[str], limit: int, horizon: float) -> ReadyRuns:
+async def find_ready(
+    store: Store, workflows: Iterable[str], limit: int, horizon: float, *, orphans: bool = True
+) -> ReadyRuns:
     """Return the ready runs of these workflows, at most `limit` of each.
 
     `seconds_to_next` is how long it takes until another run of them becomes due, at most `horizon`.
@@ -33,7 +35,7 @@ async def find_ready(store: Store, workflows: Iterable[str], limit: int, horizon
     moment, until = clock.stored_moment(now), clock.stored_moment(now + timedelta(seconds=horizon))
     ready, later = list[RunEntry](), [until]
     for workflow in workflows:
-        due_now = ReadyFilter(moment, workflow, resting=RESTING)
+        due_now = ReadyFilter(moment, workflow, resting=RESTING, orphans=orphans)
         soon = await store.ready(replace(due_now, by=until), limit=limit)
         now_ready = list(filter(due_now.matches, soon))
         later += [run.wake for run in soon if run.wake is not None and run.wake > moment]

@@ -18,10 +18,12 @@ FOREVER = float("inf")
 # Seconds for which a run that somebody has just stored, answered or left is left to the hint for it,
 # if hints assign runs: a little less than the time between two looks at the store.
 HINTED = 0.9
+HINTED_IN_BACKLOG = 10.0  # the same while hints keep coming: that for the run may be further back in the queue
 OFFERED = 0.25  # seconds for which a run is offered to one worker before the next
 # Seconds until a run whose drive ended with an error is tried again: the first wait, and the longest.
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
 _MOST = 1000  # runs to ask for at once
+_SPARE = 5  # runs to ask for beyond those that can be taken, for each worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +46,39 @@ class Shortlist:
     def limit(self, free: int) -> int:
         """Return how many ready runs to ask for, so that those it does not take do not hide the others."""
         sharing = max(map(len, self.peers.values()), default=1)
-        return min(free * sharing + len(self._set_back) + len(self._turn_ended), _MOST)
+        # A few more than are free: of two workers with one free slot each, one takes the first and the
+        # other the last.
+        wanted = free if sharing == 1 else free + _SPARE
+        return min(wanted * sharing + len(self._set_back) + len(self._turn_ended), _MOST)
 
     def choose(
         self, ready: Sequence[RunEntry], free: int, driving: Collection[str], now: float, *, hinted: float = 0.0
     ) -> list[RunEntry]:
-        """Return the runs to take now: the oldest first, and last those whose turn has just ended.
+        """Return the runs to take now: `ready` is in the order in which they should be driven.
 
-        Those that are announced by a hint are left to it for `hinted` seconds.
+        Those whose turn has just ended come last. Those that are announced by a hint are left to it for
+        `hinted` seconds.
         """
         self._forget_all_but({run.run_id for run in ready})
         for run in ready:
             self._first_seen.setdefault(run.run_id, now)
+        places = {run.run_id: self._place_in_line(run) for run in ready}
         candidates = [
-            run
-            for run in ready
+            (position, run)
+            for position, run in enumerate(ready)
             if run.run_id not in driving
             and self.is_due(run, now)
-            and self._first_seen[run.run_id] + self._place_in_line(run) * OFFERED + hinted * _is_announced(run) <= now
+            and self._first_seen[run.run_id] + places[run.run_id] * OFFERED + hinted * _is_announced(run) <= now
         ]
-        candidates.sort(key=lambda run: self._turn_ended.get(run.run_id, 0.0))  # stable: otherwise as they come
-        return candidates[:free]
+
+        def order(candidate: tuple[int, RunEntry]) -> tuple[float, int, int]:
+            position, run = candidate
+            # Of those that are another's by right, the last ones: the other begins with the first.
+            place = position if places[run.run_id] == 0 else 2 * len(ready) - position
+            return self._turn_ended.get(run.run_id, 0.0), -run.metadata.priority, place
+
+        candidates.sort(key=order)
+        return [run for _, run in candidates[:free]]
 
     def leave(self, run: RunEntry) -> None:
         """Leave a run to others until it has moved."""

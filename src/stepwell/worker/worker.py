@@ -29,7 +29,7 @@ from stepwell.worker.live_relay import relay_live
 from stepwell.worker.metrics import Counters, Metric, MetricsReporter
 from stepwell.worker.ready_runs import find_ready, find_unserved
 from stepwell.worker.registration import WorkerRegistration, default_name
-from stepwell.worker.shortlist import HINTED, OFFERED, Shortlist
+from stepwell.worker.shortlist import HINTED, HINTED_IN_BACKLOG, OFFERED, Shortlist
 from stepwell.worker.shutdown import exit_soon, stopping_on_signals
 from stepwell.worker.slices import Served, check_code, drive_slice, workflow_of
 from stepwell.worker.validation import find_bad_settings, find_problems
@@ -101,8 +101,9 @@ class Worker:
         self._counters = Counters()
         self._metrics = MetricsReporter(self._storage, self._counters, slots, self._driving)
         self._looked_at: float | None = None  # when it last reached the store; monotonic
+        self._orphans_at = 0.0  # when it last looked for runs whose driver on this machine died; monotonic
         self._woken, self._hurried, self._slot_freed = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._is_assigned = False  # runs come from the dispatcher
+        self._is_assigned, self._hinted_at = False, 0.0  # runs come from the dispatcher; when one last came
         self._stopping = False
         self._is_store_away = False
         self._named: set[str] = set()  # workflows that were named in the log because they are not served
@@ -197,7 +198,10 @@ class Worker:
         if free == 0:
             return LOOK_EVERY
         try:
-            ready = await find_ready(self._storage._store, self._served, self._shortlist.limit(free), LOOK_EVERY)
+            orphans = time.monotonic() - self._orphans_at >= LOOK_EVERY
+            self._orphans_at = time.monotonic() if orphans else self._orphans_at
+            limit = self._shortlist.limit(free)
+            ready = await find_ready(self._storage._store, self._served, limit, LOOK_EVERY, orphans=orphans)
         except StoreUnavailable as error:
             self._note_outage(error)
             return LOOK_EVERY
@@ -205,7 +209,8 @@ class Worker:
         self._looked_at = time.monotonic()
         # Slots may have been taken meanwhile, by runs that were assigned.
         free = self.slots - len(self._driving)
-        hinted = HINTED if self._is_assigned else 0.0
+        is_backlog = time.monotonic() - self._hinted_at < LOOK_EVERY
+        hinted = 0.0 if not self._is_assigned else HINTED_IN_BACKLOG if is_backlog else HINTED
         chosen = self._shortlist.choose(ready.now, free, self._driving, time.monotonic(), hinted=hinted)
         for run in chosen:
             self._start(run)
@@ -255,6 +260,7 @@ class Worker:
 
         Waits for a free slot first. What goes wrong in the run is logged, not raised.
         """
+        self._hinted_at = time.monotonic()
         while len(self._driving) >= self.slots:
             self._slot_freed.clear()
             await self._slot_freed.wait()

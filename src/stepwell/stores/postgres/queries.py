@@ -109,9 +109,7 @@ OF_ACTIVE_RUNS = f"""
 EXISTS (SELECT FROM {{schema}}.runs AS a WHERE a.run_id = r.run_id
     AND (a.owner IS NOT NULL OR coalesce(a.status, '') NOT IN ({", ".join(map(repr, STOPPED))})))
 """
-FREE = """
-(r.until IS NULL OR r.until < clock_timestamp() + make_interval(secs => {}::float8) OR r.owner->>'machine' = {})
-""".strip()
+FREE = "(r.until IS NULL OR r.until < clock_timestamp() + make_interval(secs => {}::float8){})"
 # Each part reads an index in order, and the first one does so for each priority that occurs. Owners on
 # our machine are left to the caller, who can see whether their processes are alive.
 READY = f"""
@@ -252,7 +250,9 @@ def runs_query(search: Search, criteria: RunFilter, past: RunEntry | None, limit
 
 def ready_query(search: Search, criteria: ReadyFilter, past: tuple[int, str, str], limit: int | None) -> str:
     """Return the query for the runs that may be ready, as `Index.ready` promises, after a place in their order."""
-    is_free = FREE.format(search.bind(clock_ahead()), search.bind(this_process("").machine))
+    ahead = search.bind(clock_ahead())
+    ours = f" OR r.owner->>'machine' = {search.bind(this_process('').machine)}" if criteria.orphans else ""
+    is_free = FREE.format(ahead, ours)
     where = search.all_of(is_free, "NOT r.is_child", workflow=criteria.workflow)
     values = {
         "where": where,
