@@ -6,6 +6,7 @@ and its attributes are set. An adapter registers them; a program's own classes a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from stepwell.codec.classes import tag_of
@@ -14,12 +15,15 @@ from stepwell.codec.traversal import VERBATIM, Close, Open, Refused, open_parts
 
 
 class AttributesKind:
-    """A class stored by its attributes. Those that are None or omitted are not written, and read as None."""
+    """A class stored by its attributes. Those that are None or omitted are not written.
+
+    The omitted ones are read as what their names stand for, the others as None.
+    """
 
     members = frozenset({"$", "v", "none"})
 
-    def __init__(self, cls: type, omitted: tuple[str, ...]) -> None:
-        self._cls, self.tag, self._omitted = cls, tag_of(cls), frozenset(omitted)
+    def __init__(self, cls: type, omitted: Mapping[str, Any]) -> None:
+        self._cls, self.tag, self._omitted = cls, tag_of(cls), omitted
 
     def close(self, value: Any, close: Close, depth: int) -> dict[str, Any]:
         attributes = vars(value)
@@ -36,10 +40,11 @@ class AttributesKind:
 
     def open(self, tree: dict[str, Any], open: Open, depth: int) -> Any:
         instance: Any = object.__new__(self._cls)
-        vars(instance).update(dict.fromkeys(tree.get("none", ())), **open_parts(tree["v"], dict, open, depth))
+        empty = {name: self._omitted.get(name) for name in tree.get("none", ())}
+        vars(instance).update(empty, **open_parts(tree["v"], dict, open, depth))
         return instance
 
 
-def register_attributes(cls: type, *, omitted: tuple[str, ...] = ()) -> None:
-    """Store instances of exactly this class by their attributes, without the omitted ones."""
-    REGISTRY.register(cls, Registration(omitted_attributes=omitted))
+def register_attributes(cls: type, *, omitted: Mapping[str, Any] | None = None) -> None:
+    """Store instances of exactly this class by their attributes, without the omitted ones: these are read as given."""
+    REGISTRY.register(cls, Registration(omitted_attributes=omitted or {}))

@@ -31,8 +31,8 @@ class Registration(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
     pickled: bool = False
     pickle_needs: tuple[Callable[..., Any], ...] = ()
-    # stored by its attributes, except these; None: stored in another way
-    omitted_attributes: tuple[str, ...] | None = None
+    # stored by its attributes, except these, with what they are read as; None: stored in another way
+    omitted_attributes: Mapping[str, Any] | None = None
 
 
 class KindCache(Protocol):

@@ -347,3 +347,23 @@ async def requests_in_a_storage_of_the_framework_itself(af, trace):
     (event,) = (await workflow.run(checkpoint_id=latest.checkpoint_id)).get_request_info_events()
     trace.note(event.data)
     trace.note((await workflow.run(responses={event.request_id: 30})).get_outputs())
+
+
+async def a_stream_that_is_left_and_resumed_at_once(af, trace):
+    storage = af.InMemoryCheckpointStorage()
+    stream = _looping(af, storage).run("x", stream=True)
+    starts = 0
+    while True:
+        output = None
+        starts += 1
+        async for event in stream:
+            if event.type == "output":
+                output = event.data
+            if event.type == "superstep_completed":
+                break
+        else:
+            break
+        latest = await storage.get_latest(workflow_name="looping")
+        # The stream that was left is still there when the next one is made.
+        stream = _looping(af, storage).run(checkpoint_id=latest.checkpoint_id, stream=True)
+    trace.note(starts > 2, output)

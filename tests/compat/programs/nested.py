@@ -7,7 +7,7 @@ from typing import Any, Never
 
 from tests.compat.programs.definitions import yielder
 from tests.compat.programs.graphs import collector, forwarder
-from tests.compat.programs.requests import asker
+from tests.compat.programs.requests import Question, asker
 
 
 def _inner(af, *executors):
@@ -146,3 +146,50 @@ async def nested_state_is_separate(af, trace):
     workflow = af.WorkflowBuilder(start_executor=start).add_edge(start, nested).build()
     for _ in range(2):
         trace.note((await workflow.run("go")).get_outputs())
+
+
+async def a_caller_that_answers_its_sub_workflow_from_checkpoints(af, trace):
+    class Answers(af.Executor):
+        def __init__(self, id):
+            super().__init__(id)
+            self.waiting = {}
+
+        @af.handler
+        async def answer(
+            self, request: af.SubWorkflowRequestMessage, ctx: af.WorkflowContext[af.SubWorkflowResponseMessage]
+        ) -> None:
+            question = request.source_event.data
+            if len(question.text) < 9:
+                await ctx.send_message(request.create_response(len(question.text)))
+                return
+            self.waiting[question.text] = request
+            await ctx.request_info(question, int, request_id="out")
+
+        @af.response_handler
+        async def answered(
+            self, question: Question, response: int, ctx: af.WorkflowContext[af.SubWorkflowResponseMessage]
+        ) -> None:
+            await ctx.send_message(self.waiting.pop(question.text).create_response(response))
+
+        async def on_checkpoint_save(self):
+            return {"waiting": self.waiting}
+
+        async def on_checkpoint_restore(self, state):
+            self.waiting = state["waiting"]
+
+    def build(storage):
+        asks, end = asker(af, "asks", "of", answer=int), collector(af, "end")
+        inner = af.WorkflowBuilder(name="inner", start_executor=asks).add_edge(asks, end).build()
+        nested = af.WorkflowExecutor(inner, "nested", allow_direct_output=True)
+        answers = Answers("answers")
+        builder = af.WorkflowBuilder(name="outer", start_executor=nested, checkpoint_storage=storage)
+        return builder.add_edge(nested, answers).add_edge(answers, nested).build()
+
+    for name in ("Ann", "Alexander"):
+        storage = af.InMemoryCheckpointStorage()
+        result = await build(storage).run(name)
+        trace.note(result.get_outputs(), [event.data for event in result.get_request_info_events()])
+        if result.get_request_info_events():
+            latest, workflow = await storage.get_latest(workflow_name="outer"), build(storage)
+            await workflow.run(checkpoint_id=latest.checkpoint_id)
+            trace.note((await workflow.run(responses={"out": 40})).get_outputs())

@@ -172,7 +172,7 @@ async def the_same_checkpoint_in_two_processes(af, trace):
     await started.wait()
     latest = await storage.get_latest(workflow_name="twice")
     second = asyncio.ensure_future(build().run(checkpoint_id=latest.checkpoint_id))
-    done, _ = await asyncio.wait([second], timeout=0.1)
+    done, _ = await asyncio.wait([second], timeout=1)
     trace.note([type(task.exception()).__name__ for task in done])
     gate.set()
     await asyncio.gather(running, second, return_exceptions=True)

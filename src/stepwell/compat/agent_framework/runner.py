@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from agent_framework import InProcRunnerContext, WorkflowCheckpoint, WorkflowEvent, WorkflowMessage
@@ -31,6 +32,7 @@ from stepwell.compat.agent_framework.nodes import (
     make_nodes,
     types_of,
 )
+from stepwell.compat.agent_framework.open_drives import read_events, was_left
 from stepwell.compat.agent_framework.storages import GRAPH_HASH, OWN_MESSAGES, native_storage
 from stepwell.compat.agent_framework.stored_calls import find_calls
 from stepwell.engine.definition import WorkflowDefinition
@@ -131,7 +133,7 @@ class Runner:
         drive = run.drive = Drive(self._definition, self._options(run, position, responses), source)
         run.are_live, run.checkpoint_id, self._run = True, None, run
         try:
-            async with aclosing(drive.events()) as events:
+            async with aclosing(read_events(drive)) as events:
                 async for native in events:
                     translated = translate(native, self._services, self._first_iteration)
                     if translated is None:
@@ -215,6 +217,7 @@ class Runner:
             responses=responses,
             archive_for=archives_on(run.storage),
             caller=STORED_CALLER.get(),
+            may_take_over=None if run.at is None else partial(was_left, run.at.run_id),
         )
 
     # ---------------------------------------------------------------- checkpoints

@@ -16,7 +16,7 @@ from agent_framework import (
 from stepwell.codec.attributes import register_attributes
 
 # What a service's library returned, and the class that an answer is parsed as: objects of a process, not data.
-_OF_THIS_PROCESS = ("raw_representation", "_response_format")
+_OF_THIS_PROCESS = dict.fromkeys(("raw_representation", "_response_format"))
 
 
 def register_types() -> None:
@@ -24,6 +24,6 @@ def register_types() -> None:
     for cls in (AgentResponse, AgentResponseUpdate, ChatResponse, ChatResponseUpdate, Content, Message):
         register_attributes(cls, omitted=_OF_THIS_PROCESS)
     register_attributes(AgentSession)
-    # A request of a sub-workflow travels in a message of its caller; the classes it names are found again
-    # by its executor.
-    register_attributes(WorkflowEvent, omitted=("_request_type", "_response_type"))
+    # A request of a sub-workflow travels in a message of its caller. The classes it names are found again by its
+    # executor, which checks the response.
+    register_attributes(WorkflowEvent, omitted={"_request_type": object, "_response_type": object})

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, get_type_hints
 
 from agent_framework import FunctionalWorkflow as FrameworkWorkflow
@@ -18,6 +19,7 @@ from agent_framework.exceptions import WorkflowCheckpointException
 from stepwell.codec.codec import Codec, reachable_types
 from stepwell.compat.agent_framework.functional.function_context import FunctionContext, error_details
 from stepwell.compat.agent_framework.nodes import LIVE_EVENT
+from stepwell.compat.agent_framework.open_drives import read_events, was_left
 from stepwell.compat.agent_framework.storages import GRAPH_HASH, native_storage
 from stepwell.compat.agent_framework.stored_calls import calls_of, storing
 from stepwell.engine.definition import WorkflowDefinition
@@ -103,6 +105,7 @@ class FunctionalWorkflow(FrameworkWorkflow):
                 private={},
                 responses=given,
                 archive_for=archives_on(run.storage),
+                may_take_over=partial(was_left, run.run_id),
             )
             drive = Drive(self._definition, options, ExecutorSource(self._executors, lambda *_: None))
             async with aclosing(self._events(drive)) as events:
@@ -177,7 +180,7 @@ class FunctionalWorkflow(FrameworkWorkflow):
     async def _events(self, drive: Drive) -> AsyncGenerator[WorkflowEvent[Any], None]:
         shown: set[str] = set()
         try:
-            async with aclosing(drive.events()) as events:
+            async with aclosing(read_events(drive)) as events:
                 async for native in events:
                     event = self._translate(native)
                     if event is None or (event.type == "request_info" and event.request_id in shown):
