@@ -21,6 +21,7 @@ class Settings:
     """The values of the common options."""
 
     store: str | None = None
+    server: str | None = None
     debug: bool = False
     no_input: bool = False  # nobody can be asked
     yes: bool = False  # confirmations are given in advance
@@ -56,6 +57,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "STORE",
         "help": "A SQLite file such as runs.db, postgresql://..., or a directory. Default: $STEPWELL_STORE, then "
         "[tool.stepwell] of the nearest pyproject.toml, then the default store.",
+    },
+    "--server": {
+        "metavar": "URL",
+        "help": "Use a server of `stepwell serve` instead of a store: list, show, requests, respond, cancel, retry, "
+        "workers.",
     },
     "--debug": {"is_flag": True, "help": "Show the traceback of an error."},
     "--no-input": {"is_flag": True, "help": "Never prompt: fail instead."},

@@ -20,7 +20,7 @@ from stepwell.cli.app import COMMANDS
 from tests.support.command_line import Place, Say, ran
 from tests.support.operating_runs import Order, asking
 
-COMMON = ("--store", "--debug", "--no-input", "--yes", "--utc")
+COMMON = ("--store", "--server", "--debug", "--no-input", "--yes", "--utc")
 
 
 def test_without_arguments_the_program_prints_its_help(say: Say) -> None:
@@ -36,7 +36,7 @@ def test_the_help_of_a_command_names_the_common_options_in_one_line_and_cuts_no_
     listed = [line.split()[0] for line in shown.splitlines() if line.startswith("  --")]
     assert not [option for option in listed if option.rstrip(",") in COMMON]
     ending = re.sub(r"\s+", " ", shown).strip()
-    assert ending.endswith("Every command also has --store, --debug, --no-input, --yes, --utc: see stepwell --help.")
+    assert ending.endswith("Every command also has --store, --server, --debug, --no-input, --yes, --utc: see stepwell --help.")
     assert "..." not in re.sub(r"(\]|[A-Z])\.\.\.", "", shown)  # as in [RUN]...
 
 

@@ -7,6 +7,7 @@ import click
 from stepwell import admin
 from stepwell.cli.completion import complete_runs
 from stepwell.cli.failures import refusals
+from stepwell.cli.server_client import check_no_by, find_server
 from stepwell.cli.settings import by_option, common_options, json_option, text_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
@@ -29,6 +30,17 @@ def command(run: str, reason: str | None, by: str | None, json: bool) -> None:
     interrupt the wait, the process still stops. A run that is completed or already cancelled stays
     as it is, which is not an error.
     """
+
+    if (server := find_server()) is not None:
+        check_no_by(by)
+        moved = server.post("runs", run, "cancel", reason=reason)
+        if json:
+            print_document(run_id=moved["run_id"], status=moved["status"], number=moved["number"])
+        elif moved["status"] == "cancelled":
+            print_note(f"run {moved['run_id']!r} is cancelled at {moved['run_id']}@{moved['number']}")
+        else:
+            print_note(f"run {moved['run_id']!r} is {moved['status']}; its driver is asked to stop if it has one")
+        return
 
     async def work(storage: BuiltInStorage) -> None:
         with refusals():  # the run of a sub-workflow cannot be cancelled by itself

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from stepwell import admin
+from stepwell.cli.server_client import find_server
 from stepwell.cli.settings import common_options, json_option, tag_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_moment_option
@@ -60,6 +61,17 @@ def command(
     A TIME is 2026-11-16, 2026-11-16T10:00, or a duration ago: 30d, 12h, 90min.
     """
 
+    criteria = (workflow, status, tags or None, after, contains, *other_filters.values())
+    if (server := find_server()) is not None:
+        pairs = [f"{name}={value}" for name, value in tags.items()]
+        times = {
+            name: value.isoformat() if isinstance(value, datetime) else value for name, value in other_filters.items()
+        }
+        query = {"workflow": workflow, "status": status and status.lower(), "tag": pairs or None, "after": after}
+        answer = server.get("runs", **query, contains=contains, limit=limit, **times)
+        _print(answer["runs"], answer["next"], json, is_filtered=any(value is not None for value in criteria))
+        return
+
     async def work(storage: BuiltInStorage) -> None:
         last = None if after is None else await admin.find_run(storage, after)
         filters = {
@@ -75,20 +87,25 @@ def command(
         else:
             runs = await _search(storage, contains, filters, limit + 1)
         page, more = runs[:limit], len(runs) > limit
-        if json:
-            print_document(runs=[run.to_dict() for run in page], next=page[-1].run_id if more else None)
-            return
-        if page:
-            columns, now = ["run", "workflow", "status", "commits", "started", "changed", "tags"], clock.now()
-            print_table(columns, [_make_row(run, now) for run in page])
-        else:
-            criteria = (workflow, status, tags or None, after, contains, *other_filters.values())
-            print_note("the store has no runs" if all(value is None for value in criteria) else "no run matches")
-        if more:
-            print_note(f"more runs: --after {quote(page[-1].run_id)}")
+        following = page[-1].run_id if more else None
+        is_filtered = any(value is not None for value in criteria)
+        _print([run.to_dict() for run in page], following, json, is_filtered=is_filtered)
 
     # A list reads rows only, so SQLite can answer it without an event loop. A search awaits more.
     run_on_store(work, waits_for_nothing_else=contains is None)
+
+
+def _print(runs: list[dict[str, Any]], following: str | None, json: bool, *, is_filtered: bool) -> None:
+    if json:
+        print_document(runs=runs, next=following)
+        return
+    if runs:
+        columns, now = ["run", "workflow", "status", "commits", "started", "changed", "tags"], clock.now()
+        print_table(columns, [_make_row(run, now) for run in runs])
+    else:
+        print_note("no run matches" if is_filtered else "the store has no runs")
+    if following is not None:
+        print_note(f"more runs: --after {quote(following)}")
 
 
 async def _search(storage: BuiltInStorage, text: str, filters: dict[str, Any], limit: int) -> list[RunInfo]:
@@ -100,15 +117,15 @@ async def _search(storage: BuiltInStorage, text: str, filters: dict[str, Any], l
     return runs
 
 
-def _make_row(run: RunInfo, now: datetime) -> list[str]:
-    tags = " ".join(f"{name}={value}" for name, value in sorted(run.tags.items()))
-    until = f" until {format_moment(run.until)}" if run.standing == "sleeping" and run.until else ""
+def _make_row(run: dict[str, Any], now: datetime) -> list[str]:
+    tags = " ".join(f"{name}={value}" for name, value in sorted(run["tags"].items()))
+    until = f" until {format_moment(run['until'])}" if run["status"] == "sleeping" and run["until"] else ""
     return [
-        run.run_id,
-        run.workflow_name,
-        f"{run.standing}{until}",
-        str(run.number + 1),
-        format_moment(run.began_at),
-        format_age(run.changed_at, now),
+        run["run_id"],
+        run["workflow"],
+        f"{run['status']}{until}",
+        str(run["number"] + 1),
+        format_moment(run["began_at"]),
+        format_age(run["changed_at"], now),
         tags,
     ]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from shlex import quote
+from typing import Any
 
 import click
 
 from stepwell import admin
 from stepwell.admin.lookup import has_prefix
 from stepwell.admin.overview.request_documents import pending_request_to_dict
-from stepwell.admin.questions import question_of
+from stepwell.cli.server_client import find_server
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_span_option
 from stepwell.cli.type_names import BuiltInStorage, PendingRequest
 from stepwell.cli.views.output import print_document, print_note, print_table
 from stepwell.cli.views.text import format_deadline, format_span
-from stepwell.errors import CannotUnseal
 from stepwell.storage import clock
 
 _SHOWN = 60  # characters of a question in the table
@@ -56,32 +56,50 @@ def command(
     if overdue and due_within is not None:
         raise click.UsageError("pass --overdue or --due-within, not both: overdue requests are due within any span")
 
+    now = clock.now()
+    is_filtered = bool(workflow or run or older_than or overdue or due_within or after)
+    # Both filters are points in time, computed from one `now`, so that the page and the ages agree.
+    asked_until = None if older_than is None else now - older_than
+    due_until = now if overdue else None if due_within is None else now + due_within
+    if (server := find_server()) is not None:
+        times = {
+            "asked_until": asked_until and asked_until.isoformat(),
+            "due_until": due_until and due_until.isoformat(),
+        }
+        answer = server.get("requests", workflow=workflow, run=run, after=after, limit=limit, **times)
+        _print(answer["requests"], answer["next"], json, now=now, is_filtered=is_filtered)
+        return
+
     async def work(storage: BuiltInStorage) -> None:
-        now = clock.now()
         requests = await storage.pending_requests(
             workflow_name=workflow,
             run_id=None if run is None else (await admin.find_run(storage, run)).run_id,
-            # Both filters are points in time, computed from one `now`, so that the page and the
-            # ages agree.
-            asked_until=None if older_than is None else now - older_than,
-            due_until=now if overdue else None if due_within is None else now + due_within,
+            asked_until=asked_until,
+            due_until=due_until,
             after=None if after is None else await _find_last(storage, after),
             limit=limit + 1,
         )
         page, more = requests[:limit], len(requests) > limit
         following = f"{page[-1].run_id}/{page[-1].request_id}" if more else None
-        if json:
-            print_document(requests=[pending_request_to_dict(request, now) for request in page], next=following)
-        elif page:
-            columns = ["request", "run", "workflow", "executor", "question", "response type", "age", "deadline"]
-            print_table(columns, [_make_row(request, now) for request in page])
-        else:
-            filtered = workflow or run or older_than or overdue or due_within or after
-            print_note("no request matches" if filtered else "there are no open requests")
-        if following is not None and not json:
-            print_note(f"more requests: --after {quote(following)}")
+        documents = [pending_request_to_dict(request, now) for request in page]
+        _print(documents, following, json, now=now, is_filtered=is_filtered)
 
     run_on_store(work)
+
+
+def _print(
+    requests: list[dict[str, Any]], following: str | None, json: bool, *, now: datetime, is_filtered: bool
+) -> None:
+    if json:
+        print_document(requests=requests, next=following)
+        return
+    if requests:
+        columns = ["request", "run", "workflow", "executor", "question", "response type", "age", "deadline"]
+        print_table(columns, [_make_row(request, now) for request in requests])
+    else:
+        print_note("no request matches" if is_filtered else "there are no open requests")
+    if following is not None:
+        print_note(f"more requests: --after {quote(following)}")
 
 
 async def _find_last(storage: BuiltInStorage, name: str) -> PendingRequest:
@@ -116,28 +134,22 @@ async def _find_last(storage: BuiltInStorage, name: str) -> PendingRequest:
     )
 
 
-def _find_question(request: PendingRequest) -> str | None:
-    """Return what is asked, in a sentence if possible; None if it is sealed and there is no key."""
-    try:
-        return question_of(request.data)
-    except CannotUnseal:
-        return None
-
-
 def _shorten(text: str) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
-def _make_row(request: PendingRequest, now: datetime) -> list[str]:
-    answer = request.answered
-    received = "" if answer is None else " (received)" if answer.by is None else f" (received from {answer.by})"
+def _make_row(request: dict[str, Any], now: datetime) -> list[str]:
+    by = request["answered_by"]
+    received = "" if not request["answered"] else " (received)" if by is None else f" (received from {by})"
+    deadline = request["deadline"]
     return [
-        request.request_id,
-        request.run_id,
-        request.workflow_name,
-        request.executor_id,
-        _shorten(_find_question(request) or request.request_type),
-        f"{request.response_type}{received}",
-        format_span(now - request.asked_at),
-        format_deadline(request.deadline, now),
+        request["request_id"],
+        request["run_id"],
+        request["workflow"],
+        request["executor"],
+        # Without its key, a question is not known.
+        _shorten(request["question"] or request["request_type"]),
+        f"{request['response_type']}{received}",
+        format_span(now - datetime.fromisoformat(request["asked_at"])),
+        format_deadline(None if deadline is None else datetime.fromisoformat(deadline), now),
     ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from stepwell.cli.completion import complete_requests, complete_runs
-from stepwell.cli.failures import command_line
+from stepwell.cli.failures import USAGE, CommandFailed, command_line
+from stepwell.cli.input_text import PASS_RESPONSE, read_input
+from stepwell.cli.server_client import check_no_by, find_server
 from stepwell.cli.settings import by_option, common_options, json_option, text_option
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import printable
@@ -37,8 +39,20 @@ def command(
     that drives the run applies it; if there is none, `stepwell resume` does. Exits with 3 if the
     request is not open or already has a response.
     """
-    from stepwell.cli.forms.responses import respond  # lazy: 40 ms
+    from stepwell.cli.forms.responses import read_json, respond  # lazy: 40 ms
 
+    if (server := find_server()) is not None:
+        if run is None or request is None or argument is None:
+            raise CommandFailed("with --server, RUN, REQUEST and --response are needed", code=USAGE)
+        check_no_by(by)
+        value = read_json(read_input("@-" if argument == "-" else argument, PASS_RESPONSE), "the response")
+        sent = server.post("runs", run, "requests", request, "response", comment=comment, value=value)
+        if json:
+            print_document(run_id=sent["run_id"], request_id=sent["request_id"], by=sent["by"], comment=comment)
+            return
+        print_lines([f"responded to {printable(sent['request_id'])} of {printable(sent['run_id'])}"])
+        print_note(sent["driver"]["sentence"])
+        return
     question = respond(run, request, argument, by=by, comment=comment)
     if json:
         print_document(run_id=question.run_id, request_id=question.request_id, by=by, comment=comment)

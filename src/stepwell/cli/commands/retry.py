@@ -9,6 +9,7 @@ import click
 from stepwell import admin
 from stepwell.cli.completion import complete_runs
 from stepwell.cli.failures import USAGE, CommandFailed, refusals
+from stepwell.cli.server_client import check_no_by, find_server
 from stepwell.cli.settings import by_option, common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_moment_option
@@ -51,6 +52,20 @@ def command(
     if bool(runs) == (status is not None):
         raise CommandFailed("name the runs to be retried, or pass --status", "--status failed --dry-run", USAGE)
 
+    if (server := find_server()) is not None:
+        check_no_by(by)
+        moment = None if since is None else since.isoformat()
+        answer = server.post(
+            "retry",
+            runs=list(runs),
+            status=(status or "failed").lower(),
+            workflow=workflow,
+            since=moment,
+            dry_run=dry_run,
+        )
+        _print(admin.RetryReport(tuple(answer["runs"]), answer["skipped"], answer["dry_run"]), json)
+        return
+
     async def work(storage: BuiltInStorage) -> admin.RetryReport:
         with refusals():
             return await admin.retry(
@@ -63,7 +78,11 @@ def command(
                 dry_run=dry_run,
             )
 
-    report = run_on_store(work)
+    _print(run_on_store(work), json)
+
+
+def _print(report: admin.RetryReport, json: bool) -> None:
+    dry_run = report.dry_run
     if json:
         print_document(dry_run=dry_run, runs=list(report.runs), skipped=dict(report.skipped))
         return

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import click
 
+from stepwell.admin.values import to_lines
 from stepwell.cli.completion import complete_runs
 from stepwell.cli.failures import command_line
+from stepwell.cli.server_client import find_server
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
+from stepwell.cli.views.output import print_document, print_lines
+from stepwell.cli.views.text import printable
 
 
 @click.command("show")
@@ -30,6 +34,15 @@ def command(run: str, checkpoint: str | None, full: bool, json: bool) -> None:
     JSON always holds values in full. Without --full, only the last 500 commits are read, so that a
     long run is shown as fast as a short one.
     """
+
+    if (server := find_server()) is not None:
+        name, _, number = run.rpartition("@") if run.rpartition("@")[2].lstrip("-").isdigit() else (run, "", None)
+        document = server.get("runs", name, at=checkpoint or number)
+        if json:
+            print_document(**document)
+        else:
+            print_lines([printable(document["sentence"]), "", *to_lines(document["state"], full=full)])
+        return
 
     async def work(storage: BuiltInStorage) -> None:
         from stepwell.cli.views.checkpoint import find_inside, print_checkpoint  # lazy: 60 ms

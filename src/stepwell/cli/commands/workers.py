@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from stepwell.cli.server_client import find_server
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage, WorkerInfo
@@ -23,26 +24,33 @@ def command(json: bool) -> None:
     process is known to be dead, is gone; it is listed for a day.
     """
 
+    if (server := find_server()) is not None:
+        _print(server.get("workers")["workers"], json)
+        return
+
     async def work(storage: BuiltInStorage) -> None:
-        workers = await storage.list_workers()
-        if json:
-            print_document(workers=[_to_dict(worker) for worker in workers])
-        elif workers:
-            print_table(["worker", "status", "process", "slots", "workflows", "last seen"], [*map(_make_row, workers)])
-        else:
-            print_note("the store has no workers")
+        _print([_to_dict(worker) for worker in await storage.list_workers()], json)
 
     run_on_store(work, waits_for_nothing_else=True)
 
 
-def _make_row(worker: WorkerInfo) -> list[str]:
+def _print(workers: list[dict[str, Any]], json: bool) -> None:
+    if json:
+        print_document(workers=workers)
+    elif workers:
+        print_table(["worker", "status", "process", "slots", "workflows", "last seen"], [*map(_make_row, workers)])
+    else:
+        print_note("the store has no workers")
+
+
+def _make_row(worker: dict[str, Any]) -> list[str]:
     return [
-        worker.name,
-        "alive" if worker.is_alive else "gone",
-        worker.process,
-        f"{len(worker.runs)} of {worker.slots}",
-        " ".join(f"{name}@{version}" for name, version in sorted(worker.workflows.items())),
-        format_moment(worker.seen_at),
+        worker["name"],
+        "alive" if worker["is_alive"] else "gone",
+        worker["process"],
+        f"{len(worker['runs'])} of {worker['slots']}",
+        " ".join(f"{name}@{version}" for name, version in sorted(worker["workflows"].items())),
+        format_moment(worker["seen_at"]),
     ]
 
 

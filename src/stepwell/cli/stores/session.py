@@ -71,6 +71,8 @@ def find_location() -> StoreLocation:
 
     The option --store comes first, then the environment, the project, and the default.
     """
+    if Settings.current().server is not None:
+        raise CommandFailed("this command works on a store, and not with --server", "pass --store", USAGE)
     address = Settings.current().store or os.environ.get(VARIABLE) or _find_project_address()
     if address is not None:
         hide_address(address)

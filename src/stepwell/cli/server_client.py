@@ -1,0 +1,80 @@
+"""A client of `stepwell serve`: what commands use with --server instead of a store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
+
+import msgspec
+
+from stepwell.cli.failures import FAILED, NOT_FOUND, USAGE, CommandFailed
+from stepwell.cli.secrets import hide
+from stepwell.cli.settings import Settings
+
+TOKEN = "STEPWELL_TOKEN"
+_PATIENCE = 30.0  # seconds
+_CODES = {404: NOT_FOUND, 409: NOT_FOUND, 410: NOT_FOUND, 422: USAGE}
+
+
+class ServerClient:
+    """Calls the HTTP API of a server. The address may be the one that `stepwell serve` prints, with its token."""
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise CommandFailed("the address of a server is of the form http://HOST:PORT", code=USAGE)
+        self._base = f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix('/login').rstrip('/')}/api/v1"
+        self._token = (parse_qs(parts.query).get("token") or [os.environ.get(TOKEN, "")])[0]
+        hide(self._token)
+
+    def get(self, *path: str, **query: Any) -> dict[str, Any]:
+        """Return what an operation answers; parameters that are None are left out."""
+        present = {name: value for name, value in query.items() if value is not None}
+        return self._call("GET", path, f"?{urlencode(present, doseq=True)}" if present else "", None)
+
+    def post(self, *path: str, **body: Any) -> dict[str, Any]:
+        """Return what an operation answers that changes something."""
+        return self._call(
+            "POST", path, "", {name: value for name, value in body.items() if value is not None or name == "value"}
+        )
+
+    def _call(self, method: str, path: tuple[str, ...], query: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        from urllib.error import HTTPError, URLError  # lazy: 30 ms, and few commands use a server
+        from urllib.request import Request, urlopen  # lazy: 30 ms, and few commands use a server
+
+        address = f"{self._base}/{'/'.join(quote(part, safe='') for part in path)}{query}"
+        request = Request(address, None if body is None else msgspec.json.encode(body), method=method)
+        request.add_header("Authorization", f"Bearer {self._token}")
+        request.add_header("Content-Type", "application/json")
+        try:
+            with urlopen(request, timeout=_PATIENCE) as answer:
+                return msgspec.json.decode(answer.read(), type=dict[str, Any])
+        except HTTPError as error:
+            raise _describe(error.code, error.read()) from None
+        except (URLError, TimeoutError, ConnectionError) as error:
+            raise CommandFailed(f"the server does not answer: {error}", "is `stepwell serve` running?") from None
+
+
+def find_server() -> ServerClient | None:
+    """Return the server that --server names; None if a store is meant."""
+    address = Settings.current().server
+    return None if address is None else ServerClient(address)
+
+
+def check_no_by(by: str | None) -> None:
+    """Raise CommandFailed if somebody wants to be stored as who did it: the server knows who calls."""
+    if by is not None:
+        raise CommandFailed("with --server, who does it is the holder of the token", "leave --by out", USAGE)
+
+
+def _describe(code: int, body: bytes) -> CommandFailed:
+    try:
+        problem = msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return CommandFailed(f"the server answers with {code}", "is this a server of Stepwell?")
+    hint = problem.get("hint") or ""
+    if code == 401:
+        hint = f"pass the address that `stepwell serve` prints, or set ${TOKEN}"
+    return CommandFailed(str(problem.get("detail")), hint, _CODES.get(code, FAILED))
