@@ -36,7 +36,7 @@ def test_the_help_of_a_command_names_the_common_options_in_one_line_and_cuts_no_
     listed = [line.split()[0] for line in shown.splitlines() if line.startswith("  --")]
     assert not [option for option in listed if option.rstrip(",") in COMMON]
     ending = re.sub(r"\s+", " ", shown).strip()
-    assert ending.endswith("Every command also has --store, --server, --debug, --no-input, --yes, --utc: see stepwell --help.")
+    assert ending.endswith(f"Every command also has {', '.join(COMMON)}: see stepwell --help.")
     assert "..." not in re.sub(r"(\]|[A-Z])\.\.\.", "", shown)  # as in [RUN]...
 
 
