@@ -1,6 +1,6 @@
 """Where the CPU time of one superstep goes, by part of the library: a table in Markdown.
 
-    python benchmarks/superstep_profile.py [--supersteps 1000] [--repeats 15]
+    python benchmarks/superstep_profile.py [--supersteps 1000] [--repeats 15] [--write docs/performance.md]
 
 The case is `chain`. The time is the least of the repeats, without a profiler. How it is spread over the parts is what
 cProfile counts in the thread of the event loop, without the time of calls into other parts. Built-in functions belong
@@ -22,6 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from job import Job
+from run import split_page
 from subjects.stepwell.speed import counting_down
 from subjects.stepwell.workflow import WARM, close, looping, storage
 
@@ -116,8 +117,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--supersteps", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--write", type=Path, help="a page in which to replace the table")
     asked = parser.parse_args()
-    print(table({place: asyncio.run(measure(place, asked.supersteps, asked.repeats)) for place in PLACES}))
+    measured = table({place: asyncio.run(measure(place, asked.supersteps, asked.repeats)) for place in PLACES})
+    print(measured)
+    if asked.write is not None:
+        before, after = split_page(asked.write, "profile")
+        asked.write.write_text(f"{before}\n\n{measured}\n\n{after}")
 
 
 if __name__ == "__main__":

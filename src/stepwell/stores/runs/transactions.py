@@ -70,7 +70,9 @@ def read_entries(run: AnyRun, at_least: int | None = None) -> list[Entry]:
     """Return the entries of all records, or of the newest ones, at least so many."""
     run.index(max(run.state.latest, 0))
     records = run.find_all() if at_least is None or len(run.records) < at_least else run.records
-    return [stored.entry for stored in records.values()]
+    # Usually no number is missing: then a page of a long run costs no more than one of a short run.
+    newest = [records[n] for n in range(run.state.latest, run.state.latest - (at_least or 0), -1) if n in records]
+    return [stored.entry for stored in (newest if newest and len(newest) == at_least else records.values())]
 
 
 def find_entry(run: AnyRun, number: int) -> Entry | None:
