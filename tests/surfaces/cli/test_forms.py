@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
+from stepwell.admin.schemas.json_schema import shape_of
 from stepwell.admin.schemas.validation import UnusableSchema, problems
 from stepwell.cli.forms.schema_form import END, LEFT_OUT, Prompt, Unfillable, build_form
 from stepwell.cli.forms.value_parsers import (
@@ -531,3 +532,27 @@ def test_one_of_several_is_meant_by_its_word_its_number_or_its_beginning(values:
             parse_choice(text, labels)
     else:
         assert values[parse_choice(text, labels)] is meant or values[parse_choice(text, labels)] == meant
+
+
+@pytest.mark.parametrize(
+    ("schema", "shape"),
+    [
+        ({"type": "boolean"}, "boolean"),
+        ({"enum": ["yes", "no"]}, '"yes" or "no"'),
+        ({"type": ["integer", "null"]}, "integer or null"),
+        (
+            {
+                "title": "Decision",
+                "type": "object",
+                "properties": {"approved": {"type": "boolean"}, "lines": {"items": {"$ref": "#/$defs/Line"}}},
+                "required": ["approved"],
+                "$defs": {"Line": {"type": "object", "properties": {"sku": {"type": "string", "title": "Sku"}}}},
+            },
+            '{"approved": boolean, "lines"?: [{"sku"?: text}, ...]}',
+        ),
+        ({"$ref": "#"}, "anything"),
+        ({}, "anything"),
+    ],
+)
+def test_the_shape_of_a_response_is_said_in_one_line(schema: dict[str, Any], shape: str) -> None:
+    assert shape_of(schema) == shape

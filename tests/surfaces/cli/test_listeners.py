@@ -141,6 +141,20 @@ def test_no_terminal_is_so_narrow_that_an_id_is_broken(
     seen = capsys.readouterr().out
     assert name in seen
     assert ("─" in seen) == drawn
+    if not drawn:  # one line per cell, none of which is wider than it has to be
+        assert seen.splitlines() == [name, "  workflow  orders", "  began     2026-11-16 10:00:00"]
+
+
+def test_only_the_status_is_coloured_by_its_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_table(["run", "status"], [["failed", "stalled"]])
+    row = capsys.readouterr().out.splitlines()[-1]
+    assert row.startswith("failed ")
+    assert "\x1b[31mstalled" in row
 
 
 def test_debug_shows_where_a_handler_failed_and_nothing_that_a_terminal_would_obey(code: None, say: Say) -> None:

@@ -154,3 +154,24 @@ def brief(value: Any) -> str:
     """Return a value as JSON, shortened."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def shape_of(root: Any, schema: Any = None, *, depth: int = 3) -> str:
+    """Describe the JSON that a schema accepts in one line: `{"approved": boolean, "reason"?: text}`."""
+    known = resolved(root, root if schema is None else schema)
+    choices, fields, items = choices_of(known), fields_of(known), known.get("items")
+    if choices is not None:
+        return " or ".join(map(brief, choices))
+    if depth and fields:
+        needed = needed_in(known)
+        parts = [
+            f"{brief(name)}{'' if name in needed else '?'}: {shape_of(root, field, depth=depth - 1)}"
+            for name, field in fields.items()
+        ]
+        return f"{{{', '.join(parts)}}}"
+    if depth and (members := members_of(root, known)):
+        shapes = [shape_of(root, member, depth=depth - 1) for member in members]
+        return " or ".join(dict.fromkeys(shapes))
+    if depth and isinstance(items, Mapping):
+        return f"[{shape_of(root, items, depth=depth - 1)}, ...]"
+    return named({name: value for name, value in known.items() if name != "title"})

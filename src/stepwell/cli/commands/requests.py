@@ -20,7 +20,7 @@ from stepwell.cli.views.output import print_document, print_note, print_table
 from stepwell.cli.views.text import format_deadline, format_span
 from stepwell.storage import clock
 
-_SHOWN = 60  # characters of a question in the table
+_SHOWN = 100  # characters of a question in the table
 
 
 @click.command("requests")

@@ -13,6 +13,7 @@ import click
 
 from stepwell.admin.diffs.json_diff import format_path
 from stepwell.admin.requests import OpenRequest
+from stepwell.admin.schemas.json_schema import shape_of
 from stepwell.admin.values import to_lines
 from stepwell.cli.failures import INTERRUPTED, USAGE, CommandFailed
 from stepwell.cli.forms.agent_forms import schema_for
@@ -43,7 +44,8 @@ def ask_for_response(question: OpenRequest) -> Any:
     """Return what a person enters in the form of the request and confirms. Raises CommandFailed."""
     if not _is_interactive():
         problem = f"{question.request_id!r} expects {question.response_type}, and nobody can be asked for it"
-        raise CommandFailed(problem, PASS_RESPONSE, USAGE)
+        shape = shape_of(schema_for(question.data, question.response_type, question.response_schema))
+        raise CommandFailed(problem, f"{PASS_RESPONSE}, in JSON: {printable(shape)}", USAGE)
     _introduce(question)
     try:
         value = _fill_in(build_form(schema_for(question.data, question.response_type, question.response_schema)))

@@ -65,7 +65,7 @@ def print_note(text: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under the names of their columns.
+    """Print rows under the names of their columns; on a terminal that is too narrow, one line per cell.
 
     Control characters in cells are escaped, and nothing is cut.
     """
@@ -75,9 +75,19 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         with suppress(ModuleNotFoundError):
             from stepwell.cli.views.rich_table import draw_table  # lazy: rich takes 15 ms and may be missing
 
-            if draw_table(columns, cells):
-                return
+            if not draw_table(columns, cells):
+                print_lines(_list_records(columns, cells))
+            return
     print_lines(_align([[column.upper() for column in columns], *cells]))
+
+
+def _list_records(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    """Yield each row as its first cell, and below it the names and values of the others that say something."""
+    width = max(map(len, columns))
+    for row in rows:
+        (_, title), *fields = zip(columns, row, strict=True)
+        yield title
+        yield from (f"  {name.ljust(width)}  {cell}" for name, cell in fields if cell not in ("", "-"))
 
 
 def _align(rows: Sequence[Sequence[str]]) -> Iterable[str]:

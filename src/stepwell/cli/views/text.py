@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 from stepwell.cli.settings import Settings
 from stepwell.model.visible_text import visible
-from stepwell.viz.durations import format_seconds
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
@@ -46,6 +45,8 @@ def format_span(span: timedelta) -> str:
 def format_deadline(at: datetime | None, now: datetime) -> str:
     if at is None:
         return "-"
+    from stepwell.viz.durations import format_seconds  # lazy: a list of runs has no deadlines
+
     # In two units: an hour and 59 minutes are not an hour.
     span = format_seconds(max(abs((at - now).total_seconds()), 1))
     return f"in {span}" if at > now else f"passed {span} ago"
