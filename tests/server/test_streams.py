@@ -11,12 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from stepwell import SQLiteCheckpointStorage
+from stepwell import SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
+from stepwell.server import app
+from stepwell.server.api.runs import RunListQuery, read_page
 from stepwell.server.event_stream import EventStream, StreamItem
 from stepwell.server.open_streams import OpenStreams
-from stepwell.server.run_feed import EventCursor, follow_events, follow_several, read_cursors
+from stepwell.server.process import bind, serve
+from stepwell.server.run_feed import EventCursor, follow_events, follow_page, follow_several, read_cursors
 from stepwell.server.services import ServerLimits
-from tests.server.clients import serving
+from tests.server.clients import ADA, serving
 from tests.support.operating_runs import Order, asking, counting
 
 
@@ -82,9 +85,6 @@ async def test_one_stream_follows_several_runs_and_a_page(storage: Any) -> None:
 
 
 async def test_a_page_is_sent_and_then_what_changes_on_it(tmp_path: Path) -> None:
-    from stepwell.server.api.runs import RunListQuery, read_page
-    from stepwell.server.run_feed import follow_page
-
     storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
     await counting(storage).submit(1, run_id="first")
     async with asyncio.timeout(20), aclosing(follow_page(lambda: read_page(storage, RunListQuery()))) as items:
@@ -156,3 +156,44 @@ async def test_a_client_that_leaves_ends_its_stream() -> None:
     streams = OpenStreams(1, 1)
     await asyncio.wait_for(EventStream(silence(), "ada", streams, ServerLimits())({}, receive, send), 5)
     assert closed.is_set()
+
+
+@pytest.mark.process  # it listens at a port
+async def test_a_client_that_reads_nothing_is_cut_off_and_comes_back_with_its_cursor(tmp_path: Path) -> None:
+    @executor(id="talk")
+    async def talk(number: int, ctx: WorkflowContext[int, str]) -> None:
+        await ctx.yield_output("x" * 200_000)
+        if number > 1:
+            await ctx.send_message(number - 1)
+
+    storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
+    await (
+        WorkflowBuilder(start_executor=talk)
+        .add_edge(talk, talk)
+        .build()
+        .run(90, run_id="loud", checkpoint_storage=storage)
+    )
+    application = app(storage, auth=ADA, limits=ServerLimits(patience=0.5))
+    services, started = application.state.services, asyncio.Event()
+    listener = bind("127.0.0.1", 0, services)
+    port = listener.getsockname()[1]
+    running = asyncio.create_task(serve(application, listener, started.set))
+    async with asyncio.timeout(30):
+        await started.wait()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        lines = (
+            "GET /api/v1/runs/loud/events/stream HTTP/1.1",
+            f"Host: 127.0.0.1:{port}",
+            f"Authorization: Bearer {ADA}",
+        )
+        writer.write("\r\n".join((*lines, "", "")).encode())
+        await reader.readexactly(100)  # and no more: 18 MB wait to be read
+        while services.streams._open.total():  # noqa: ASYNC110 - it is cut off by the server
+            await asyncio.sleep(0.05)
+        received = await reader.read(-1)
+        writer.close()
+        running.cancel()
+        await asyncio.wait((running,))
+    assert b"event: end" not in received
+    assert len(received) < 12_000_000  # what the buffers of the connection held
+    await storage.close()

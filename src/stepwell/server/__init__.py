@@ -7,9 +7,14 @@ that is killed loses nothing. It drives no run, unless it is given a worker to r
 
     application.py  the routes, put together behind the gate
     gate.py         what every request passes: host, origin, identity, limits, headers of the answer
-    identity.py     who calls, and what they may do
+    identity.py     who calls, and what they may do; login.py makes a token a cookie
     services.py     what every route works with
     problems.py     errors of the library as problem details (RFC 9457)
+    run_start.py    starts runs; run_driver.py says who moves them; responses.py sends responses
+    run_feed.py     what streams send of runs; event_stream.py sends it, open_streams.py counts them
+    api/            the HTTP API
+    response_links/ pages for people who answer one request
+    process.py      the server process, with uvicorn
 
 Starlette comes with the extra `server`; a protocol with an extra of its own is served if that is
 installed, and its module alone imports it.
