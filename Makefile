@@ -9,10 +9,14 @@ BENCH := .venv-bench
 BENCH_READY := $(BENCH)/.ready
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test fast matrix lint types contracts unit bench lock clean mutants soak reliability
+.PHONY: demo studio test fast matrix lint types contracts unit bench lock clean mutants soak reliability
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
+
+# The page, on a store with runs to look at.
+studio: $(READY)
+	@$(BIN)/stepwell studio --demo
 
 test: $(READY)
 	@$(BIN)/python tests/check.py

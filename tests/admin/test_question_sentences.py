@@ -57,6 +57,12 @@ def test_a_class_of_the_user_is_not_taken_for_one_of_ours() -> None:
     assert question_of({"$": "stepwell:BudgetRequest", "v": 3}) == "3"
 
 
+def test_the_text_of_a_users_own_question_is_shown_without_the_rest_of_it() -> None:
+    assert question_of({"$": "shop:Refund", "v": {"amount": 3, "question": "Refund 3?"}}) == "Refund 3?"
+    assert question_of({"prompt": "Which colour?", "colours": ["red"]}) == "Which colour?"
+    assert question_of({"question": "", "amount": 3}) == '{"question":"","amount":3}'
+
+
 def test_a_long_question_is_cut() -> None:
     request = ToolApprovalRequest("clerk", "pay", {"memo": "x" * 500}, "c")
     assert len(question_of(json.loads(DEFAULT_CODEC.encode(request)), longest=80)) == 83

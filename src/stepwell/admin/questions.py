@@ -8,11 +8,16 @@ from typing import Any
 from stepwell.admin.values import TEXT, open_value, to_line
 
 _OURS = "stepwell:"
+_QUESTIONS = ("question", "prompt")  # fields in which users' classes have the text of a question
 
 
 def question_of(stored: Any, *, longest: int = TEXT) -> str:
-    """Return what a stored request asks: its sentence if it has one, else its value on one line."""
-    return sentence_for(stored, longest=longest) or to_line(stored, longest=longest)
+    """Return what a stored request asks: a sentence, its field `question` or `prompt`, or its value on one line."""
+    sentence = sentence_for(stored, longest=longest)
+    if sentence is None and isinstance(fields := open_value(stored).content, dict):
+        texts = (fields.get(name) for name in _QUESTIONS)
+        sentence = next((to_line(text, longest=longest) for text in texts if isinstance(text, str) and text), None)
+    return sentence or to_line(stored, longest=longest)
 
 
 def sentence_for(stored: Any, *, longest: int = TEXT) -> str | None:

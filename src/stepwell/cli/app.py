@@ -35,6 +35,7 @@ COMMANDS = {
     "workers": "List the workers that drive runs.",
     "webhooks": "Tell other programs of requests and of runs that end.",
     "serve": "Answer over HTTP.",
+    "studio": "See, answer and move runs in a browser.",
     "viz": "Draw the graph of a workflow.",
     "check": "Check which runs this code can continue.",
     "prune": "Delete old checkpoints and runs.",

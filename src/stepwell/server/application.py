@@ -25,6 +25,7 @@ from stepwell.server.open_streams import OpenStreams
 from stepwell.server.problems import handle_bug, handle_error
 from stepwell.server.response_links import routes as link_routes
 from stepwell.server.services import RouteSet, ServerLimits, Services
+from stepwell.server.studio import page
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.worker.slices import Served, workflow_of
 from stepwell.worker.worker import Worker
@@ -77,7 +78,7 @@ def app(
         cors = Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
         middleware.insert(0, cors)
 
-    own = (api_routes, login, link_routes)
+    own = (api_routes, login, link_routes, page)
     route_sets = [*(module.make_routes(services) for module in own), *_make_protocols(services)]
 
     @asynccontextmanager

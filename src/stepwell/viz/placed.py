@@ -169,8 +169,26 @@ def _edge_data(placed: PlacedArrow) -> dict[str, Any]:
         "label": placed.arrow.label,
         "dotted": placed.arrow.dotted,
         "points": [[_round(x), _round(y)] for x, y in placed.route],
+        "path": curve(placed.route),  # as SVG writes it
         **({} if placed.label is None else {"label_box": _box_data(placed.label)}),
     }
+
+
+def curve(route: Sequence[Point]) -> str:
+    """Return an SVG path through points that leaves and reaches each of them vertically."""
+    (x, y), *more = route
+    parts = [f"M{x:.1f} {y:.1f}"]
+    for to_x, to_y in more:
+        # 0.05: coordinates are printed with one decimal, so nearer points are the same.
+        if abs(to_x - x) < 0.05 and abs(to_y - y) < 0.05:
+            continue
+        if abs(to_x - x) < 0.05 or abs(to_y - y) < 0.05:
+            parts.append(f"L{to_x:.1f} {to_y:.1f}")
+        else:
+            middle = (y + to_y) / 2
+            parts.append(f"C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} {to_x:.1f} {to_y:.1f}")
+        x, y = to_x, to_y
+    return "".join(parts)
 
 
 def _box_data(box: Rectangle) -> dict[str, float]:

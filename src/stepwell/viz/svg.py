@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stepwell.viz.diagram import Diagram
-from stepwell.viz.layout import Point, Rectangle
+from stepwell.viz.layout import Rectangle
 from stepwell.viz.markup import escape, shorten
 from stepwell.viz.palette import PALETTE
-from stepwell.viz.placed import ICON, LINE, SMALL_LINE, PlacedArrow, PlacedDiagram, PlacedNode, place
+from stepwell.viz.placed import ICON, LINE, SMALL_LINE, PlacedArrow, PlacedDiagram, PlacedNode, curve, place
 from stepwell.viz.progress import Progress
 from stepwell.viz.workflow_diagram import Graph, diagram_of
 
@@ -126,7 +126,7 @@ def _draw_arrow(placed: PlacedArrow, marker: str) -> Iterator[str]:
     dotted = " dotted" if placed.arrow.dotted else ""
     yield (
         f"<g><title>{escape(placed.arrow.describe())}</title>"
-        f'<path class="way{dotted}" marker-end="url(#{marker}-m)" d="{_curve(placed.route)}"/>'
+        f'<path class="way{dotted}" marker-end="url(#{marker}-m)" d="{curve(placed.route)}"/>'
     )
     if placed.label is not None:
         yield f'<rect class="label" {_attributes(placed.label)}/>'
@@ -143,20 +143,3 @@ def _attributes(box: Rectangle) -> str:
 
 def _text(x: float, y: float, text: str, look: str) -> str:
     return f'<text class="{look}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
-
-
-def _curve(route: tuple[Point, ...]) -> str:
-    """Return an SVG path through points that leaves and reaches each of them vertically."""
-    (x, y), *more = route
-    parts = [f"M{x:.1f} {y:.1f}"]
-    for to_x, to_y in more:
-        # 0.05: coordinates are printed with one decimal, so nearer points are the same.
-        if abs(to_x - x) < 0.05 and abs(to_y - y) < 0.05:
-            continue
-        if abs(to_x - x) < 0.05 or abs(to_y - y) < 0.05:
-            parts.append(f"L{to_x:.1f} {to_y:.1f}")
-        else:
-            middle = (y + to_y) / 2
-            parts.append(f"C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} {to_x:.1f} {to_y:.1f}")
-        x, y = to_x, to_y
-    return "".join(parts)

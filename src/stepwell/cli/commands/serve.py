@@ -9,7 +9,7 @@ import secrets
 import click
 
 from stepwell.cli.code_loader import load_code
-from stepwell.cli.failures import USAGE, CommandFailed
+from stepwell.cli.serving import serve_store
 from stepwell.cli.settings import common_options
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
@@ -60,28 +60,16 @@ def command(
     codes = [load_code(workflow) for workflow in workflows]
     secret = None if no_token else token or os.environ.get(VARIABLE) or secrets.token_urlsafe(24)
 
+    def announce(address: str) -> None:
+        click.echo(address)
+        if not codes:
+            print_note("no run is driven here: pass --work MODULE:WORKFLOW, or start `stepwell worker`")
+
     async def work(storage: BuiltInStorage) -> None:
-        try:
-            from stepwell.server import Anyone, app  # lazy: it loads the engine and Starlette
-            from stepwell.server.process import bind, serve  # lazy: it loads uvicorn
-        except ModuleNotFoundError as error:
-            problem = f"the server needs {error.name}, which is not installed"
-            raise CommandFailed(problem, "pip install 'stepwell[server]'", USAGE) from None
-        from stepwell.worker.worker import Worker  # lazy: it loads the engine
-
         built = [await code.build() for code in codes]
-        worker = Worker(storage, built) if built else None
-        application = app(storage, built, auth=secret or Anyone(), worker=worker, hosts=(host, *hosts), origins=origins)
-        listener = bind(host, port, application.state.services)
-        number = listener.getsockname()[1]
-        address = f"http://[{host}]:{number}" if ":" in host else f"http://{host}:{number}"
-
-        def announce() -> None:
-            click.echo(address if secret is None else f"{address}/login?token={secret}")
-            if worker is None:
-                print_note("no run is driven here: pass --work MODULE:WORKFLOW, or start `stepwell worker`")
-
-        await serve(application, listener, announce)
+        await serve_store(
+            storage, built, secret=secret, host=host, port=port, announce=announce, hosts=hosts, origins=origins
+        )
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     run_on_store(work, make=True, patient=True)

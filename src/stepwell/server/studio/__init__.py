@@ -1,0 +1,1 @@
+"""The page: static files, and a demo store for those who have none yet."""

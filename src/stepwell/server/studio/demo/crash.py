@@ -1,0 +1,20 @@
+"""A program that dies in the middle of a run, as programs do: `python -m stepwell.server.studio.demo.crash STORE`."""
+
+import asyncio
+import os
+import signal
+import sys
+
+from stepwell import SQLiteCheckpointStorage
+from stepwell.server.studio.demo import program
+
+
+async def main(path: str) -> None:
+    """Start a run, and kill this process while its second executor works."""
+    export = program.build_export(SQLiteCheckpointStorage(path))
+    async for event in export.run(program.Reminder("R-3311", 80.0), run_id="export-88", stream=True):
+        if event.type == "executor_invoked" and event.executor_id == "upload":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+asyncio.run(main(sys.argv[1]))

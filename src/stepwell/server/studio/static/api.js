@@ -1,0 +1,99 @@
+// @ts-check
+// The HTTP API as the page uses it. Addresses are relative, so the page works under any path.
+import { useCallback, useEffect, useRef, useState } from "./html.js";
+
+const ROOT = "api/v1/";
+
+/** @typedef {{type: string, title: string, status: number, detail: string, hint?: string, candidates?: string[], errors?: {path: string, message: string}[]}} ProblemDetails */
+
+/** What the server refused, with its sentence and its hint. */
+export class Problem extends Error {
+  /** @param {ProblemDetails} details */
+  constructor(details) {
+    super(details.detail ?? details.title);
+    this.details = details;
+  }
+}
+
+/** @param {string} path @param {Record<string, unknown>} [query] */
+function address(path, query = {}) {
+  const kept = Object.entries(query).flatMap(([key, value]) => (Array.isArray(value) ? value.map((each) => [key, String(each)]) : value === undefined || value === null || value === "" ? [] : [[key, String(value)]]));
+  const text = new URLSearchParams(kept).toString();
+  return `${ROOT}${path}${text ? `?${text}` : ""}`;
+}
+
+/** @param {string} path @param {RequestInit} options */
+async function call(path, options) {
+  let response;
+  try {
+    response = await fetch(path, { credentials: "same-origin", ...options });
+  } catch (error) {
+    if (/** @type {any} */ (error).name === "AbortError") throw error;
+    throw new Problem({ type: "Unreachable", title: "No connection", status: 0, detail: "the server does not answer", hint: "it may be restarting; the page tries again by itself" });
+  }
+  if (response.status === 204) return null;
+  const isJson = (response.headers.get("content-type") ?? "").includes("json");
+  const body = isJson ? await response.json() : await response.text();
+  if (!response.ok) throw new Problem(isJson ? body : { type: "Error", title: response.statusText, status: response.status, detail: String(body).slice(0, 500) });
+  return body;
+}
+
+/** @param {string} path @param {Record<string, unknown>} [query] @param {AbortSignal} [signal] */
+export const read = (path, query, signal) => call(address(path, query), { signal });
+
+/** Change something, once: the key makes a repeated call harmless. @param {string} path @param {unknown} body */
+export const change = (path, body, method = "POST") =>
+  call(address(path), { method, headers: { "content-type": "application/json", "idempotency-key": crypto.randomUUID() }, body: JSON.stringify(body) });
+
+/**
+ * What a path says now. It is read again when `path`, the query or `version` changes; what was there stays until the new is.
+ * @param {string | null} path @param {Record<string, unknown>} [query] @param {unknown} [version]
+ * @returns {{data: any, problem: Problem | null, reload: () => void}}
+ */
+export function useRead(path, query, version) {
+  const [state, setState] = useState(/** @type {{data: any, problem: any, at: string | null}} */ ({ data: null, problem: null, at: null }));
+  const [count, setCount] = useState(0), key = path === null ? null : address(path, query);
+  useEffect(() => {
+    if (path === null) return;
+    const aborted = new AbortController();
+    read(path, query, aborted.signal).then(
+      (data) => setState({ data, problem: null, at: key }),
+      (problem) => problem.name === "AbortError" || setState((before) => ({ data: before.at === key ? before.data : null, problem, at: key })),
+    );
+    return () => aborted.abort();
+  }, [key, version, count]);
+  const isOther = state.at !== null && key !== null && state.at.split("?")[0] !== key.split("?")[0];
+  return { data: isOther ? null : state.data, problem: isOther ? null : state.problem, reload: useCallback(() => setCount((n) => n + 1), []) };
+}
+
+/**
+ * Follow a stream of events while a component is shown. A broken connection is taken up again after the last event seen.
+ * @param {string | null} path @param {string[]} names of the events @param {(name: string, data: any) => void} onEvent @returns {boolean} whether it is connected
+ */
+export function useStream(path, names, onEvent) {
+  const [isOpen, setOpen] = useState(true), handler = useRef(onEvent);
+  handler.current = onEvent;
+  useEffect(() => {
+    if (path === null) return;
+    let last = "", source = /** @type {EventSource | null} */ (null), timer = 0;
+    const connect = () => {
+      source = new EventSource(`${ROOT}${path}${last ? `${path.includes("?") ? "&" : "?"}cursor=${encodeURIComponent(last)}` : ""}`);
+      source.onopen = () => setOpen(true);
+      for (const name of names)
+        source.addEventListener(name, (message) => {
+          last = message.lastEventId || last;
+          handler.current(name, JSON.parse(message.data));
+        });
+      source.onerror = () => {
+        setOpen(false);
+        if (source?.readyState === EventSource.CLOSED) timer = setTimeout(connect, 1000); // the browser gave up; a server that restarts is back soon
+      };
+    };
+    connect();
+    return () => {
+      clearTimeout(timer);
+      source?.close();
+    };
+  }, [path]);
+  return isOpen;
+}

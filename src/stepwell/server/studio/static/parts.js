@@ -1,0 +1,91 @@
+// @ts-check
+// Small pieces that every view uses.
+import { link } from "./address.js";
+import { age, moment, shortId } from "./format.js";
+import { html, useEffect, useRef, useState } from "./html.js";
+
+export const STANDINGS = ["running", "queued", "stalled", "waiting", "sleeping", "completed", "failed", "cancelled"];
+
+/** @param {{of: string}} props */
+export const Standing = ({ of }) => html`<span class="pill ${of}"><i aria-hidden="true" />${of}</span>`;
+
+let now = Date.now();
+const clocks = new Set();
+setInterval(() => {
+  now = Date.now();
+  if (!document.hidden) clocks.forEach((tick) => tick(now));
+}, 1000);
+
+/** How long ago something was, kept true by one clock for the whole page. @param {{at: string | null | undefined}} props */
+export function Age({ at }) {
+  const [, tick] = useState(now);
+  useEffect(() => {
+    clocks.add(tick);
+    return () => void clocks.delete(tick);
+  }, []);
+  return html`<time datetime=${at ?? ""} title=${moment(at)}>${age(at, now)}</time>`;
+}
+
+/** @param {{id: string, query?: object, children?: any}} props */
+export const RunLink = ({ id, query = {}, children }) => html`<a class="mono" href=${link(["runs", id], /** @type {any} */ (query))} title=${id}>${children ?? shortId(id)}</a>`;
+
+/** @param {{text: string, label?: string}} props */
+export function Copy({ text, label = "copy" }) {
+  const [isCopied, setCopied] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    setCopied(true);
+    setTimeout(() => setCopied(false), 1500);
+  };
+  return html`<button type="button" class="button quiet small" onClick=${copy} aria-label="Copy ${label === "copy" ? "the command" : label}">${isCopied ? "copied" : label}</button>`;
+}
+
+/** A command of the command line, to copy. @param {{text: string}} props */
+export const Command = ({ text }) => html`<div class="command"><code>${text}</code><${Copy} text=${text} /></div>`;
+
+/** @param {{title: string, command?: string, children?: any}} props */
+export const Empty = ({ title, command, children }) => html`<div class="empty"><p><b>${title}</b></p>${children && html`<p>${children}</p>`}${command && html`<${Command} text=${command} />`}</div>`;
+
+/** @param {{problem: any}} props */
+export function Trouble({ problem }) {
+  if (!problem) return null;
+  const { detail, hint } = problem.details ?? { detail: String(problem) };
+  return html`<div class="trouble" role="alert"><p>${detail}</p>${hint && html`<p>${hint}</p>`}</div>`;
+}
+
+/** @param {{names: [string, string, number?][], chosen: string, onChoose: (name: string) => void, label: string}} props */
+export function Tabs({ names, chosen, onChoose, label }) {
+  const move = (/** @type {KeyboardEvent} */ e) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
+    if (!step) return;
+    const at = names.findIndex(([name]) => name === chosen), next = names[(at + step + names.length) % names.length][0];
+    onChoose(next);
+    requestAnimationFrame(() => document.getElementById(`tab-${next}`)?.focus());
+  };
+  return html`<div class="tabs" role="tablist" aria-label=${label} onKeyDown=${move}>${names.map(([name, title, count]) => html`<button type="button" role="tab" id="tab-${name}" aria-selected=${name === chosen} aria-controls="panel" tabindex=${name === chosen ? 0 : -1}
+    class="tab" onClick=${() => onChoose(name)}>${title}${count ? html` <b>${count}</b>` : ""}</button>`)}</div>`;
+}
+
+/** A dialog of the browser's own: it keeps the focus, and Escape closes it. @param {{title: string, onClose: () => void, children?: any}} props */
+export function Dialog({ title, onClose, children }) {
+  const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  useEffect(() => dialog.current?.showModal(), []);
+  return html`<dialog ref=${dialog} onClose=${onClose} aria-label=${title}><header><h2>${title}</h2><button type="button" class="button quiet" aria-label="Close" onClick=${() => dialog.current?.close()}>✕</button></header>${children}</dialog>`;
+}
+
+/** Run an action once at a time, and keep what it refused. @returns {{isBusy: boolean, problem: any, run: (action: () => Promise<void>) => Promise<void>}} */
+export function useAction() {
+  const [isBusy, setBusy] = useState(false), [problem, setProblem] = useState(/** @type {any} */ (null));
+  const run = async (/** @type {() => Promise<void>} */ action) => {
+    setBusy(true);
+    setProblem(null);
+    try {
+      await action();
+    } catch (error) {
+      setProblem(error);
+    } finally {
+      setBusy(false);
+    }
+  };
+  return { isBusy, problem, run };
+}

@@ -1,0 +1,92 @@
+"""The page in a real Chromium, on a real `stepwell studio` process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright
+
+from tests.support.browser import FLAGS, find_chromium
+from tests.support.lanes import mark_room
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_room(__file__, items)
+
+
+@dataclass
+class Studio:
+    """A process that serves the page."""
+
+    process: subprocess.Popen[str]
+    address: str  # with the token
+
+    @property
+    def home(self) -> str:
+        return self.address.partition("/login")[0] + "/"
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+        self.process.wait(30)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+def start_studio(folder: Path, *arguments: str) -> Studio:
+    command = [str(Path(sys.executable).parent / "stepwell"), "studio", "--no-browser", *arguments]
+    environment = {name: value for name, value in os.environ.items() if name != "STEPWELL_STORE"}
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    assert address.startswith("http://127.0.0.1:"), address
+    return Studio(process, address)
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
+    """The demo, for the tests of one module."""
+    demo = start_studio(tmp_path_factory.mktemp("studio"), "--demo")
+    yield demo
+    demo.stop()
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture
+async def page(browser: Browser, studio: Studio) -> AsyncIterator[Page]:
+    """A page that is signed in; whatever it complains about fails the test."""
+    context = await browser.new_context(viewport={"width": 1400, "height": 880})
+    page = await context.new_page()
+    complaints: list[str] = []
+
+    def note(message: ConsoleMessage) -> None:
+        # What the server refuses, the page shows; the browser notes it as well.
+        if message.type == "error" and "the server responded with a status of 4" not in message.text:
+            complaints.append(message.text)
+
+    def check_address(request: Request) -> None:
+        if not request.url.startswith(studio.home):
+            complaints.append(f"asks {request.url}")
+
+    page.on("console", note)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", check_address)
+    await page.goto(studio.address)
+    yield page
+    await context.close()
+    assert complaints == []

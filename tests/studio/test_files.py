@@ -1,0 +1,57 @@
+"""The files of the page: small, typed, and nobody else's but for three vendored modules."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stepwell.server
+
+FILES = Path(stepwell.server.__file__).parent / "studio" / "static"
+TYPESCRIPT = "typescript@7.0.2"
+LARGEST = 150_000  # bytes, compressed or not
+
+
+def test_the_page_is_small() -> None:
+    assert sum(path.stat().st_size for path in FILES.rglob("*") if path.is_file()) < LARGEST
+
+
+def test_the_page_asks_nobody_else_for_anything() -> None:
+    for path in FILES.rglob("*"):
+        if path.suffix in (".js", ".mjs", ".css", ".html"):
+            addresses = re.findall(r"""(?:src|href|from|import|url)\s*[=(]?\s*["'(](https?:)?//""", path.read_text())
+            assert addresses == [], path.name
+    assert {path.name for path in (FILES / "vendor").glob("*.LICENSE")} == {"preact.LICENSE", "htm.LICENSE"}
+
+
+def test_types_of_the_page_optional(tmp_path: Path) -> None:
+    """Needs node, and the compiler, which is installed once beside the environment."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("there is no node here")
+    home = Path(sys.prefix) / "typescript"
+    compiler = home / "node_modules" / ".bin" / "tsc"
+    if not compiler.exists():
+        subprocess.run([npm, "install", "--silent", "--prefix", str(home), TYPESCRIPT], check=True, timeout=300)
+    options = {
+        "allowJs": True,
+        "checkJs": True,
+        "noEmit": True,
+        "strict": True,
+        "noUnusedLocals": True,
+        "target": "es2022",
+        "module": "es2022",
+        "moduleResolution": "bundler",
+        "lib": ["es2023", "dom", "dom.iterable"],
+        "types": [],
+    }
+    settings = {"compilerOptions": options, "files": [str(FILES / "main.js")]}
+    (tmp_path / "tsconfig.json").write_text(json.dumps(settings))
+    result = subprocess.run([str(compiler), "-p", str(tmp_path)], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout
