@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from axe_playwright_python.async_playwright import Axe
+from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
 from playwright.async_api import Browser, Page, expect
 
 from .conftest import Studio
