@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
+from stepwell.admin.values import to_data
+
 Path = tuple[str | int, ...]
 Kind = Literal["added", "removed", "changed"]
 
@@ -229,5 +231,6 @@ def format_path(path: Path) -> str:
 
 
 def _format_value(value: Any, shown: int | None) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    # Without the tags of its stored form; `path` and patches keep them, since they name parts of it.
+    text = json.dumps(to_data(value), ensure_ascii=False)
     return text if shown is None or len(text) <= shown else f"{text[: shown - 1]}…"
