@@ -24,10 +24,11 @@ from stepwell import (
     persistent,
     response_handler,
     step,
+    timer_handler,
 )
 from stepwell.engine.internal_context import internal
 from tests.simulation.plan import Edge, Graph, Node
-from tests.simulation.script import Act, Question, Seen, Token, acts_of, default_of
+from tests.simulation.script import Act, Due, Question, Seen, Token, acts_of, default_of, waits_for
 
 Ctx = WorkflowContext[Token, Token]
 
@@ -80,6 +81,10 @@ class Actor(Executor):
     async def replied(self, original_request: Question, response: int, ctx: Ctx) -> None:
         await self._act(Seen.of(self.node, response, original_request), ctx)
 
+    @timer_handler
+    async def reminded(self, name: str, ctx: Ctx) -> None:
+        await self._act(Seen.of(self.node, Due(name), None), ctx)
+
     async def _act(self, seen: Seen, ctx: Ctx) -> None:
         for waits in play(self, seen, ctx):
             await waits()
@@ -99,6 +104,10 @@ class PlainActor(Actor):
     @response_handler
     def replied(self, original_request: Question, response: int, ctx: Ctx) -> None:  # type: ignore[override]
         self._do(Seen.of(self.node, response, original_request), ctx)
+
+    @timer_handler
+    def reminded(self, name: str, ctx: Ctx) -> None:  # type: ignore[override]
+        self._do(Seen.of(self.node, Due(name), None), ctx)
 
     def _do(self, seen: Seen, ctx: Ctx) -> None:
         for waits in play(self, seen, ctx):
@@ -126,6 +135,10 @@ def play(actor: Actor, seen: Seen, ctx: Ctx) -> Iterator[Callable[[], Any]]:
             world.stepped(node, seen, n, results[0])
     else:
         yield lambda: asyncio.gather(*(_branch(world, node, seen, b, ctx) for b in range(node.branches)))
+    if (question := waits_for(node, seen)) is not None:
+        answers: list[int] = []
+        yield partial(_hear, answers, node, question, ctx)
+        seen.heard = answers[0]
     if node.sleep and not seen.is_reply:
         yield lambda: ctx.sleep(node.sleep)
     for _ in range(0 if node.plain else node.ticks):
@@ -158,6 +171,23 @@ def _asked_step(world: Surroundings, node: Node, seen: Seen, number: int, ctx: C
         return work.sync() if node.plain else work()
     take = ctx.step_sync if node.plain else ctx.step
     return take(StepOptions("work", retry=policy), _step(world, node, seen, number))
+
+
+def _hear(answers: list[int], node: Node, question: Question, ctx: Ctx) -> Any:
+    """Ask, and keep the answer."""
+    if node.plain:
+        return answers.append(ctx.ask_sync(question, int, **_limit(node, question)))
+
+    async def wait() -> None:
+        answers.append(await ctx.ask(question, int, **_limit(node, question)))
+
+    return wait()
+
+
+def _limit(node: Node, question: Question) -> dict[str, Any]:
+    if not node.deadline:
+        return {}
+    return {"deadline": timedelta(seconds=node.deadline), "default": default_of(question)}
 
 
 def _take_step(results: list[str], world: Surroundings, node: Node, seen: Seen, number: int, ctx: Ctx) -> Any:
@@ -201,10 +231,9 @@ def _do(act: Act, node: Node, ctx: Ctx) -> None:
         case "yield":
             ctx.yield_output(act.value)
         case "ask":
-            limit: dict[str, Any] = {}
-            if node.deadline:
-                limit = {"deadline": timedelta(seconds=node.deadline), "default": default_of(act.value)}
-            ctx.request_info(act.value, int, **limit)
+            ctx.request_info(act.value, int, **_limit(node, act.value))
+        case "remind":
+            ctx.set_timer(act.value, node.reminds)
         case "append":
             ctx.append_state("log", act.value)
         case "set":

@@ -10,6 +10,7 @@ from tests.simulation.model import foretold
 from tests.simulation.plan import Edge, Fault, Graph, Node, Plan, chance
 
 _MOST_CALLS = 14  # of handlers in one plan
+_DEPTH = 2  # of workflows in workflows
 _SLEEPS = (0.5, 5, 50, 90, 4000)
 _WAYS = ("direct", "direct", "when", "fan out", "diamond", "switch", "select", "loop")
 
@@ -17,7 +18,7 @@ _WAYS = ("direct", "direct", "when", "fan out", "diamond", "switch", "select", "
 def plan_of(seed: int) -> Plan:
     """The plan that a seed stands for."""
     dice = random.Random(seed)
-    graph = _graph(dice, "w", dice.randrange(1, 7), depth=2)
+    graph = _graph(dice, "w", dice.randrange(1, 7), depth=_DEPTH)
     plan = Plan(
         seed,
         graph,
@@ -136,4 +137,13 @@ def _node(dice: random.Random, name: str, depth: int) -> Node:
         ticks=dice.choice((0, 1, 3, 10)),
     )
     # Not from the dice: all else stays as the seed made it.
-    return replace(node, strict=chance("strict", node) % 2 == 0)
+    top = depth == _DEPTH  # what waits inside another run is answered in an order that only that run can tell us
+    waits = top and chance("waits", node) % 5 == 0
+    return replace(
+        node,
+        strict=chance("strict", node) % 2 == 0,
+        waits=waits,
+        # It would be reached while the others work, and nobody answers then.
+        deadline=0 if waits else node.deadline,
+        reminds=(30, 300, 7000)[chance("after", node) % 3] if top and chance("reminds", node) % 5 == 0 else 0,
+    )

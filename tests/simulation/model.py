@@ -10,13 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.simulation.plan import Edge, Graph, Node, Plan
-from tests.simulation.script import Act, Question, Seen, Token, acts_of, answer_to
+from tests.simulation.script import Act, Due, Question, Seen, Token, acts_of, answer_to, waits_for
 
 Answers = tuple[tuple[str, int | None], ...]
 """To which questions, by their trails, and what was said; None: what people say to that."""
 
-Intake = tuple[int, Answers]
-"""After how many supersteps answers came in."""
+Timers = tuple[tuple[str, str], ...]
+"""Of which executors, and their names."""
+
+Intake = tuple[int, Answers, Timers]
+"""After how many supersteps answers came in, or timers were due."""
 
 
 class TooMuch(Exception):
@@ -31,7 +34,7 @@ class Foretold:
     state: dict[str, Any]
     effects: list[tuple[str, str]]  # of each handler call: executor and trail
     steps: list[tuple[str, int]]
-    open: list[str]  # the trails of questions that nobody answered
+    open: list[str]  # the trails of questions that nobody answered, and timers that never were due
 
 
 @dataclass
@@ -82,6 +85,7 @@ class _Run:
         self.counts: dict[str, int] = {}
         self.outputs: list[Token] = []
         self.open: dict[str, _Asked] = {}
+        self.timers: dict[tuple[str, str], None] = {}
 
     def to_rest(self) -> None:
         while self.messages:
@@ -92,6 +96,11 @@ class _Run:
             asked = self.open.pop(trail)
             answer = answer_to(asked.question, self._asker(asked)) if said is None else said
             self.messages.append(_Message(None, answer, (asked.node,), reply=asked))
+
+    def fire(self, timers: Timers) -> None:
+        for node, name in timers:
+            del self.timers[node, name]
+            self.messages.append(_Message(None, Due(name), (node,)))
 
     def _asker(self, asked: _Asked) -> Node:
         return next(node for node in self.graph.every_node() if node.name == asked.question.asker)
@@ -132,6 +141,8 @@ class _Run:
         seen.count = self.counts[node.name] = self.counts.get(node.name, 0) + 1
         seen.listed = len(before) + len(mine)
         seen.kept = f"last {node.name}" in self.state
+        if (question := waits_for(node, seen)) is not None:
+            seen.heard = answer_to(question, node)
         self.world.called(node, seen)
         outcome = _Outcome()
         for act in acts_of(node, seen, self.graph.sends(node.name)):
@@ -146,6 +157,8 @@ class _Run:
                 self.outputs.append(act.value)
             case "ask":
                 outcome.asked.append(_Asked(act.value, node.name))
+            case "remind":
+                self.timers[node.name, act.value] = None
             case "append":
                 mine.append(act.value)
                 lists.append(act.value)
@@ -202,20 +215,26 @@ def foretold(plan: Plan, intakes: Sequence[Intake] | None = None, most: int = 10
     try:
         if intakes is None:
             run.to_rest()
-            while run.open:
-                run.take_in(((next(iter(run.open)), None),))
+            while run.open or run.timers:
+                if run.open:
+                    run.take_in(((next(iter(run.open)), None),))
+                else:
+                    run.fire((next(iter(run.timers)),))
                 run.to_rest()
         else:
             _replay(run, list(intakes))
     except TooMuch:
         return None
-    return Foretold(run.outputs, run.state, sorted(world.effects), sorted(world.steps), list(run.open))
+    left = [*run.open, *(f"the timer {name} of {node}" for node, name in run.timers)]
+    return Foretold(run.outputs, run.state, sorted(world.effects), sorted(world.steps), left)
 
 
 def _replay(run: _Run, intakes: list[Intake]) -> None:
     while run.messages or intakes:
         while intakes and intakes[0][0] == run.iteration:
-            run.take_in(intakes.pop(0)[1])
+            _, answers, timers = intakes.pop(0)
+            run.take_in(answers)
+            run.fire(timers)
         if not run.messages:
             break
         run.superstep()

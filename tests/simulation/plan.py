@@ -20,6 +20,8 @@ class Node:
     yields: bool = False
     asks: bool = False  # a person, about every second message
     deadline: int = 0  # seconds; about every second question is left to its default
+    waits: bool = False  # for the answer, in the middle of about every second handler call
+    reminds: int = 0  # seconds after which a timer of each call is due
     counts: bool = False  # keeps state of its own
     appends: bool = False  # to a list that everybody appends to
     sets: bool = False  # a value that nobody else sets, and takes it away sometimes

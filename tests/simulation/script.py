@@ -25,6 +25,13 @@ class Question:
 
 
 @dataclass(frozen=True)
+class Due:
+    """A timer that is due."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Act:
     kind: str
     value: Any = None
@@ -36,13 +43,17 @@ class Seen:
 
     trail: str  # the name of the call
     hops: int
-    is_reply: bool
+    is_reply: bool  # or a timer
     count: int = 0  # how many messages the executor has handled, with this one
     listed: int = 0  # the length of the list
     kept: bool = False  # whether its own value is there
+    heard: int = 0  # the answer that it waited for
 
     @staticmethod
     def of(node: Node, given: Any, question: Question | None) -> Seen:
+        if isinstance(given, Due):
+            name, hops = given.name.split()
+            return Seen(trail(node.name, "due", name), int(hops), True)
         if question is not None:
             return Seen(trail(node.name, question.trail, given), question.hops, True)
         tokens = given if isinstance(given, list) else [given]
@@ -58,6 +69,8 @@ def acts_of(node: Node, seen: Seen, has_edges: bool) -> Iterator[Act]:
         yield Act("delete") if gone else Act("set", seen.trail)
     if node.adds:
         yield Act("add", chance("add", seen.trail) % 100)
+    if node.reminds and not seen.is_reply:
+        yield Act("remind", f"{seen.trail} {seen.hops}")
     if node.asks and not seen.is_reply and chance("ask", seen.trail) % 2:
         yield Act("ask", Question(seen.trail, seen.hops, node.name))
         return
@@ -72,7 +85,14 @@ def acts_of(node: Node, seen: Seen, has_edges: bool) -> Iterator[Act]:
 def _said(node: Node, seen: Seen) -> str:
     count = seen.count if node.counts else 0
     listed = seen.listed if node.reads else 0
-    return trail(seen.trail, count, listed)
+    return trail(seen.trail, count, listed, *([seen.heard] if seen.heard else []))
+
+
+def waits_for(node: Node, seen: Seen) -> Question | None:
+    """What a call asks in the middle, if it does."""
+    if not node.waits or seen.is_reply or not chance("wait", seen.trail) % 2:
+        return None
+    return Question(trail("wait", seen.trail), seen.hops, node.name)
 
 
 def answer_to(question: Question, asker: Node) -> int:

@@ -58,6 +58,8 @@ def test_the_worlds_have_everything_in_them() -> None:
         "strict",
         "asks",
         "deadline",
+        "waits",
+        "reminds",
         "counts",
         "appends",
         "sets",

@@ -52,18 +52,24 @@ async def _history(world: World) -> list[str]:
     """What was told must be what is told again."""
     again: dict[int, list[object]] = {}
     for event in await world.storage(world.bare).event_history("run"):
-        if event.commit is not None:
+        # What a reader saw early is not told to it again.
+        if event.commit is not None and not _was_early(world, gist(event)):
             again.setdefault(event.commit, []).append(gist(event))
     # whoever leaves may have heard only the beginning of what a commit tells
     left = any(fault.kind in ("leave", "stop") for fault in world.plan.faults)
     problems = []
-    for number, told in world.witness.told.items():
+    for number, everything in world.witness.told.items():
+        told = [one for one in everything if not _was_early(world, one)]
         whole = again.get(number, told)  # a run that keeps only its latest commit tells no more of the others,
         if world.plan.latest_only and number != max(again):
             told, whole = _outputs(told), _outputs(whole)  # except their outputs
         if told != (whole[: len(told)] if left else whole):
             problems.append(difference(f"told again of commit {number} is", whole, told))
     return problems
+
+
+def _was_early(world: World, gist: object) -> bool:
+    return isinstance(gist, tuple) and gist[0] == "request_info" and gist[-1] in world.witness.told_early
 
 
 def _outputs(gists: list[object]) -> list[object]:

@@ -45,6 +45,7 @@ class Witness:
     posted: dict[str, int] = field(default_factory=dict)  # the answer that is durable, by request
     questions: dict[str, dict[str, Any]] = field(default_factory=dict)  # what was asked, by request
     told: dict[int, list[object]] = field(default_factory=dict)  # durable events of the run, by commit
+    told_early: set[str] = field(default_factory=set)  # requests that a reader saw before their commit
     broken: list[str] = field(default_factory=list)
     lines: list[str] | None = None  # what happened, if somebody wants to read it
 
@@ -60,6 +61,8 @@ class Witness:
 
     def tells(self, drive: Drive, event: WorkflowEvent) -> None:
         """A reader is told something."""
+        if event.type == "request_info" and event.commit is None and not event.path:
+            self.told_early.add(repr(event.data))
         if event.commit is None or event.replayed or self.plan.durability != "sync":
             return
         if event.commit > self.heads.get(event.run_id or "", -1):
@@ -77,6 +80,10 @@ class Witness:
                 self.heads.get(run_id, -1) >= place
             ):  # otherwise it is found only if the commit is made that it is kept at
                 self._keep(drive, {idempotency_key(run_id, 0, key)})
+            if run_id == self.run_id:
+                body = msgspec.json.decode(args[3])
+                asked = [*body.get("requests", ()), *([body["request"]] if body.get("request") else ())]
+                self.questions |= {one["id"]: one["payload"]["v"] for one in asked}
         elif name == "send" and result:
             self.note(f"    drive {drive.number}: posted {args[1]} to {self._name(args[0])}")
             letter = msgspec.json.decode(args[2])
@@ -95,16 +102,23 @@ class Witness:
             self.questions |= {one["id"]: one["payload"]["v"] for one in body.get("asked", ())}
             if kind == "intake":
                 self._took_in(entry.number, body)
+            else:
+                for one in body.get("answers", ()):
+                    self._took(one["request_id"], one["value"])
 
     def _took_in(self, number: int, body: dict[str, Any]) -> None:
-        new = [one for one in body["messages"] if one["id"].startswith(f"{number}.") and one.get("reply")]
-        answers = [(_trail(one["reply"]["question"]), one["payload"]) for one in new]
-        self.intakes.append((body["iteration"], tuple(answers)))
-        self.taken_in.update(one["reply"]["request_id"] for one in new)
-        for one in new:
-            posted = self.posted.get(one["reply"]["request_id"])
-            if one["payload"] != posted:
-                self.broken.append(f"the answer {one['payload']} was taken in, but {posted} was given first")
+        new = [one for one in body["messages"] if one["id"].startswith(f"{number}.")]
+        replies = [one for one in new if one.get("reply")]
+        answers = [(_trail(one["reply"]["question"]), one["payload"]) for one in replies]
+        timers = [(one["takers"][0], one["payload"]) for one in new if one.get("timer")]
+        self.intakes.append((body["iteration"], tuple(answers), tuple(timers)))
+        for one in replies:
+            self._took(one["reply"]["request_id"], one["payload"])
+
+    def _took(self, request_id: str, value: Any) -> None:
+        self.taken_in[request_id] += 1
+        if value != (posted := self.posted.get(request_id)):
+            self.broken.append(f"the answer {value} was taken in, but {posted} was given first")
 
     def _keep(self, drive: Drive, keys: set[str]) -> None:
         self.durable |= keys

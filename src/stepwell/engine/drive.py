@@ -233,6 +233,8 @@ class Drive:
                 yield self._broadcast.drain()
             if decision.error is not None:
                 raise decision.error
+            if decision.consumed:
+                self._intake.signals = None  # handlers that waited have used some of them: read them again
             plan, log, may_have_run = decision.next, EMPTY_LOG, False
         if self._gathers:
             yield self._broadcast.drain()

@@ -231,6 +231,14 @@ class Questions(msgspec.Struct, eq=False):
         if self._waiting and (self._looking is None or self._looking.done()):
             work = self._leave() if self._all_wait() else self._announce_waiting()
             self._looking = asyncio.get_running_loop().create_task(work)
+            self._looking.add_done_callback(self._raise_where_handlers_wait)
+
+    def _raise_where_handlers_wait(self, looking: asyncio.Task[None]) -> None:
+        """Raise an error of the store in the handlers: nobody awaits the task, and they would wait for ever."""
+        if not looking.cancelled() and (error := looking.exception()) is not None:
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(error)
 
     async def _announce_waiting(self) -> None:
         """Announce the questions that wait while other handlers work: they can be answered already."""
