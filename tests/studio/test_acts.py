@@ -129,3 +129,33 @@ async def test_hostile_text_is_text(browser: Browser, tmp_path: Path) -> None:
     assert sqlite3.connect(tmp_path / "runs.db").execute("SELECT count(*) FROM runs").fetchone() == (1,)
     studio.stop()
     await page.close()
+
+
+async def test_words_of_an_agent_are_seen_before_they_are_stored_and_struck_out_if_withdrawn(
+    browser: Browser, tmp_path: Path
+) -> None:
+    program = (
+        "import asyncio\n"
+        "from stepwell import AgentExecutor, RetryPolicy, WorkflowBuilder, WorkflowContext, executor\n"
+        "from stepwell.agents import Fails, ScriptedAgent\n"
+        "@executor(id='first')\n"
+        "async def first(text: str, ctx: WorkflowContext[str]) -> None:\n"
+        "    await asyncio.sleep(3)\n"
+        "    await ctx.send_message(text)\n"
+        "clerk = ScriptedAgent('clerk', [Fails(ConnectionError('gone'), after='half a sent'), 'all of it'])\n"
+        "agent = AgentExecutor(clerk, retry=RetryPolicy(max_attempts=2, initial_interval=4))\n"
+        "flow = WorkflowBuilder(name='writing', start_executor=first).add_edge(first, agent).build()\n"
+    )
+    (tmp_path / "shop.py").write_text(program)
+    studio = start_studio(tmp_path, "--store", "runs.db", "--work", "shop:flow")
+    page = await browser.new_page()
+    await page.goto(studio.address)
+    body = {"workflow": "writing", "input": "go", "run_id": "letter"}
+    assert (await page.request.post(f"{studio.home}api/v1/runs", data=body)).status == 201
+    await page.goto(f"{studio.home}#/runs/letter?tab=turns")
+    await expect(page.locator(".turn.withdrawn")).to_contain_text("half a sent", timeout=20_000)
+    await expect(page.locator(".pill").first).to_have_text("completed", timeout=20_000)
+    await expect(page.locator(".turn.model", has_text="all of it")).to_be_visible()
+    await expect(page.locator(".turn.withdrawn")).to_have_count(0)
+    studio.stop()
+    await page.close()

@@ -29,10 +29,11 @@ export function useFeed(id) {
     live.current.clear();
     setTexts([]);
   }, [id]);
-  const isOpen = useStream(`stream?page=true&limit=200${id === undefined ? "" : `&run=${encodeURIComponent(id)}`}`, NAMES, (name, event) => {
+  const isOpen = useStream(`stream?page=true&live=true&limit=200${id === undefined ? "" : `&run=${encodeURIComponent(id)}`}`, NAMES, (name, event) => {
     if (PIECES.includes(name)) keep(live.current, name, event);
     else {
       if (name === "executor_completed") live.current.delete(event.executor);
+      else if (name === "superstep_completed") live.current.clear(); // pieces may arrive after the commit that has the whole
       timer.current ||= setTimeout(() => {
         timer.current = 0;
         setVersion((n) => n + 1);

@@ -37,7 +37,7 @@ export function RunPage({ id, feed, address }) {
       <div class="body" id="panel" role="tabpanel" tabindex="0" aria-labelledby="tab-${tab}"><${Trouble} problem=${problem} />
         ${tab === "requests" && (open.length ? open.map((/** @type {any} */ request) => html`<${RequestCard} key=${request.request_id} request=${request} onDone=${reload} />`) : html`<p class="mut">Nobody is asked anything.</p>`)}
         ${tab === "overview" && html`<${Overview} ...${panel} />`}
-        ${tab === "turns" && html`<${Turns} ...${panel} live=${feed.texts} />`}
+        ${tab === "turns" && html`<${Turns} ...${panel} live=${run.status === "running" ? feed.texts : []} />`}
         ${tab === "changes" && html`<${Changes} ...${panel} />`}
         ${tab === "state" && html`<${State} ...${panel} />`}
         ${tab === "time" && html`<${Timeline} ...${panel} />`}
