@@ -1,7 +1,7 @@
-"""Other queues on PostgreSQL, for `workers.py`: the same runs of 20 steps, each of which waits and is then durable.
+"""Other queues on PostgreSQL, for `workers.py`: the same runs of 20 steps, each durable when it ends.
 
-A worker is a process with so many slots. `serve(dsn, slots, pipe)` works until it is told to stop; `submit(dsn, runs)`
-stores runs; `count(dsn)` says how many have ended.
+A worker is a process with so many slots. `serve(dsn, slots, pipe)` works until it is told to stop; `submit(dsn,
+seconds, runs)` stores runs whose steps wait for so long; `count(dsn)` says how many have ended.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-STEPS, WAIT = 20, 0.05
+STEPS = 20
 NAME = "bench"
 
 
@@ -27,14 +27,15 @@ class Dbos:
         DBOS(config=options)
 
         @DBOS.step()
-        async def turn(left: int) -> int:
-            await asyncio.sleep(WAIT)
+        async def turn(left: int, seconds: float) -> int:
+            if seconds:
+                await asyncio.sleep(seconds)
             return left - 1
 
         @DBOS.workflow(name=NAME)
-        async def loop(left: int) -> None:
+        async def loop(left: int, seconds: float) -> None:
             while left:
-                left = await turn(left)
+                left = await turn(left, seconds)
 
         DBOS.launch()
         # Looks as often as it is useful: its default is a second.
@@ -44,13 +45,14 @@ class Dbos:
         DBOS.destroy()
 
     @staticmethod
-    async def submit(dsn: str, runs: int) -> None:
+    async def submit(dsn: str, seconds: float, runs: int) -> None:
         from dbos import DBOSClient
 
         client = DBOSClient(system_database_url=dsn)
         options: Any = {"queue_name": NAME, "workflow_name": NAME, "app_version": "1"}
         for first in range(0, runs, 50):
-            await asyncio.gather(*(client.enqueue_async(options, STEPS) for _ in range(first, min(first + 50, runs))))
+            batch = range(first, min(first + 50, runs))
+            await asyncio.gather(*(client.enqueue_async(options, STEPS, seconds) for _ in batch))
         client.destroy()
 
     @staticmethod
@@ -71,10 +73,11 @@ class JobPerStep:
         app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=dsn, max_size=10))
 
         @app.task(name=NAME)
-        async def turn(left: int) -> None:
-            await asyncio.sleep(WAIT)
+        async def turn(left: int, seconds: float) -> None:
+            if seconds:
+                await asyncio.sleep(seconds)
             if left > 1:
-                await turn.defer_async(left=left - 1)
+                await turn.defer_async(left=left - 1, seconds=seconds)
 
         return app
 
@@ -92,10 +95,12 @@ class JobPerStep:
         asyncio.run(serve())
 
     @classmethod
-    async def submit(cls, dsn: str, runs: int) -> None:
+    async def submit(cls, dsn: str, seconds: float, runs: int) -> None:
         app = cls.app(dsn)
         async with app.open_async():
-            await app.configure_task(NAME).batch_defer_async(*({"left": STEPS} for _ in range(runs)))
+            await app.configure_task(NAME).batch_defer_async(
+                *({"left": STEPS, "seconds": seconds} for _ in range(runs))
+            )
 
     @staticmethod
     def count(dsn: str) -> int:

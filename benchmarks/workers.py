@@ -199,8 +199,9 @@ def throughput(server: str, dispatcher: str, count: int, runs: int) -> Throughpu
     return Throughput(*rates, refused / max(refused + drives, 1), *costs[1])
 
 
-def peer_throughput(server: str, peer: Any, count: int, runs: int) -> float:
-    """Return steps per second of another queue, with steps that wait."""
+def peer_throughput(server: str, peer: Any, count: int, runs: int) -> list[float]:
+    """Return steps per second of another queue, with steps that wait and with steps that do not."""
+    rates, done = [], 0
     with postgres.fresh_database(server) as dsn:
         prepare(peer, dsn)
         pipes = [multiprocessing.Pipe() for _ in range(count)]
@@ -209,16 +210,18 @@ def peer_throughput(server: str, peer: Any, count: int, runs: int) -> float:
             process.start()
         for ours, _ in pipes:
             ours.recv()
-        began = time.perf_counter()
-        asyncio.run(peer.submit(dsn, runs))
-        while peer.count(dsn) < runs:
-            time.sleep(0.05)
-        took = time.perf_counter() - began
+        for seconds in (WAIT, 0.0):
+            began = time.perf_counter()
+            asyncio.run(peer.submit(dsn, seconds, runs))
+            done += runs
+            while peer.count(dsn) < done:
+                time.sleep(0.05)
+            rates.append(runs * SUPERSTEPS / (time.perf_counter() - began))
         for (ours, _), process in zip(pipes, processes, strict=True):
             ours.send("stop")
             process.join(20)
             process.kill()
-    return runs * SUPERSTEPS / took
+    return rates
 
 
 async def latencies(dsn: str, dispatcher: str, times: int) -> tuple[list[float], list[float]]:
@@ -271,9 +274,9 @@ async def cost_of_a_look(dsn: str, waiting: int, looks: int) -> float:
 def tables(quick: bool) -> Iterator[str]:
     runs, times = (20, 10) if quick else (100, 100)
     with postgres.server() as server:
-        single = yield from throughput_table(server, runs)
+        ours = yield from throughput_table(server, runs)
         yield ""
-        yield from peer_table(server, runs, single)
+        yield from peer_table(server, runs, ours)
         yield ""
         yield from latency_table(server, times)
         yield ""
@@ -288,20 +291,20 @@ def tables(quick: bool) -> Iterator[str]:
                 yield f"| {waiting:,} | {asyncio.run(cost_of_a_look(dsn, waiting, times)):.2f} ms |"
 
 
-def throughput_table(server: str, runs: int) -> Generator[str, None, dict[int, float]]:
-    """Yield the table; return the supersteps per second of the default dispatcher, by the number of workers."""
+def throughput_table(server: str, runs: int) -> Generator[str, None, dict[int, Throughput]]:
+    """Yield the table; return what the default dispatcher has done, by the number of workers."""
     yield (
         "| dispatcher | workers | supersteps/s, handlers wait 50 ms | supersteps/s, no handler waits "
         "| refused acquisitions | supersteps/s per core of the server | log per superstep |"
     )
     yield "|---|---:|---:|---:|---:|---:|---:|"
-    default: dict[int, float] = {}
+    default: dict[int, Throughput] = {}
     for dispatcher in DISPATCHERS:
         first: Throughput | None = None
         for count in (1, 2, 4):
             seen = throughput(server, dispatcher, count, runs)
             first = first or seen
-            default.setdefault(count, seen.waiting)
+            default.setdefault(count, seen)
             yield (
                 f"| {dispatcher} | {count} | {seen.waiting:,.0f} ({seen.waiting / first.waiting:.2f}x) "
                 f"| {seen.computing:,.0f} ({seen.computing / first.computing:.2f}x) | {seen.refused:.1%} "
@@ -310,16 +313,19 @@ def throughput_table(server: str, runs: int) -> Generator[str, None, dict[int, f
     return default
 
 
-def peer_table(server: str, runs: int, ours: dict[int, float]) -> Iterator[str]:
-    yield "| other queues, steps wait 50 ms | workers | steps/s | Stepwell, polling |"
-    yield "|---|---:|---:|---:|"
+def peer_table(server: str, runs: int, ours: dict[int, Throughput]) -> Iterator[str]:
+    yield "| other queues | workers | steps/s, steps wait 50 ms | Stepwell | steps/s, no step waits | Stepwell |"
+    yield "|---|---:|---:|---:|---:|---:|"
     for peer in PEERS:
         if importlib.util.find_spec(peer.package) is None:
-            yield f"| {peer.name} | not installed | | |"
+            yield f"| {peer.name} | not installed | | | | |"
             continue
         for count in (1, 2):
-            rate = peer_throughput(server, peer, count, runs)
-            yield f"| {peer.name} | {count} | {rate:,.0f} | {ours[count] / rate:.1f}x |"
+            waiting, computing = peer_throughput(server, peer, count, runs)
+            yield (
+                f"| {peer.name} | {count} | {waiting:,.0f} | {ours[count].waiting / waiting:.1f}x "
+                f"| {computing:,.0f} | {ours[count].computing / computing:.1f}x |"
+            )
 
 
 def latency_table(server: str, times: int) -> Iterator[str]:

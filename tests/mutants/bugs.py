@@ -886,6 +886,27 @@ WORKERS = (
         ("worker/test_shortlist.py",),
     ),
     Bug(
+        "ready runs are driven oldest first, whatever their priority",
+        "storage/filters.py",
+        "        return -run.metadata.priority, since, run.run_id\n",
+        "        return 0, since, run.run_id\n",
+        ("worker/test_priority.py",),
+    ),
+    Bug(
+        "a run whose hint was lost is left to the hint for ever",
+        "worker/shortlist.py",
+        "HINTED = 0.9\n",
+        "HINTED = 1e9\n",
+        ("worker/test_procrastinate.py",),
+    ),
+    Bug(
+        "a run that is announced twice becomes two jobs",
+        "worker/dispatch/procrastinate.py",
+        "            queueing_lock=hashlib.sha256(run.run_id.encode()).hexdigest(),\n",
+        "",
+        ("worker/test_procrastinate.py",),
+    ),
+    Bug(
         "a retried run does not say that its failure was reported",
         "kernel/lifecycle.py",
         "kind=CommitKind.RETRIED, by=by)\n    resting",

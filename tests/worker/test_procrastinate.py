@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -174,3 +176,54 @@ def test_migrate_creates_the_tables_once_and_only_when_asked(schema: str) -> Non
     assert "the tables of procrastinate were created" in ran(*migrate).stdout
     assert "nothing to do: the tables of procrastinate are there" in ran(*migrate).stdout
     assert json.loads(ran(*migrate, "--json").stdout)["dispatch"] is False
+
+
+def test_the_command_line_refuses_a_dispatcher_that_the_store_does_not_fit(tmp_path: Path) -> None:
+    (tmp_path / "greeting.py").write_text(CODE)
+    for command in (("worker", "greeting:workflow"), ("migrate",)):
+        options = ("--dispatch", "procrastinate", "--store", "runs.db")
+        refused = subprocess.run(
+            [sys.executable, "-m", "stepwell.cli", *command, *options],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert refused.returncode in (1, 2)
+        assert "procrastinate dispatches on PostgreSQL" in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+CODE = """
+from stepwell import WorkflowBuilder, WorkflowContext, executor
+
+@executor(id="greet")
+async def greet(name: str, ctx: WorkflowContext[None, str]) -> None:
+    await ctx.yield_output(f"hello {name}")
+
+workflow = WorkflowBuilder(name="greeting", start_executor=greet).build()
+"""
+
+
+async def test_the_app_shows_the_jobs_to_the_tools_of_procrastinate(
+    storage: BuiltInStorage, schema: str, tmp_path: Path
+) -> None:
+    async with Procrastinate().announcing(storage):
+        await counting(storage).submit(0, run_id="r")
+    (tmp_path / "hints.py").write_text(
+        "from stepwell import PostgresCheckpointStorage\n"
+        "from stepwell.worker import Procrastinate\n"
+        f"app = Procrastinate().app(PostgresCheckpointStorage({dsn()!r}, schema={schema!r}))\n"
+    )
+    shown = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "procrastinate", "--app", "hints.app", "shell", "list_jobs"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "stepwell.drive on counting - [todo]" in shown.stdout, shown.stdout
