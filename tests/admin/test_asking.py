@@ -13,9 +13,11 @@ import pytest
 from stepwell import (
     Executor,
     InMemoryCheckpointStorage,
+    LatestOnly,
     RequestExpired,
     ResponseRejected,
     RunError,
+    StoreUnavailable,
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
@@ -25,8 +27,11 @@ from stepwell import (
     handler,
 )
 from stepwell.admin import examine, fork, respond
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import FakeClock
 from stepwell.testing.faults.crash import Crash, CrashingStore
+from stepwell.testing.faults.wrapped_store import WrappedStore
 
 WAITING, IDLE = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS, WorkflowRunState.IDLE
 
@@ -399,3 +404,29 @@ async def test_wherever_it_dies_every_answer_is_used_once(kind: str, after: bool
         assert await storage._store.pending_signals("r") == []
         answers = [e.request_id async for e in storage.follow("r") if e.type == "request_answered"]
         assert len(answers) == len(set(answers)) == (1 if kind in ("alone", "nested") else 2)
+
+
+async def test_the_history_says_once_that_a_handler_asks(everywhere: Any) -> None:
+    """A run that keeps only its latest checkpoint stores all open questions with each; only one of them is new."""
+    storage = everywhere(retention=LatestOnly)
+    workflow = beside(storage, Clerk("other"))
+    await workflow.run("tea", run_id="r")
+    parked = await workflow.run(run_id="r", responses={"clerk tea": Decision(True)})
+    assert parked.get_final_state() is WAITING
+    newest = (await storage.get_run("r")).number
+    told = [e.type for e in await storage.event_history("r") if e.commit == newest]
+    assert "request_answered" in told
+    assert "request_info" not in told
+    await storage.close()
+
+
+async def test_a_store_that_fails_while_handlers_wait_fails_the_run() -> None:
+    class Failing(WrappedStore):
+        async def use(self, name: str, call: Any) -> Any:
+            if name == "pending_signals":
+                raise StoreUnavailable("gone")
+            return await call()
+
+    storage = BuiltInStorage(Failing(MemoryStore()))
+    with pytest.raises(StoreUnavailable, match="gone"):
+        await asyncio.wait_for(alone(storage).run("tea", run_id="r"), 20)

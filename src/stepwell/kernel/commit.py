@@ -163,7 +163,7 @@ def _add_question_events(events: list[WorkflowEvent], commit: Commit, create: Ca
     """Add the requests that handlers wait for."""
     origin = WorkflowEventSource.EXECUTOR
     for request in commit.asked:
-        if request.is_awaited:
+        if request.id in commit.questions:
             asker = request.executor
             events.append(
                 create("request_info", payload=request.payload, request=request, executor_id=asker, origin=origin)

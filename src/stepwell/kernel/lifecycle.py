@@ -193,7 +193,8 @@ def settle_asks(before: Checkpoint, commit: Commit, log: Mapping[str, LogEntry])
     new = tuple(request for id, request in waiting.items() if id not in answered and id not in before.requests)
     waits = any(request.is_awaited and id not in answered for id, request in {**before.requests, **asked}.items())
     status = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS if waits else commit.status
-    return replace(commit, answers=answers, closed=tuple(closed), asked=new, status=status)
+    questions = tuple(request.id for request in new)
+    return replace(commit, answers=answers, closed=tuple(closed), asked=new, questions=questions, status=status)
 
 
 def _without_asks(source: Checkpoint) -> Checkpoint:

@@ -76,6 +76,8 @@ class Commit(msgspec.Struct, frozen=True):
     state: Mapping[str, Write | Edited] = {}
     executors: Mapping[str, Payload | Edited] = {}
     asked: tuple[Request, ...] = ()
+    # ids of those that handlers wait for since this commit
+    questions: tuple[str, ...] = ()
     # ids of requests that are no longer open
     closed: tuple[str, ...] = ()
     # the responses that closed some of them

@@ -89,6 +89,7 @@ def build_record(commit: Commit, after: Checkpoint, *, snapshot: bool, before: C
             migrated=commit.migrated,
             answers=commit.answers,
             withdrawn=commit.withdrawn,
+            questions=commit.questions,
             by=commit.by,
             reason=commit.reason,
         )

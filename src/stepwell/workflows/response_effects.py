@@ -39,8 +39,7 @@ def read_effects(commits: Sequence[Commit], at: Checkpoint) -> tuple[list[Any], 
     requests: list[Request] = []
     for commit in commits:
         outputs += [o.payload.open() for done in commit.done for o in done.outputs if o.kind == "output"]
-        new = {id for done in commit.done for id in done.asked}
-        new |= {request.id for request in commit.asked if request.is_awaited}
+        new = {*commit.questions, *(id for done in commit.done for id in done.asked)}
         # Requests that are answered already are not asked again.
         requests += [request for request in commit.asked if request.id in new and request.id in at.requests]
     return outputs, requests

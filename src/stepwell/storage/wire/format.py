@@ -77,6 +77,7 @@ def write_commit(
         executors=executors,
         executor_splices=splices,
         asked=[write_request(r) for r in commit.asked] if commit.asked else [],
+        questions=commit.questions,
         closed=commit.closed,
         answers=[write_answer(a) for a in commit.answers] if commit.answers else [],
         withdrawn=commit.withdrawn,
@@ -163,6 +164,7 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
         migrated=shape.migrated,
         answers=tuple([read_answer(a, codec) for a in shape.answers]),
         withdrawn=shape.withdrawn,
+        questions=shape.questions,
         done=tuple(
             Done(
                 d.delivery,

@@ -154,6 +154,7 @@ class WireCommit(_WireShape, kw_only=True):
     executors: dict[str, Raw] = {}
     executor_splices: dict[str, WireSplice] = {}
     asked: list[WireRequest] = []
+    questions: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
     answers: list[WireAnswer] = []
     withdrawn: tuple[str, ...] = ()
