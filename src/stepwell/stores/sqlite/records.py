@@ -16,7 +16,7 @@ from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.conflicts import check_chain, check_fence, check_follows, check_workflow
 from stepwell.storage.ids import run_hash, says_its_location
 from stepwell.storage.lease import Lease, Owner
-from stepwell.storage.outbox import is_end
+from stepwell.storage.outbox import RUN_ENDS
 from stepwell.storage.rewrite_plan import plan_rewrite
 from stepwell.storage.stored_values import CommitEffects, Entry, Record, RequestEntry, RunMetadata, ready_from
 from stepwell.stores.sqlite import outbox
@@ -176,7 +176,7 @@ def append(db: sqlite3.Connection, record: Record, effects: CommitEffects) -> No
     if run.at is not None and entry.at < run.at:
         db.execute("UPDATE runs SET unordered = 1 WHERE run = ?", (run.run,))
     _apply(db, run, effects)
-    if effects.asked or effects.expired or is_end(run.status, entry.status):
+    if effects.asked or effects.expired or entry.status in RUN_ENDS:
         outbox.enqueue(db, entry, run.status, effects)
     if effects.closed or effects.asked:
         change_requests(db, entry.run_id, effects.closed, effects.asked)
