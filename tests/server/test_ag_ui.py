@@ -1,0 +1,204 @@
+"""AG-UI: a thread is a run, an interrupt is a request, and every event is one of the protocol."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonpatch
+import pytest
+from ag_ui.core import Event
+from pydantic import TypeAdapter
+
+from stepwell import InMemoryCheckpointStorage, WorkflowBuilder
+from stepwell.agents import Calls, ScriptedAgent
+from stepwell.server.ag_ui import diff_json
+from stepwell.worker import Worker
+from tests.server.clients import BOB, EVE, serving, with_token
+from tests.server.shop_processes import TOKEN, free_port, server, worker
+from tests.support.operating_runs import asking, counting
+
+READ = TypeAdapter[Any](Event)
+
+
+def run_input(thread: str, text: str | None = None, **more: Any) -> dict[str, Any]:
+    messages = [] if text is None else [{"id": "m1", "role": "user", "content": text}]
+    return {"threadId": thread, "runId": "r1", "messages": messages, **more}
+
+
+def read_events(stream: str) -> list[tuple[str | None, dict[str, Any]]]:
+    """Return the events of a stream with their ids, each checked by the protocol's types."""
+    events: list[tuple[str | None, dict[str, Any]]] = []
+    for block in stream.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+        if fields:
+            event = json.loads(fields["data"])
+            READ.validate_python(event)
+            events.append((fields.get("id"), event))
+    return events
+
+
+async def post(client: httpx.AsyncClient, workflow: str, body: dict[str, Any], **headers: str) -> list[dict[str, Any]]:
+    answer = await client.post(f"/ag-ui/{workflow}", json=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    return [event for _, event in read_events(answer.text)]
+
+
+def types(events: list[dict[str, Any]]) -> list[str]:
+    return [event["type"] for event in events]
+
+
+async def test_a_thread_runs_and_its_state_is_a_snapshot_and_patches() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = counting(storage)
+    async with serving(storage, [workflow], worker=Worker(storage, [workflow])) as client:
+        events = await post(client, "counting", run_input("t", "1"))
+    assert types(events)[:2] == ["RUN_STARTED", "STATE_SNAPSHOT"]
+    assert types(events).count("STEP_STARTED") == types(events).count("STEP_FINISHED") == 3
+    state = events[1]["snapshot"]
+    for event in events:
+        if event["type"] == "STATE_DELTA":
+            state = jsonpatch.apply_patch(state, event["delta"])
+    assert state == {"numbers": [1, 2, 3], "about": {"last": 3, "odd": [1]}}
+    (text,) = [event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"]
+    assert json.loads(text) == [1, 2, 3]
+    assert events[-1]["type"] == "RUN_FINISHED"
+    assert events[-1]["outcome"] == {"type": "success"}
+
+
+async def test_an_interrupt_has_a_schema_and_a_deadline_and_is_answered() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = asking(storage, timedelta(hours=1))
+    order = {"id": 7, "lines": ["a hat"]}
+    async with serving(storage, [workflow], worker=Worker(storage, [workflow])) as client:
+        events = await post(client, "refunds", run_input("t", forwardedProps={"input": order}))
+        (interrupt,) = events[-1]["outcome"]["interrupts"]
+        assert interrupt["id"] == "refund-7"
+        assert interrupt["responseSchema"] == {"type": "boolean"}
+        assert interrupt["expiresAt"] > "2026"
+        assert interrupt["metadata"]["request"] == order
+
+        wrong = run_input("t", resume=[{"interruptId": "refund-7", "status": "resolved", "payload": "maybe"}])
+        refused = await client.post("/ag-ui/refunds", json=wrong)
+        assert (refused.status_code, '"maybe" is not a boolean' in refused.json()["detail"]) == (422, True)
+        right = run_input("t", resume=[{"interruptId": "refund-7", "status": "resolved", "payload": True}])
+        events = await post(client, "refunds", right)
+        assert [event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"] == ["a hat: refunded"]
+        answered = next(event for event in events if event["type"] == "CUSTOM")
+        assert answered["value"] == {"id": "refund-7", "by": "ada"}
+        assert events[-1]["outcome"] == {"type": "success"}
+
+        await post(client, "refunds", run_input("u", json.dumps(order)))  # an object as text
+        left = run_input("u", resume=[{"interruptId": "refund-7", "status": "cancelled"}])
+        assert (await post(client, "refunds", left))[-1]["outcome"] == {"type": "cancelled"}
+
+
+async def test_tool_calls_of_agents_are_messages() -> None:
+    storage = InMemoryCheckpointStorage()
+
+    def weather(city: str) -> str:
+        return f"rain in {city}"
+
+    script: list[str | Calls] = [Calls(("weather", {"city": "Leeds"})), "Take an umbrella."]
+    agent = ScriptedAgent("teller", script, tools={"weather": weather})
+    workflow = WorkflowBuilder(name="chat", start_executor=agent, checkpoint_storage=storage).build()
+    async with serving(storage, [workflow], worker=Worker(storage, [workflow])) as client:
+        events = await post(client, "chat", run_input("t", "And the weather?"))
+    start = next(event for event in events if event["type"] == "TOOL_CALL_START")
+    assert start["toolCallName"] == "weather"
+    (arguments,) = [event["delta"] for event in events if event["type"] == "TOOL_CALL_ARGS"]
+    assert json.loads(arguments) == {"city": "Leeds"}
+    (result,) = [event for event in events if event["type"] == "TOOL_CALL_RESULT"]
+    assert (result["content"], result["toolCallId"]) == ("rain in Leeds", start["toolCallId"])
+    assert "Take an umbrella." in [event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"]
+
+
+async def test_what_is_refused() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = asking(storage)
+    await counting(storage).run(1, run_id="another")
+
+    async def status(client: httpx.AsyncClient, body: object, workflow: str = "refunds", **headers: str) -> int:
+        return (await client.post(f"/ag-ui/{workflow}", json=body, headers=headers)).status_code
+
+    async with serving(storage, [workflow]) as client:
+        assert await status(client, {"threadId": "t"}) == 422
+        assert await status(client, run_input("t")) == 422
+        assert await status(client, run_input("t", "no order")) == 422
+        assert await status(client, run_input("t", "x"), "unknown") == 404
+        assert await status(client, run_input("another", "x")) == 409
+        resume = run_input("t", resume=[{"interruptId": "q", "status": "resolved"}])
+        assert await status(client, resume) == 404
+        assert await status(client, run_input("t", "x"), **with_token(EVE)) == 403
+        assert await status(client, run_input("t", "x"), **with_token(BOB)) == 403
+        assert await status(client, run_input("t", "x"), **{"last-event-id": "x"}) == 400
+    assert {run.run_id for run in await storage.list_runs()} == {"another"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"a/b~c": 1}),
+        ({"a": 1, "b": [1]}, {"a": True, "b": [1, 2, 3]}),
+        ({"a": {"b": {"c": 1}, "d": 2}}, {"a": {"b": {"c": 2}}}),
+        ({"a": [1, 2]}, {"a": [2]}),
+        ({"a": None}, {}),
+    ],
+)
+def test_a_patch_turns_one_state_into_the_other(before: Any, after: Any) -> None:
+    patched = jsonpatch.apply_patch(before, list(diff_json(before, after, "")))
+    assert json.dumps(patched, sort_keys=True) == json.dumps(after, sort_keys=True)
+    assert list(diff_json(after, after, "")) == []
+
+
+def read_until(answer: httpx.Response, wanted: str) -> list[tuple[str | None, dict[str, Any]]]:
+    """Return the events of a stream up to the first of a type."""
+    events: list[tuple[str | None, dict[str, Any]]] = []
+    block = ""
+    for line in answer.iter_lines():
+        block += line + "\n"
+        if line == "":
+            events += read_events(block)
+            block = ""
+            if events and events[-1][1]["type"] == wanted:
+                break
+    return events
+
+
+@pytest.mark.process
+def test_a_client_continues_at_a_server_that_was_killed_and_started_again(tmp_path: Path) -> None:
+    port = free_port()
+    url, headers = f"http://127.0.0.1:{port}/ag-ui/orders", {"authorization": f"Bearer {TOKEN}"}
+    body = run_input("t", json.dumps({"item": "hats", "amount": 3}))
+    with server(tmp_path, port) as first:
+        with httpx.stream("POST", url, json=body, headers=headers, timeout=30) as answer:
+            note = read_until(answer, "CUSTOM")[-1][1]
+        assert (note["name"], note["value"]["command"][1]) == ("stepwell.not_driven", "worker")
+        with worker(tmp_path), httpx.stream("POST", url, json=body, headers=headers, timeout=30) as answer:
+            seen = read_until(answer, "STEP_STARTED")
+            first.kill()
+            first.wait()
+            last = seen[-1][0]
+            assert last is not None
+            with server(tmp_path, port):
+                continued = httpx.post(url, json=body, headers=headers | {"last-event-id": last}, timeout=30)
+                more = read_events(continued.text)
+                ids = [id for id, _ in (*seen, *more) if id is not None]
+                assert len(set(ids)) == len(ids)  # no event twice
+                assert "STEP_FINISHED" in [event["type"] for _, event in more]
+                (interrupt,) = more[-1][1]["outcome"]["interrupts"]
+                assert set(interrupt["responseSchema"]["properties"]) == {"granted", "note"}
+
+                entry = {"interruptId": "pass", "status": "resolved", "payload": {"granted": True}}
+                resumed = httpx.post(url, json=run_input("t", resume=[entry]), headers=headers, timeout=30)
+                events = [event for _, event in read_events(resumed.text)]
+                assert [event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"] == ["passed"]
+
+                failing = run_input("u", json.dumps({"item": "hats", "amount": 30}))
+                failed = read_events(httpx.post(url, json=failing, headers=headers, timeout=30).text)[-1][1]
+                assert failed["type"] == "RUN_ERROR"
+                assert (failed["message"], failed["code"]) == ("30 are too many", "ValueError")
