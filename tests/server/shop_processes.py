@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tests.support.launching import dying_with_us
@@ -104,5 +105,17 @@ def server(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def worker(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker for the store in a folder, which has announced itself."""
     with _process(folder, "work") as process:
+        until = time.monotonic() + 30
+        while time.monotonic() < until and str(process.pid) not in _workers(folder):
+            time.sleep(0.05)
         yield process
+
+
+def _workers(folder: Path) -> str:
+    try:
+        with closing(sqlite3.connect(f"file:{folder / 'runs.db'}?mode=ro", uri=True)) as store:
+            return str(store.execute("SELECT body FROM workers").fetchall())
+    except sqlite3.OperationalError:  # there is none yet
+        return ""

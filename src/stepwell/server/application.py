@@ -34,7 +34,10 @@ _LOG = logging.getLogger("stepwell")
 
 # Protocols of others: the library that each needs, and the module here that alone imports it. Its
 # `make_routes(services)` returns a RouteSet.
-_PROTOCOLS: tuple[tuple[str, str], ...] = (("ag_ui", "stepwell.server.ag_ui"),)
+_PROTOCOLS: tuple[tuple[str, str], ...] = (
+    ("ag_ui", "stepwell.server.ag_ui"),
+    ("mcp", "stepwell.server.mcp"),
+)
 
 
 def app(

@@ -14,7 +14,7 @@ from stepwell.graph.type_matching import describe, flatten
 from stepwell.server.problems import RequestRefused
 from stepwell.server.services import Services
 from stepwell.storage.ids import new_run_id
-from stepwell.storage.response_types import NotOfType, answer_as
+from stepwell.storage.response_types import NotOfType, answer_as, schema_of
 from stepwell.worker.slices import Served, workflow_of
 from stepwell.workflows.workflow import Workflow
 
@@ -65,6 +65,18 @@ async def start_run(
 def derive_run_id(*names: str) -> str:
     """Return the id of the run that an idempotency key stands for, always the same."""
     return str(uuid5(NAMESPACE_URL, msgspec.json.encode(names).decode()))
+
+
+def input_types(served: Served) -> list[Any]:
+    """Return what a workflow can be started with."""
+    # The start executor of named agents takes a message of ours; people pass any input.
+    return list(served.input_types) if isinstance(served, Workflow) else [Any]
+
+
+def input_schema(served: Served) -> dict[str, Any]:
+    """Return the JSON schema of what a workflow can be started with."""
+    schemas = [msgspec.json.decode(schema_of(accepted), type=dict[str, Any]) for accepted in input_types(served)]
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
 
 def read_message(workflow: Workflow, value: Any) -> Any:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 from starlette.responses import PlainTextResponse, Response
 
 import stepwell
@@ -20,10 +17,9 @@ from stepwell.server.api.documents import (
 )
 from stepwell.server.api.operation import ApiCall, Nothing, operation
 from stepwell.server.identity import Role
-from stepwell.storage.response_types import schema_of
+from stepwell.server.run_start import input_schema, input_types
 from stepwell.worker.metrics import measure_store, to_prometheus
 from stepwell.worker.slices import Served, workflow_of
-from stepwell.workflows.workflow import Workflow
 
 
 @operation("GET", "/caller", Role.SEE)
@@ -40,14 +36,11 @@ async def list_workflows(call: ApiCall[Nothing, None]) -> WorkflowList:
 
 def _describe(name: str, served: Served) -> WorkflowItem:
     workflow = workflow_of(served)
-    # The start executor of named agents takes a message of ours; people pass any input.
-    types: list[Any] = workflow.input_types if isinstance(served, Workflow) else [Any]
-    schemas = [msgspec.json.decode(schema_of(accepted)) for accepted in types]
     return WorkflowItem(
         name,
         workflow.version,
-        input_types=[describe(accepted) for accepted in types],
-        input_schema=schemas[0] if len(schemas) == 1 else {"anyOf": schemas},
+        input_types=[describe(accepted) for accepted in input_types(served)],
+        input_schema=input_schema(served),
         graph=workflow.to_dict(),
     )
 
