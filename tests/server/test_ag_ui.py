@@ -135,7 +135,7 @@ async def test_what_is_refused() -> None:
         assert await status(client, resume) == 404
         assert await status(client, run_input("t", "x"), **with_token(EVE)) == 403
         assert await status(client, run_input("t", "x"), **with_token(BOB)) == 403
-        assert await status(client, run_input("t", "x"), **{"last-event-id": "x"}) == 400
+        assert await status(client, run_input("t", "x"), **{"last-event-id": "x"}) == 422
     assert {run.run_id for run in await storage.list_runs()} == {"another"}
 
 

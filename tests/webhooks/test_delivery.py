@@ -68,7 +68,7 @@ async def test_each_kind_of_message_arrives_signed_and_in_order(storage: BuiltIn
         await workflow.run(0, run_id="b")
     await workflow.run(8, run_id="c")
     await workflow.attach("c").cancel()
-    async with delivering(storage, make_link=lambda run_id, request_id: f"https://x/{run_id}/{request_id}"):
+    async with delivering(storage, make_link=lambda request: f"https://x/{request.run_id}/{request.request_id}"):
         await eventually_received(receiver, 5)
     receiver.verify_all(*webhook.secrets)
     by_run: dict[str, list[dict[str, Any]]] = {}

@@ -12,10 +12,8 @@ about drivers, is as of now, has no id, and is sent anew to whom continues.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -47,7 +45,6 @@ from ag_ui.core import (
 )
 from pydantic import ValidationError
 from starlette.requests import Request
-from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from stepwell.admin.calls import calls_of
@@ -57,10 +54,12 @@ from stepwell.admin.event_documents import data_of
 from stepwell.admin.values import main_part, to_data
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.model.event import WorkflowEvent
+from stepwell.server.event_stream import EventStream, StreamItem
 from stepwell.server.identity import Identity, Role, require
 from stepwell.server.problems import RequestRefused
 from stepwell.server.responses import send_checked_response
 from stepwell.server.run_driver import find_driver
+from stepwell.server.run_feed import EventCursor, read_cursor
 from stepwell.server.run_start import find_workflow, start_run
 from stepwell.server.services import RouteSet, Services
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -69,20 +68,17 @@ from stepwell.storage.store_archive import StoreArchive
 PROTOCOL = "1.0"
 _SHOWN = 500  # characters of what is wrong with an input
 
-Cursor = tuple[int, int]
-"""A commit, and how many of its events were sent."""
-
 
 def make_routes(services: Services) -> RouteSet:
     """Return the route of the protocol."""
 
-    async def serve(request: Request) -> StreamingResponse:
+    async def serve(request: Request) -> EventStream:
         return await _serve(services, request)
 
     return RouteSet([Route("/ag-ui/{workflow}", serve, methods=["POST"])])
 
 
-async def _serve(services: Services, request: Request) -> StreamingResponse:
+async def _serve(services: Services, request: Request) -> EventStream:
     find_workflow(services, request.path_params["workflow"])
     try:
         run_input = RunAgentInput.model_validate_json(await request.body())
@@ -90,37 +86,34 @@ async def _serve(services: Services, request: Request) -> StreamingResponse:
         raise RequestRefused(
             HTTPStatus.UNPROCESSABLE_ENTITY, f"this is not a RunAgentInput of AG-UI: {error}"[:_SHOWN]
         ) from error
-    cursor = _read_cursor(request.headers.get("last-event-id"))
-    identity = require(request, Role.RESPOND if run_input.resume or cursor is not None else Role.OPERATE)
-    after = await _begin(services, request.path_params["workflow"], run_input, identity, cursor)
+    last = request.headers.get("last-event-id")
+    cursor = None if last is None else read_cursor(last)
+    identity = require(request, Role.SEE if cursor is not None else Role.RESPOND)
+    services.streams.check(identity.name)
+    after = await _begin(services, request, run_input, cursor)
     thread = Thread(services.storage, run_input, after)
-    return StreamingResponse(
-        _with_heartbeats(thread.lines(), services.limits.heartbeat), media_type="text/event-stream"
-    )
+    return EventStream(thread.items(), identity.name, services.streams, services.limits)
 
 
 async def _begin(
-    services: Services, workflow: str, run_input: RunAgentInput, identity: Identity, cursor: Cursor | None
-) -> Cursor:
+    services: Services, request: Request, run_input: RunAgentInput, cursor: EventCursor | None
+) -> EventCursor:
     """Store what the input asks for; return where the stream begins."""
-    storage, run_id = services.storage, run_input.thread_id
+    storage, run_id, workflow = services.storage, run_input.thread_id, request.path_params["workflow"]
     run = await storage.get_run(run_id)
     if run is not None and run.workflow_name != workflow:
         raise RequestRefused(HTTPStatus.CONFLICT, f"the thread {run_id!r} is a run of {run.workflow_name!r}")
     if run is None:
-        if run_input.resume:
+        if run_input.resume or cursor is not None:
             raise RequestRefused(HTTPStatus.NOT_FOUND, f"there is no thread {run_id!r} to resume")
-        await _start(services, workflow, run_input, identity)
-        return -1, 0
+        await _start(services, workflow, run_input, require(request, Role.OPERATE))
+        return EventCursor()
     if cursor is not None:  # a client that continues: what it sent was stored before
         return cursor
     for entry in run_input.resume or ():
-        await _answer(storage, run_id, entry, identity)
+        await _answer(storage, run_id, entry, request)
     # A thread that is opened again, without an answer, is shown from its beginning.
-    return (run.number, _ALL) if run_input.resume else (-1, 0)
-
-
-_ALL = 1 << 30  # more events than a commit has
+    return EventCursor(run.number) if run_input.resume else EventCursor()
 
 
 async def _start(services: Services, workflow: str, run_input: RunAgentInput, identity: Identity) -> None:
@@ -159,21 +152,12 @@ def _find_input(run_input: RunAgentInput) -> Any:
     )
 
 
-async def _answer(storage: BuiltInStorage, run_id: str, entry: ResumeEntry, identity: Identity) -> None:
+async def _answer(storage: BuiltInStorage, run_id: str, entry: ResumeEntry, request: Request) -> None:
+    identity = require(request, Role.OPERATE if entry.status == "cancelled" else Role.RESPOND)
     if entry.status == "cancelled":
         await cancel(storage, run_id, reason=f"the interrupt {entry.interrupt_id} was abandoned", by=identity.name)
     else:
         await send_checked_response(storage, run_id, entry.interrupt_id, entry.payload, by=identity.name)
-
-
-def _read_cursor(text: str | None) -> Cursor | None:
-    if text is None:
-        return None
-    commit, _, place = text.partition(".")
-    try:
-        return int(commit), int(place)
-    except ValueError:
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"{text!r} is not an id of an event of this server") from None
 
 
 @dataclass(slots=True)
@@ -182,48 +166,50 @@ class Thread:
 
     storage: BuiltInStorage
     run_input: RunAgentInput
-    after: Cursor
+    after: EventCursor
     _state: dict[str, Any] = field(default_factory=dict)  # as the client has it
 
-    async def lines(self) -> AsyncGenerator[str, None]:
-        """Yield the stream as it is sent."""
+    async def items(self) -> AsyncGenerator[StreamItem, None]:
+        """Yield what is sent."""
         run_id = self.run_input.thread_id
         started = RunStartedEvent(thread_id=run_id, run_id=self.run_input.run_id, protocol_version=PROTOCOL)
-        yield _line(started)
+        yield _item(started)
         self._state = await self._read_state()
-        yield _line(StateSnapshotEvent(snapshot=self._state))
+        yield _item(StateSnapshotEvent(snapshot=self._state))
         async for note in self._note_driver():
             yield note
-        (commit, seen), failure = self.after, None
+        commit, seen, failure = self.after.commit, self.after.event, None
         translator = Translator(run_id)
-        async for event in self.storage.follow(run_id, after=max(commit - 1, -1), until_rest=True):
+        # A commit of which not everything was seen is read again.
+        after = commit if seen is None else commit - 1
+        async for event in self.storage.follow(run_id, after=after, until_rest=True):
             if event.type == "failed":
                 failure = event
             for place, translated in translator.translate(event):
-                if event.commit != commit or place > seen:
-                    yield _line(translated, f"{event.commit}.{place}")
+                if event.commit != commit or place > (seen or 0):
+                    yield _item(translated, str(EventCursor(event.commit or 0, place)))
             if event.type in ("superstep_completed", "status"):
                 async for delta in self._find_delta():
                     yield delta
-        yield _line(await self._end(failure))
+        yield _item(await self._end(failure))
 
-    async def _note_driver(self) -> AsyncIterator[str]:
+    async def _note_driver(self) -> AsyncIterator[StreamItem]:
         """Yield an event that says who drives the run, if nobody does."""
         driver = await find_driver(self.storage, self.run_input.thread_id)
         run = await self.storage.get_run(self.run_input.thread_id)
         if not driver.is_driven and run is not None and run.standing in ("queued", "stalled", "sleeping"):
             value = {"sentence": driver.sentence, "command": driver.command}
-            yield _line(CustomEvent(name="stepwell.not_driven", value=value))
+            yield _item(CustomEvent(name="stepwell.not_driven", value=value))
 
     async def _read_state(self) -> dict[str, Any]:
         head = await StoreArchive(self.storage._store, DEFAULT_CODEC).head(self.run_input.thread_id)
         return {} if head is None else {key: to_data(value) for key, value in document_of(head)["state"].items()}
 
-    async def _find_delta(self) -> AsyncIterator[str]:
+    async def _find_delta(self) -> AsyncIterator[StreamItem]:
         state = await self._read_state()
         patch = list(diff_json(self._state, state, ""))
         if patch:
-            yield _line(StateDeltaEvent.model_validate({"delta": patch}))
+            yield _item(StateDeltaEvent.model_validate({"delta": patch}))
         self._state = state
 
     async def _end(self, failure: WorkflowEvent | None) -> BaseEvent:
@@ -338,26 +324,5 @@ def _escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-def _line(event: BaseEvent, id: str | None = None) -> str:
-    head = "" if id is None else f"id: {id}\n"
-    return f"{head}data: {event.model_dump_json(by_alias=True, exclude_none=True)}\n\n"
-
-
-async def _with_heartbeats(lines: AsyncGenerator[str, None], seconds: float) -> AsyncIterator[str]:
-    """Yield lines, and a comment after each so many seconds of silence, by which a lost client is noticed."""
-    async with aclosing(lines):
-        coming = asyncio.ensure_future(anext(lines, None))
-        try:
-            while True:
-                done, _ = await asyncio.wait([coming], timeout=seconds)
-                if not done:
-                    yield ":\n\n"
-                    continue
-                line = coming.result()
-                if line is None:
-                    return
-                yield line
-                coming = asyncio.ensure_future(anext(lines, None))
-        finally:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
+def _item(event: BaseEvent, id: str | None = None) -> StreamItem:
+    return StreamItem("message", event.model_dump(by_alias=True, mode="json", exclude_none=True), id)

@@ -26,6 +26,7 @@ from stepwell.server.problems import handle_bug, handle_error
 from stepwell.server.response_links import routes as link_routes
 from stepwell.server.services import RouteSet, ServerLimits, Services
 from stepwell.server.studio import page
+from stepwell.server.webhook_messages import delivering
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.worker.slices import Served, workflow_of
 from stepwell.worker.worker import Worker
@@ -49,6 +50,7 @@ def app(
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
     limits: ServerLimits | None = None,
+    url: str | None = None,
 ) -> Starlette:
     """Return an ASGI application over the runs of a storage, to be served, or mounted under any path.
 
@@ -58,7 +60,8 @@ def app(
 
     `auth` is a token, whose holder may do everything, or a function that says who calls; without
     it, a token is made up and written to the log. `hosts` are the names under which the server is
-    reached, besides those of this machine; `origins` are sites whose pages may use it.
+    reached, besides those of this machine; `origins` are sites whose pages may use it. Webhooks are
+    delivered while it runs; their messages hold response links if `url` says where people reach it.
 
     Raises DefinitionError for a storage or workflows that cannot be served.
     """
@@ -89,6 +92,7 @@ def app(
         async with AsyncExitStack() as stack:
             if worker is not None:
                 await stack.enter_async_context(_working(worker))
+            await stack.enter_async_context(delivering(services, url))
             for route_set in route_sets:
                 if route_set.lifespan is not None:
                     await stack.enter_async_context(route_set.lifespan())

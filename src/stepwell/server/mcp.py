@@ -34,7 +34,7 @@ from stepwell.admin.overview.run_document import describe_run
 from stepwell.admin.overview.run_overview import load_overview
 from stepwell.admin.values import main_part, to_data
 from stepwell.errors import StepwellError
-from stepwell.server.identity import Identity, Role, require
+from stepwell.server.identity import Forbidden, Identity, Role, require
 from stepwell.server.responses import send_checked_response
 from stepwell.server.run_driver import find_driver
 from stepwell.server.run_start import find_workflow, input_schema, start_run
@@ -207,13 +207,15 @@ class Tools:
     async def _apply(
         self, run_id: str, responses: Mapping[str, Any], identity: Identity, workflow: str | None = None
     ) -> None:
-        """Send what people said to the requests of a run; who declines to answer cancels it."""
+        """Send what people said to the requests of a run; who declines to answer, and may, cancels it."""
         run, storage = await self._find(run_id), self.services.storage
         if workflow not in (None, run.workflow_name):
             raise NotFound(f"the run {run_id!r} is not one of {workflow!r}")
         schemas = {request.request_id: request.response_schema for request in await self._find_requests(run_id)}
         for request_id, response in responses.items():
             if response.action != "accept":
+                if not identity.role.includes(Role.OPERATE):
+                    raise Forbidden(f"{identity.name!r} may not cancel runs, and so has to answer {request_id!r}")
                 await cancel(storage, run_id, reason=f"the request {request_id} was declined", by=identity.name)
                 return
             value = _read_response(schemas.get(request_id, {}), dict(response.content or {}))

@@ -16,8 +16,8 @@ from stepwell.storage.pending_requests import pending_request
 from stepwell.storage.stored_values import RequestEntry
 from stepwell.storage.wire.format import read_commit
 
-MakeLink = Callable[[str, str], str | None]
-"""Returns the address of a page on which a request of a run can be answered, from the ids of run and request."""
+MakeLink = Callable[[RequestEntry], str]
+"""Returns the address of a page on which a request can be answered."""
 
 
 def message_id(message: OutboxRow) -> str:
@@ -38,7 +38,7 @@ async def build_payload(storage: BuiltInStorage, message: OutboxRow, make_link: 
     if message.request is not None:
         content["data"]["request"] = _describe_request(message.request)
         if make_link is not None and message.kind == "request.asked":
-            content["data"]["request"]["respond_at"] = make_link(message.run_id, message.request.request_id)
+            content["data"]["request"]["respond_at"] = make_link(message.request)
     if message.kind == "run.failed":
         content["data"]["errors"] = await _find_errors(storage, message)
     return msgspec.json.encode(content)
