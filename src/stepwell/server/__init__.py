@@ -15,6 +15,9 @@ that is killed loses nothing. It drives no run, unless it is given a worker to r
     api/            the HTTP API
     response_links/ pages for people who answer one request
     process.py      the server process, with uvicorn
+    ag_ui.py        AG-UI: threads and interrupts
+    mcp.py          MCP: tools, tasks and resources
+    webhook_messages.py  delivers webhooks while it runs
 
 Starlette comes with the extra `server`; a protocol with an extra of its own is served if that is
 installed, and its module alone imports it.
