@@ -443,3 +443,15 @@ async def test_a_timer_whose_handler_is_gone_is_named_before_anything_runs() -> 
         await build(Alarm("alarm"), storage).run(3600.0, run_id="r")
         with pytest.raises(Exception, match="'alarm' has no timer handler for 'late', but that timer is set to"):
             await build(Mute("alarm"), storage).run(run_id="r")
+
+
+async def test_an_answer_that_has_arrived_comes_before_a_timer_that_is_due(everywhere: Any) -> None:
+    storage = everywhere()
+    desk = build(Desk(), storage)
+    with FakeClock() as clock:
+        await desk.run("tea", run_id="r")
+        await respond(storage, "r", "tea", True)
+        clock(hours=2)
+        done = await desk.run(run_id="r")
+        assert (done.get_outputs(), done.get_final_state()) == (["tea? True"], IDLE)
+    await storage.close()

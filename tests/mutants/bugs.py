@@ -953,4 +953,35 @@ STREAMS = (
     ),
 )
 
-BUGS = (*ENGINE, *MAIL, *TIME, *RUNS, *STORES, *CHANGES, *EDGES, *PICTURES, *DOOR, *WORKERS, *STREAMS)
+REMINDERS = (
+    Bug(
+        "a timer that is due fires although an answer has arrived",
+        "engine/signals.py",
+        "        due = [] if judged.arrived else find_due(at, self._timers_until)\n",
+        "        due = find_due(at, self._timers_until)\n",
+        ("engine/test_set_timers.py",),
+    ),
+    Bug(
+        "a timer that has fired stays set",
+        "kernel/lifecycle.py",
+        "    timers, children = _end_timers(before, due) if due else ({}, {})\n",
+        "    timers, children = {}, {}\n",
+        ("kernel/test_timers.py",),
+    ),
+    Bug(
+        "a fork has no timers",
+        "kernel/lifecycle.py",
+        "        timers=checkpoint.timers,\n",
+        "",
+        ("kernel/test_timers.py",),
+    ),
+    Bug(
+        "a handler waits for ever if the store fails",
+        "engine/questions.py",
+        "            self._looking.add_done_callback(self._raise_where_handlers_wait)\n",
+        "",
+        ("admin/test_asking.py",),
+    ),
+)
+
+BUGS = (*ENGINE, *MAIL, *TIME, *RUNS, *STORES, *CHANGES, *EDGES, *PICTURES, *DOOR, *WORKERS, *STREAMS, *REMINDERS)
