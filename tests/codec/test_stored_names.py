@@ -17,7 +17,16 @@ from stepwell.codec.stored_names import find_class, is_ours, stored_name
 from stepwell.graph.edges import Case
 
 ROOMS = ("admin", "agents", "declarative", "orchestrations", "testing")
-PROGRAM = {"CallableCondition", "Case", "Default", "Migration", "StoreRule", "WorkflowEvent"}
+PROGRAM = {
+    "CallableCondition",
+    "Case",
+    "Default",
+    "Migration",
+    "RunOverview",
+    "StoreRule",
+    "TimedEvent",
+    "WorkflowEvent",
+}
 """Public classes that are not values a run carries: parts of a program that hold functions, and what it observes."""
 
 

@@ -24,7 +24,7 @@ from stepwell.orchestrations.magentic.values import (
 from stepwell.orchestrations.model_json import objects_in
 
 
-class Call(Protocol):
+class AgentCall(Protocol):
     """Lets an agent answer messages; with an answer type, a dataclass, in that form if its library can."""
 
     def __call__(
@@ -38,7 +38,7 @@ class MagenticContext:
 
     task: Message
     participant_descriptions: Mapping[str, str]
-    call: Call  # lets an agent answer messages; calls of its model and its tools are steps
+    call: AgentCall  # lets an agent answer messages; calls of its model and its tools are steps
     chat_history: Sequence[Message] = ()  # starts with the current plan
     round_count: int = 0
     stall_count: int = 0

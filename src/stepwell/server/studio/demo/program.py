@@ -51,14 +51,6 @@ class Fact:
 
 
 @dataclass
-class Case:
-    """A ticket with all that is known about it."""
-
-    ticket: Ticket
-    facts: list[Fact]
-
-
-@dataclass
 class Proposal:
     """What a person is asked to decide."""
 
@@ -69,7 +61,7 @@ class Proposal:
 
 
 @dataclass
-class Decision:
+class RefundDecision:
     """The decision of a person about a refund."""
 
     decision: Literal["approve", "reject", "send back"]
@@ -85,7 +77,7 @@ class Refund:
     voucher: bool
 
 
-class Intake(Executor):
+class IntakeDesk(Executor):
     """Keeps the ticket in the state of the run, and sends it to everybody who knows something about it."""
 
     @handler
@@ -130,7 +122,7 @@ class Desk(Executor):
         await ctx.send_message("Draft a refund. " + "; ".join(f"{fact.source}: {fact.text}" for fact in facts))
 
 
-class Approval(Executor):
+class ApprovalDesk(Executor):
     """Asks a person; a draft that is sent back is written again."""
 
     @handler
@@ -138,10 +130,12 @@ class Approval(Executor):
         ticket: Ticket = ctx.get_state("ticket")
         question = f"Refund {ticket.amount:.2f} to {ticket.customer}?"
         proposal = Proposal(question, ticket.customer, ticket.amount, draft.agent_response.text)
-        await ctx.request_info(proposal, Decision)
+        await ctx.request_info(proposal, RefundDecision)
 
     @response_handler
-    async def decide(self, original_request: Proposal, response: Decision, ctx: WorkflowContext[Refund | str]) -> None:
+    async def decide(
+        self, original_request: Proposal, response: RefundDecision, ctx: WorkflowContext[Refund | str]
+    ) -> None:
         ctx.set_state("decision", response)
         ticket: Ticket = ctx.get_state("ticket")
         if response.decision == "send back":
@@ -172,7 +166,7 @@ def _draft(messages: list[Message]) -> str | Calls:
 
 def build_refunds(storage: BuiltInStorage) -> Workflow:
     """Return the workflow."""
-    intake, desk, approval = Intake("intake"), Desk("desk"), Approval("approval")
+    intake, desk, approval = IntakeDesk("intake"), Desk("desk"), ApprovalDesk("approval")
     tools = {"search_policy": lambda words: f"section 4.2, {words}: full refund within 30 days"}
     draft = AgentExecutor(ScriptedAgent("writer", _draft, tools=tools, tokens_per_word=3), id="draft")
     experts: list[Executor] = [find_order, find_customer, check_fraud]
