@@ -171,19 +171,19 @@ class Drive:
         finally:
             await self._end()
 
+    # One turn of the loop of `_advance` is one of these, in this order:
+    # - the run is parked for long, or was cancelled: the drive ends;
+    # - nothing is to be delivered, or requests are open and no superstep can have started: signals are
+    #   applied in an intake commit, or a request without a response fails the run. Not while a superstep
+    #   may have been tried: an intake changes the place of its messages, and with it the names under
+    #   which its outcomes are logged and its idempotency keys;
+    # - still nothing is to be delivered: the run rests, and the drive ends;
+    # - a superstep: the handlers run, and it ends in a commit, in an error that is committed and then
+    #   raised, or, if the stream is left, at the commit before it.
     async def _advance(self, scope: DriveScope, at: Checkpoint, first: Plan, log: RecalledLog) -> EventBatches:
         """Move the run forward, commit by commit, and yield the events of each."""
         plan: Plan | None = first
         may_have_run = bool(first.deliveries)
-        # One turn of the loop is one of these, in this order:
-        # - the run is parked for long, or was cancelled: the drive ends;
-        # - nothing is to be delivered, or requests are open and no superstep can have started: signals are
-        #   applied in an intake commit, or a request without a response fails the run. Not while a superstep
-        #   may have been tried: an intake changes the place of its messages, and with it the names under
-        #   which its outcomes are logged and its idempotency keys;
-        # - still nothing is to be delivered: the run rests, and the drive ends;
-        # - a superstep: the handlers run, and it ends in a commit, in an error that is committed and then
-        #   raised, or, if the stream is left, at the commit before it.
         while plan is not None and not (kernel.is_at_rest(at) and self._intake.rests(at, plan)):
             if not plan.deliveries or ((at.requests or at.timers or at.children) and not may_have_run):
                 intake = await self._decide_intake(at, plan)

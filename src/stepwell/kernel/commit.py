@@ -115,8 +115,7 @@ def events(
         )
     if commit.done:
         _add_done_events(events, run_id, commit, create, replayed=replayed)
-    for request_id in commit.withdrawn:
-        events.append(create("request_withdrawn", request_id))
+    events += (create("request_withdrawn", request_id) for request_id in commit.withdrawn)
     if commit.kind is CommitKind.PARKED:
         _add_question_events(events, commit, create)
     if commit.reason is not None:
@@ -124,9 +123,7 @@ def events(
     for warning in commit.warnings:
         events.append(create("warning", warning))
     if commit.kind is CommitKind.INTAKE:
-        for message in find_fired(commit):
-            executor = message.takers[0]
-            events.append(create("timer_fired", payload=message.payload, executor_id=executor))
+        events += (create("timer_fired", payload=m.payload, executor_id=m.takers[0]) for m in find_fired(commit))
     if commit.wake is not None and commit.kind in _SLEEPING_KINDS:
         events.append(create("sleeping", datetime.fromisoformat(commit.wake)))
     if commit.failures:
