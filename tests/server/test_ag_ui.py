@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from stepwell import InMemoryCheckpointStorage, WorkflowBuilder
 from stepwell.agents import Calls, ScriptedAgent
-from stepwell.server.ag_ui import diff_json
+from stepwell.server.ag_ui.json_patch import diff_json
 from stepwell.worker import Worker
 from tests.server.clients import BOB, EVE, serving, with_token
 from tests.server.shop_processes import TOKEN, free_port, server, worker

@@ -194,6 +194,7 @@ async def test_a_client_that_reads_nothing_is_cut_off_and_comes_back_with_its_cu
         writer.close()
         running.cancel()
         await asyncio.wait((running,))
+    listener.close()
     assert b"event: end" not in received
     assert len(received) < 12_000_000  # what the buffers of the connection held
     await storage.close()

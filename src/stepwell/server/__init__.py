@@ -15,7 +15,7 @@ that is killed loses nothing. It drives no run, unless it is given a worker to r
     api/            the HTTP API
     response_links/ pages for people who answer one request
     process.py      the server process, with uvicorn
-    ag_ui.py        AG-UI: threads and interrupts
+    ag_ui/          AG-UI: threads and interrupts
     mcp.py          MCP: tools, tasks and resources
     webhook_messages.py  delivers webhooks while it runs
 

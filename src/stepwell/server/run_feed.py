@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import TypeVar
 
 import msgspec
 
@@ -21,6 +22,7 @@ from stepwell.server.run_items import RunItem, RunPage
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.followed_run import STOPPED, follow_commits
 
+ItemT = TypeVar("ItemT")
 ReadPage = Callable[[], Awaitable[RunPage]]
 NEVER: frozenset[str] = frozenset()
 _AGAIN = 1.0  # seconds between two attempts to reach a store that is away
@@ -135,32 +137,45 @@ async def follow_several(
 
     The id of an event says where all of them stand.
     """
-    queue = asyncio.Queue[tuple[str, StreamItem]](_AHEAD)
     seen = {run_id: str(cursor) for run_id, cursor in cursors.items()}
 
-    async def read(run_id: str, feed: AsyncGenerator[StreamItem, None]) -> None:
+    async def label(
+        run_id: str, feed: AsyncGenerator[StreamItem, None]
+    ) -> AsyncGenerator[tuple[str, StreamItem], None]:
         async with aclosing(feed) as items:
             async for item in items:
-                await queue.put((run_id, item))
+                yield run_id, item
 
-    feeds = {run_id: follow_events(storage, run_id, cursor, ends=NEVER) for run_id, cursor in cursors.items()}
+    feeds = [label(run_id, follow_events(storage, run_id, cursor, ends=NEVER)) for run_id, cursor in cursors.items()]
     if read_page is not None:
-        feeds[""] = follow_page(read_page)
-    readers = [read(*feed) for feed in feeds.items()]
+        feeds.append(label("", follow_page(read_page)))
     if live:
-        readers += [read(run_id, follow_live(storage, run_id)) for run_id in cursors]
-    reading = asyncio.gather(*readers)
+        feeds += [label(run_id, follow_live(storage, run_id)) for run_id in cursors]
+    async with aclosing(interleave(feeds)) as items:
+        async for run_id, item in items:
+            if item.id is not None:
+                seen[run_id] = item.id
+            yield StreamItem(item.name, item.data, None if item.id is None else write_cursors(seen))
+
+
+async def interleave(feeds: Sequence[AsyncGenerator[ItemT, None]]) -> AsyncGenerator[ItemT, None]:
+    """Yield the items of several feeds as they come, until all have ended. Raises what the first raises that fails."""
+    queue = asyncio.Queue[ItemT](_AHEAD)
+
+    async def read(feed: AsyncGenerator[ItemT, None]) -> None:
+        async with aclosing(feed) as items:
+            async for item in items:
+                await queue.put(item)
+
+    reading = asyncio.gather(*map(read, feeds))
     try:
         while True:
             coming = asyncio.ensure_future(queue.get())
             await asyncio.wait((coming, reading), return_when=asyncio.FIRST_COMPLETED)
-            if not coming.done():  # a run was deleted
+            if not coming.done() and queue.empty():
                 coming.cancel()
                 break
-            run_id, item = coming.result()
-            if item.id is not None:
-                seen[run_id] = item.id
-            yield StreamItem(item.name, item.data, None if item.id is None else write_cursors(seen))
+            yield await coming
         await reading
     finally:
         reading.cancel()

@@ -64,7 +64,8 @@ def _encode(emitted: EmittedEvents) -> list[bytes]:
     for event in emitted.events:
         if event.durable or event.type == "checkpoint":
             continue
-        document = event_to_dict(event, clock.stamp())
+        # The handler call tells which commit makes a live text durable.
+        document = {**event_to_dict(event, clock.stamp()), "delivery": event.delivery}
         body = msgspec.json.encode(document)
         if len(body) > _LONGEST:
             body = msgspec.json.encode({**document, "data": None})
