@@ -148,6 +148,25 @@ async def test_a_response_link_answers_one_request_without_a_token(storage: Any)
         assert request["answered_by"] == "cy@example.org"
 
 
+async def test_servers_with_one_key_honour_each_others_links(storage: Any) -> None:
+    def know_everybody(_: object) -> Identity:
+        return Identity("ada", Role.OPERATE)
+
+    await asking(storage).run(Order(7, []), run_id="order")
+    key, other_key = b"k" * 32, b"o" * 32
+    async with (
+        serving(storage, auth=know_everybody, key=key) as client,
+        serving(storage, auth=ADA, key=key) as same,
+        serving(storage, auth=know_everybody, key=other_key) as other,
+    ):
+        link = (await client.post("/api/v1/runs/order/requests/refund-7/link", json={"by": "cy"})).json()["path"]
+        assert [(await each.get(link)).status_code for each in (client, same, other)] == [200, 200, 404]
+    with pytest.raises(DefinitionError, match="32 bytes or more, not 5"):
+        app(storage, key=b"short")
+    with pytest.raises(DefinitionError, match="'shop' is not of the form https://HOST/PATH"):
+        app(storage, url="shop")
+
+
 async def test_a_response_link_expires_and_belongs_to_its_server(storage: Any, later: Any) -> None:
     await asking(storage).run(Order(7, []), run_id="order")
     order = {"by": "cy", "seconds": 60}

@@ -22,6 +22,8 @@ async def serve_store(
     announce: Callable[[str], None],
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
+    url: str | None = None,
+    key: bytes | None = None,
 ) -> None:
     """Serve until a signal stops it, with a worker if there are workflows. `announce` gets the address of the page."""
     try:
@@ -33,7 +35,16 @@ async def serve_store(
     from stepwell.worker.worker import Worker  # lazy: it loads the engine
 
     worker = Worker(storage, workflows) if workflows else None
-    application = app(storage, workflows, auth=secret or Anyone(), worker=worker, hosts=(host, *hosts), origins=origins)
+    application = app(
+        storage,
+        workflows,
+        auth=secret or Anyone(),
+        worker=worker,
+        hosts=(host, *hosts),
+        origins=origins,
+        url=url,
+        key=key,
+    )
     listener = bind(host, port, application.state.services)
     number = listener.getsockname()[1]
     address = f"http://[{host}]:{number}" if ":" in host else f"http://{host}:{number}"

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -32,6 +33,7 @@ from stepwell.worker.slices import Served, workflow_of
 from stepwell.worker.worker import Worker
 
 _LOG = logging.getLogger("stepwell")
+_SHORTEST_KEY = 32  # bytes
 
 # Protocols of others: the library that each needs, and the module here that alone imports it. Its
 # `make_routes(services)` returns a RouteSet.
@@ -51,6 +53,7 @@ def app(
     origins: Collection[str] = (),
     limits: ServerLimits | None = None,
     url: str | None = None,
+    key: bytes | None = None,
 ) -> Starlette:
     """Return an ASGI application over the runs of a storage, to be served, or mounted under any path.
 
@@ -62,11 +65,19 @@ def app(
     it, a token is made up and written to the log. `hosts` are the names under which the server is
     reached, besides those of this machine; `origins` are sites whose pages may use it. Webhooks are
     delivered while it runs; their messages hold response links if `url` says where people reach it.
+    `key` is what response links are signed with: a secret of 32 bytes or more. Servers with the same
+    one honour each other's links, also after a restart. Without it, the key is derived from `auth` if
+    that is a token, and new with each process otherwise.
 
-    Raises DefinitionError for a storage or workflows that cannot be served.
+    Raises DefinitionError for a storage or workflows that cannot be served, for a `url` that is not
+    one of http, and for a short `key`.
     """
     if not isinstance(storage, BuiltInStorage):
         raise DefinitionError(f"a server needs a built-in storage, not an instance of {type(storage).__name__}")
+    if key is not None and len(key) < _SHORTEST_KEY:
+        raise DefinitionError(f"a key of response links has {_SHORTEST_KEY} bytes or more, not {len(key)}")
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise DefinitionError(f"the url {url!r} is not of the form https://HOST/PATH")
     if auth is None:
         auth = secrets.token_urlsafe(24)
         _LOG.warning("the token of the server is %s", auth)
@@ -77,9 +88,10 @@ def app(
         auth=Tokens({auth: Identity("operator", Role.OPERATE)}) if isinstance(auth, str) else auth,
         limits=limits,
         streams=OpenStreams(limits.streams, limits.streams_each),
-        key=_link_key(auth),
+        key=_link_key(auth) if key is None else key,
     )
-    middleware = [Middleware(Gate, services, hosts, origins)]
+    reached_at = () if url is None else (urlsplit(url).hostname or "",)
+    middleware = [Middleware(Gate, services, (*hosts, *reached_at), origins)]
     if origins:
         cors = Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
         middleware.insert(0, cors)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+from typing import BinaryIO
 
 import click
 
@@ -39,6 +40,13 @@ VARIABLE = "STEPWELL_TOKEN"
 @click.option("--no-token", is_flag=True, help="Let everybody on this machine in; only on a loopback address.")
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name that clients use. Repeatable.")
 @click.option("--allow-origin", "origins", multiple=True, metavar="URL", help="A site whose pages may use it.")
+@click.option("--url", metavar="URL", help="Where people reach it: messages of webhooks then hold response links.")
+@click.option(
+    "--key-file",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="A file with the secret that response links are signed with. Default: derived from the token.",
+)
 @common_options
 def command(
     workflows: tuple[str, ...],
@@ -48,6 +56,8 @@ def command(
     no_token: bool,
     hosts: tuple[str, ...],
     origins: tuple[str, ...],
+    url: str | None,
+    key_file: BinaryIO | None,
 ) -> None:
     """Answer over HTTP.
 
@@ -57,6 +67,7 @@ def command(
     """
     if token is not None and no_token:
         raise click.UsageError("pass --token or --no-token, not both")
+    key = None if key_file is None else key_file.read().strip()
     codes = [load_code(workflow) for workflow in workflows]
     secret = None if no_token else token or os.environ.get(VARIABLE) or secrets.token_urlsafe(24)
 
@@ -68,8 +79,18 @@ def command(
     async def work(storage: BuiltInStorage) -> None:
         built = [await code.build() for code in codes]
         await serve_store(
-            storage, built, secret=secret, host=host, port=port, announce=announce, hosts=hosts, origins=origins
+            storage,
+            built,
+            secret=secret,
+            host=host,
+            port=port,
+            announce=announce,
+            hosts=hosts,
+            origins=origins,
+            url=url,
+            key=key,
         )
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("mcp").setLevel(logging.WARNING)  # it announces itself
     run_on_store(work, make=True, patient=True)

@@ -76,7 +76,7 @@ class LiveText:
     ) -> Iterator[tuple[int | None, BaseEvent]]:
         """Yield the events of a durable one, with their places; a message that was begun live is completed.
 
-        Until it ends, none of its events has a place: whoever continues before gets it as a whole.
+        Until it ends, none of its events has a place: a client that continues before gets it as a whole.
         """
         items = list(translated)
         if event.type != "executor_completed" or event.path:
