@@ -53,8 +53,14 @@ class WorkflowRunResult(list[WorkflowEvent], Generic[OutputT]):
         return [event.data for event in self._own("intermediate")]
 
     def get_request_info_events(self) -> list[WorkflowEvent]:
-        """Return the requests of the run."""
-        return self._own("request_info")
+        """Return the requests of the run, without those that it has withdrawn since."""
+        requests: list[WorkflowEvent] = []
+        for event in self:
+            if event.type == "request_info" and not event.path:
+                requests.append(event)
+            elif event.type == "request_withdrawn" and not event.path:
+                requests = [request for request in requests if request.request_id != event.data]
+        return requests
 
     @property
     def wakes_at(self) -> datetime | None:
