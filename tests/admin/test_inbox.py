@@ -82,11 +82,12 @@ async def test_requests_of_a_stopped_run_are_gone_until_it_is_resumed(everywhere
         assert await listed(storage) == []
         with pytest.raises(UnknownRequest, match="come back when the run is resumed"):
             await storage.get_request("refund 1")
-        for answer in (
+        answers: list[Any] = [
             lambda: respond(storage, "r", "refund 1", True),
             lambda: workflow.respond("r", "refund 1", True),
             lambda: workflow.attach("r").respond({"refund 1": True}),
-        ):
+        ]
+        for answer in answers:
             with pytest.raises(RunError, match=f"run 'r' is {how}"):
                 await answer()
         assert await storage._store.pending_signals("r") == []

@@ -27,6 +27,7 @@ from stepwell import (
 from stepwell.admin import fork, respond, retry
 from stepwell.functional import RunContext
 from stepwell.testing import FakeClock, crash_everywhere
+from tests.support.held import SixMethods
 
 HOUR = timedelta(hours=1)
 WAITING, IDLE = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS, WorkflowRunState.IDLE
@@ -304,6 +305,33 @@ async def test_a_handle_wakes_its_run_for_a_timer(everywhere: Any) -> None:
 async def test_a_run_that_is_not_stored_waits_in_memory() -> None:
     done = await build(Alarm("alarm")).run(0.02)
     assert (done.get_outputs(), done.get_final_state()) == (["early rings", "late rings"], IDLE)
+
+
+async def test_timers_of_a_storage_of_six_methods_survive_a_restart() -> None:
+    storage, desk = SixMethods(), Desk()
+    with FakeClock() as clock:
+        waiting = await build(desk, storage).run("tea", run_id="r")
+        assert (waiting.get_final_state(), waiting.get_outputs()) == (WAITING, [])
+        again = SixMethods()
+        again.kept = dict(storage.kept)  # as another process would find it
+        early = await build(desk, again).run(run_id="r")
+        assert (early.get_final_state(), early.get_outputs()) == (WAITING, [])
+        clock(hours=1)
+        reminded = await build(desk, again).run(run_id="r")
+        assert (reminded.get_final_state(), reminded.get_outputs()) == (WAITING, ["reminder 1 of tea"])
+        done = await build(desk, again).run(run_id="r", responses={"tea": True})
+        assert (done.get_final_state(), done.get_outputs()) == (IDLE, ["reminder 1 of tea", "tea? True"])
+        assert (await again.load(list(again.kept)[-1])).status is IDLE
+
+        await build(Alarm("alarm"), storage).run(3600.0, run_id="s")
+        clock(hours=1)
+        first = await build(Alarm("alarm"), storage).run(run_id="s")
+        assert (first.get_final_state(), first.get_outputs()) == (IN_PROGRESS, ["early rings"])
+
+
+async def test_a_handle_wakes_a_run_of_a_storage_of_six_methods_for_its_timers() -> None:
+    handle = build(Alarm("alarm"), SixMethods()).start(0.05, run_id="r")
+    assert (await handle.result()).get_outputs() == ["early rings", "late rings"]
 
 
 def function_with_a_timer() -> Any:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import stepwell
 from stepwell import CheckpointMissing, WorkflowBuilder, WorkflowContext, executor
 from stepwell.storage import followed_run
 from tests.support.operating_runs import Order, asking, counting
+from tests.support.postgres_server import dsn, fresh_schema
 
 TIMEOUT = 20
 
@@ -64,6 +68,34 @@ async def test_what_is_committed_meanwhile_comes_without_gap_or_repeat(storage: 
     for after, follower in zip((-1, 0, 5), followers, strict=True):
         assert seen(await follower) == [each for each in history if each[0] is not None and each[0] > after]
     await storage.close()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("kind", ["SQLiteCheckpointStorage", "FileCheckpointStorage", "PostgresCheckpointStorage"])
+async def test_what_another_process_commits_is_followed(kind: str, tmp_path: Path) -> None:
+    with fresh_schema() as schema:
+        place: str = dsn() if kind == "PostgresCheckpointStorage" else str(tmp_path / "runs")
+        options = {"schema": schema} if kind == "PostgresCheckpointStorage" else {}
+        storage = getattr(stepwell, kind)(place, **options)
+        (event,) = (await asking(storage).run(Order(7, ["tea"]), run_id="r")).get_request_info_events()
+        follower = asyncio.create_task(followed(storage, "r", after=0))
+        await asyncio.sleep(0.1)
+        program = f"""
+import asyncio, stepwell
+from tests.support.operating_runs import asking
+
+async def main():
+    async with stepwell.{kind}({place!r}, **{options!r}) as storage:
+        await asking(storage).run(run_id="r", responses={{{event.request_id!r}: True}})
+
+asyncio.run(main())
+"""
+        other = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+        assert await other.wait() == 0
+        history = seen(await storage.event_history("r"))
+        assert seen(await follower) == [each for each in history if each[0] != 0]
+        assert "request_answered" in [kind for _, kind in history]
+        await storage.close()
 
 
 async def test_a_follower_waits_with_a_run_that_waits_unless_told_otherwise(storage: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import runpy
 from collections.abc import AsyncIterator, Callable
@@ -60,6 +61,13 @@ async def test_a_run_is_submitted_answered_and_followed(client: httpx.AsyncClien
     for position, (id, _) in enumerate(events):
         again = await client.get("/runs/r/events", headers={"Last-Event-ID": id})
         assert events_in(again.text) == events[position + 1 :]
+
+
+def test_the_loop_that_drives_has_20_lines() -> None:
+    functions = [node for node in ast.parse(SERVICE.read_text()).body if isinstance(node, ast.AsyncFunctionDef)]
+    loop = [node for node in functions if node.name in ("drive", "drive_ready_runs")]
+    assert len(loop) == 2
+    assert sum((node.end_lineno or 0) - node.lineno + 1 for node in loop) <= 20
 
 
 async def test_a_run_is_cancelled_and_what_is_not_there_is_not_found(client: httpx.AsyncClient) -> None:

@@ -21,7 +21,7 @@ TimerChanges = Mapping[str, Mapping[str, str | None]]
 
 
 class DueTimer(msgspec.Struct, frozen=True):
-    """A timer that is due; or a sub-workflow run with one, under the key of that run."""
+    """A timer that is set; or a sub-workflow run with one, under the key of that run."""
 
     executor: str
     name: str
@@ -46,8 +46,12 @@ def next_timer(timers: Timers, children: Mapping[str, Child]) -> str | None:
 
 def find_due(at: Checkpoint, now: str) -> list[DueTimer]:
     """Return the timers that are due, the earliest first."""
+    moment = datetime.fromisoformat(now)
+    return [timer for timer in list_timers(at) if datetime.fromisoformat(timer.due) <= moment]
+
+
+def list_timers(at: Checkpoint) -> list[DueTimer]:
+    """Return the timers that are set, the earliest first."""
     timers = [DueTimer(executor, name, due) for executor, by_name in at.timers.items() for name, due in by_name.items()]
     timers += [DueTimer(c.executor, key, c.wake) for key, c in at.children.items() if c.wake is not None]
-    moment = datetime.fromisoformat(now)
-    due = [timer for timer in timers if datetime.fromisoformat(timer.due) <= moment]
-    return sorted(due, key=lambda timer: (datetime.fromisoformat(timer.due), timer.executor, timer.name))
+    return sorted(timers, key=lambda timer: (datetime.fromisoformat(timer.due), timer.executor, timer.name))

@@ -207,6 +207,26 @@ def test_a_sleeping_run_says_until_when(storage: Any, say: Say) -> None:
     assert section(lines, "superstep 1")[0].startswith("nap: sleeping, until 20")
 
 
+def test_timers_are_listed_with_the_time_at_which_they_are_due(storage: Any, say: Say) -> None:
+    @executor(id="alarm")
+    async def alarm(text: str, ctx: WorkflowContext[None, str]) -> None:
+        ctx.set_timer("late", timedelta(hours=5))
+        ctx.set_timer("early", timedelta(hours=3))
+
+    @alarm.timer_handler
+    async def ring(name: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(name)
+
+    workflow = WorkflowBuilder(name="alarms", start_executor=alarm, checkpoint_storage=storage).build()
+    ran(storage, workflow.run("x", run_id="alarm-1"))
+    lines = shown(say, "alarm-1")
+    assert lines[0].endswith("; timer 'early' of alarm fires next then.")
+    first, second = section(lines, "timers")
+    assert first.startswith("timer 'early' of alarm, due 20")
+    assert second.startswith("timer 'late' of alarm, due 20")
+    assert sorted(data(say, "alarm-1")["timers"]["alarm"]) == ["early", "late"]
+
+
 def test_runs_that_nobody_or_somebody_drives_say_so(sqlite: Place, say: Say) -> None:
     async def work(storage: Any) -> None:
         for run_id in ("queued-1", "driven-1", "lost-1"):

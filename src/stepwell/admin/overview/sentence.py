@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from stepwell.admin.diffs.documents import plain_value
 from stepwell.admin.overview.run_overview import RunOverview
+from stepwell.admin.overview.set_timers import timers_of
 from stepwell.admin.questions import question_of
 from stepwell.admin.values import to_line
 from stepwell.storage.checked_reads import read_moment
@@ -110,7 +111,8 @@ def _next(overview: RunOverview) -> str:
         return f"{_describe_choice(overview)} what comes next"
     asking = list(dict.fromkeys(request.executor for request in overview.requests.values()))
     if not asking:
-        return "nothing comes next"
+        timers = timers_of(overview.at)
+        return f"{timers[0][0]} fires next" if timers else "nothing comes next"
     return f"{_and(asking)} {'waits' if len(asking) == 1 else 'wait'} for a response"
 
 

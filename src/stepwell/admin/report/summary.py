@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stepwell.admin.overview.sentence import format_utc
+from stepwell.admin.overview.set_timers import timers_of
 from stepwell.admin.overview.timeline import Timeline
 from stepwell.admin.questions import question_of
 from stepwell.admin.report.history import History
@@ -51,6 +52,7 @@ def facts_of(history: History) -> Iterator[tuple[str, str]]:
         yield "Moved back", plural(header.epoch, "time")
     for child in at.children.values():
         yield "Sub-workflow run", f"{child.run_id} of {child.executor}, waiting at its commit {child.number}"
+    yield from (("Timer", f"{words}, due {format_utc(due)}") for words, due in timers_of(at))
     if history.run_copy.signals:
         yield "Signals", f"{plural(len(history.run_copy.signals), 'signal')} not applied yet"
     yield "Checkpoint", at.stamp.checkpoint_id

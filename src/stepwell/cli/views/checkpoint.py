@@ -11,6 +11,7 @@ from stepwell.admin.overview.branches import BranchProgress
 from stepwell.admin.overview.run_document import compute_progress, overview_to_dict
 from stepwell.admin.overview.run_overview import RunOverview, load_overview
 from stepwell.admin.overview.sentence import command_of, sentence_of
+from stepwell.admin.overview.set_timers import timers_of
 from stepwell.admin.overview.turns import turns_of
 from stepwell.admin.questions import question_of
 from stepwell.admin.tracebacks import shorten_traceback
@@ -67,6 +68,8 @@ def _sections(overview: RunOverview, full: bool) -> Iterator[list[str]]:
         yield [*_format_failure(failure, full)]
     if overview.requests:
         yield [*format_requests(overview.requests.values(), overview.pending, full=full)]
+    if timers := timers_of(at):
+        yield ["timers", *_indent(printable(f"{words}, due {format_moment(due)}") for words, due in timers)]
     if overview.answers:
         yield ["answers", *_indent(_format_answers(overview, full))]
     if overview.branches:
