@@ -70,7 +70,10 @@ class Migration:
         return self._and(f"messages to {executor!r} changed", "change_messages", executor, change)
 
     def redirect_requests(self, executor: str, to: str) -> Migration:
-        """Give the open requests of an executor, its timers and its sub-workflow runs to another."""
+        """Give the open requests of an executor, its timers and its sub-workflow runs to another.
+
+        A timer of a name that the other one has set already is cancelled.
+        """
         return self._and(f"requests of {executor!r} redirected to {to!r}", "redirect_requests", executor, to)
 
     def withdraw_requests(self, executor: str) -> Migration:

@@ -17,7 +17,7 @@ from stepwell.graph.migration import Change, Migration, MigrationStep, follow_re
 from stepwell.kernel.compatibility import find_executor_keys
 from stepwell.kernel.lifecycle import full_commit
 from stepwell.kernel.superstep import plan, status_of
-from stepwell.kernel.timers import next_timer
+from stepwell.kernel.timers import change_timers, next_timer
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import WorkflowRunState
@@ -228,7 +228,8 @@ class Migrator:
         children = {
             key: replace(child, executor=to) if child.executor == id else child for key, child in at.children.items()
         }
-        timers = {to if executor == id else executor: by_name for executor, by_name in at.timers.items()}
+        # Of two timers of one name, that of the new executor stays: it says when that one wants to be called.
+        timers = change_timers(_without(at.timers, id), {to: {**at.timers.get(id, {}), **at.timers.get(to, {})}})
         return replace(at, requests=requests, children=children, timers=timers)
 
     def withdraw_requests(self, at: Checkpoint, id: str) -> Checkpoint:
