@@ -184,11 +184,15 @@ async def test_a_request_is_withdrawn_wherever_a_process_dies() -> None:
     assert report.crashes > 4
 
 
+CALLS: list[str] = []  # of `Pair`
+
+
 class Pair(Executor):
     """Makes a request; asked for more, waits in the middle of a handler."""
 
     @handler
     async def begin(self, name: str, ctx: WorkflowContext[None, str]) -> None:
+        CALLS.append(name)
         if name == "tea":
             await ctx.request_info("tea?", bool, request_id="tea")
         else:
@@ -201,6 +205,7 @@ class Pair(Executor):
 
 async def test_while_a_handler_asks_an_answer_to_another_request_waits_for_its_superstep(everywhere: Any) -> None:
     storage = everywhere()
+    CALLS.clear()
     workflow = build(storage, Pair("pair"))
     await workflow.run("tea", run_id="r")
     await workflow.attach("r").send("milk")
@@ -209,6 +214,7 @@ async def test_while_a_handler_asks_an_answer_to_another_request_waits_for_its_s
     assert (await storage.get_run("r")).standing == "waiting"
 
     await workflow.respond("r", "tea", True, by="ann")
+    number = (await storage.get_run("r")).number
     for _ in range(2):  # driving it changes nothing: the handler still asks
         assert (await storage.get_run("r")).standing == "queued"
         tea = await storage.get_request("tea")
@@ -218,6 +224,7 @@ async def test_while_a_handler_asks_an_answer_to_another_request_waits_for_its_s
         async with asyncio.timeout(20):
             parked = await workflow.run(run_id="r")
         assert (parked.get_final_state(), parked.get_outputs()) == (WAITING, [])
+    assert ((await storage.get_run("r")).number, CALLS) == (number, ["tea", "milk"])
 
     await workflow.respond("r", "milk", False, by="bo")
     done = await workflow.run(run_id="r")

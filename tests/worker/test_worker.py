@@ -27,7 +27,7 @@ from stepwell import (
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import ALL_RUNS
 from stepwell.storage.lease import this_process
-from stepwell.worker import Worker
+from stepwell.worker import Worker, shortlist
 from stepwell.worker import worker as worker_module
 from tests.conftest import Later
 from tests.worker.samples import Asker, all_are, asking, counting, eventually, serving, standings, submit
@@ -40,6 +40,44 @@ async def test_new_runs_are_driven_to_their_end(storage: BuiltInStorage) -> None
     async with serving(Worker(storage, [workflow], slots=2)):
         await all_are(storage, "completed")
     assert (await workflow.run(run_id="r0")).get_outputs() == [3]
+
+
+async def test_an_answer_to_a_handler_that_asks_is_used_soon_after_one_that_cannot_be_used_yet(
+    storage: BuiltInStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shortlist, "_FIRST_WAIT", 600.0)
+    monkeypatch.setattr(shortlist, "_LONGEST_WAIT_FOR_ANSWER", 0.1)
+    calls: list[str] = []
+
+    class Both(Asker):
+        @handler
+        async def ask(self, question: str, ctx: WorkflowContext[None, str]) -> None:
+            calls.append(question)
+            if question == "tea?":
+                await ctx.request_info(question, str, request_id="tea")
+            else:
+                await ctx.yield_output(await ctx.ask(question, str, request_id="milk"))
+
+    workflow = WorkflowBuilder(name="both", start_executor=Both("both"), checkpoint_storage=storage).build()
+    await workflow.run("tea?", run_id="r")
+    await workflow.attach("r").send("milk?")
+    worker = Worker(storage, [workflow])
+    async with serving(worker):
+        await eventually(lambda: has_open(storage, 2))
+        await workflow.respond("r", "tea", "green")
+        await eventually(lambda: is_set_back(worker, "r"))
+        assert (await standings(storage), calls) == ({"r": "queued"}, ["tea?", "milk?"])
+        await workflow.respond("r", "milk", "none")
+        await all_are(storage, "completed")
+    assert (await workflow.result("r")).get_outputs() == ["none", "green"]
+
+
+async def has_open(storage: BuiltInStorage, count: int) -> bool:
+    return len(await storage.pending_requests()) == count
+
+
+async def is_set_back(worker: Worker, run_id: str) -> bool:
+    return run_id in worker._shortlist._set_back
 
 
 async def test_a_run_that_was_answered_continues(storage: BuiltInStorage) -> None:

@@ -325,7 +325,7 @@ class Worker:
             self._shortlist.end_turn(run, time.monotonic())
         elif drive.at is not None and drive.at.number == run.number:
             # It is ready and cannot move: its signals are for what comes after a question that is still open.
-            self._shortlist.set_back(run, time.monotonic())
+            self._shortlist.set_back(run, time.monotonic(), needs_answer=True)
 
     def _finish(self, run: RunEntry, task: asyncio.Task[None]) -> None:
         del self._driving[run.run_id]
