@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,13 @@ def test_commands_say_the_same_of_a_server_as_of_its_store(tmp_path: Path) -> No
         both("list", "--tag", "shop=north", "--json")
         both("list", "--status", "failed")
         both("workers")
+        for name in ("numbers", "refund"):
+            for json_option in ((), ("--json",)):
+                assert both("events", name, *json_option)
+                both("tail", name, "-n", "3", *json_option)
+        assert both("tail", "numbers", "--follow", "-n", "2").count("\n") == 2
+        waiting = ran("tail", "refund", "--follow", "--server", address)
+        assert (waiting.returncode, waiting.stderr) == (4, "run 'refund' is waiting\n")
         shown = json.loads(ran("show", "refund", "--json", "--server", address).stdout)
         stored = json.loads(ran("show", "refund", "--json", "--store", str(store)).stdout)
         assert {name: shown[name] for name in stored} == stored
@@ -57,3 +66,25 @@ def test_commands_say_the_same_of_a_server_as_of_its_store(tmp_path: Path) -> No
         refused = ran("list", "--server", one.address)
         assert (refused.returncode, "STEPWELL_TOKEN" in refused.stderr) == (1, True)
         assert ran("doctor", "--server", address).returncode == 2
+
+
+def test_tail_follows_a_run_through_a_restart_of_the_server(tmp_path: Path) -> None:
+    store = tmp_path / "runs.db"
+    asyncio.run(fill(store))
+    with server(str(store), "--work", "tests.server.flows:refunds") as one:
+        address = f"{one.address}/login?token={TOKEN.replace(' ', '%20')}"
+        command = [sys.executable, "-m", "stepwell.cli", "tail", "refund", "--follow", "--wait", "--server", address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tail:
+            assert tail.stdout is not None
+            first = tail.stdout.readline()
+            one.kill()
+            one.start()
+            sent = ran("respond", "refund", "approval", "--response", "true", "--server", address)
+            assert sent.returncode == 0, sent.stderr
+            printed = first + tail.stdout.read()
+            assert tail.wait(30) == 0
+    stored = ran("events", "refund", "--store", str(store)).stdout
+    assert "refunded" in stored
+    lines = [line for line in stored.splitlines() if "  checkpoint" not in line]
+    assert 3 < len(printed.splitlines()) <= len(lines)
+    assert printed.splitlines() == lines[-len(printed.splitlines()) :]  # no gap and no repeat

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stepwell.admin.calls import calls_of
 from stepwell.admin.event_documents import data_of, event_to_dict, steps_of
 from stepwell.admin.questions import question_of
 from stepwell.admin.values import main_part, to_line
+from stepwell.declarative.conductor import CONDUCTOR
 from stepwell.declarative.stored_run import find_node, is_internal
 from stepwell.model.event import WorkflowEvent
 from stepwell.model.timing import StepRecord
@@ -57,6 +58,10 @@ class TimedEvent:
             parts.append(format_seconds(self.event.time.seconds))
         return "  ".join(filter(None, [visible("  ".join(parts)), self._describe_data()]))
 
+    def to_lines(self) -> list[str]:
+        """Return the event as lines: what happened, and each call that its handler made."""
+        return [self.describe(), *(visible(call.describe()) for call in calls_of(self.steps))]
+
     def _describe_data(self) -> str:
         if self.event.type == "step_completed":
             return visible("; ".join(call.describe() for call in calls_of([self.event.data])))
@@ -68,3 +73,11 @@ class TimedEvent:
         if isinstance(data, list):  # what a handler sent
             data = [main_part(message) for message in data if not is_internal(message)]
         return "" if data == [] else to_line(data)
+
+
+def only_of_nodes(timed: TimedEvent) -> TimedEvent | None:
+    """Return an event of a run of named agents with names of nodes; None if only the conductor was called."""
+    event = timed.event
+    if event.executor_id == CONDUCTOR and event.type.startswith(("executor_", "step_")) and event.details is None:
+        return None
+    return replace(timed, of_named_agents=True)

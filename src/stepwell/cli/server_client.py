@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from time import monotonic, sleep
 from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
@@ -15,6 +16,8 @@ from stepwell.cli.settings import Settings
 
 TOKEN = "STEPWELL_TOKEN"
 _PATIENCE = 30.0  # seconds
+_AWAY = 60.0  # seconds for which a server may be away while a run is followed
+_AGAIN = 0.5
 _CODES = {404: NOT_FOUND, 409: NOT_FOUND, 410: NOT_FOUND, 422: USAGE}
 
 
@@ -40,21 +43,71 @@ class ServerClient:
             "POST", path, "", {name: value for name, value in body.items() if value is not None or name == "value"}
         )
 
+    def stream(self, *path: str, **query: Any) -> Iterator[dict[str, Any]]:
+        """Yield the events of a stream; the last, named `end`, says how the run stands.
+
+        A connection that is lost is made again, from the last event on.
+        """
+        from http.client import HTTPException  # lazy: few commands use a server
+        from urllib.error import URLError  # lazy: for the same reason
+
+        last, since = None, monotonic()
+        while True:
+            try:
+                with self._open("GET", path, f"?{urlencode(query)}", None, last) as answer:
+                    for id, name, document in _read_events(answer):
+                        last, since = id or last, monotonic()
+                        yield {"event": name, **document}
+                        if name == "end":
+                            return
+            except (URLError, OSError, HTTPException) as error:
+                if monotonic() - since > _AWAY:
+                    raise _no_answer(error) from None
+            sleep(_AGAIN)
+
     def _call(self, method: str, path: tuple[str, ...], query: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
-        from urllib.error import HTTPError, URLError  # lazy: 30 ms, and few commands use a server
+        from urllib.error import URLError  # lazy: 30 ms, and few commands use a server
+
+        try:
+            with self._open(method, path, query, body) as answer:
+                return msgspec.json.decode(answer.read(), type=dict[str, Any])
+        except (URLError, TimeoutError, ConnectionError) as error:
+            raise _no_answer(error) from None
+
+    def _open(
+        self, method: str, path: tuple[str, ...], query: str, body: Mapping[str, Any] | None, last: str | None = None
+    ) -> Any:
+        from urllib.error import HTTPError  # lazy: 30 ms, and few commands use a server
         from urllib.request import Request, urlopen  # lazy: 30 ms, and few commands use a server
 
         address = f"{self._base}/{'/'.join(quote(part, safe='') for part in path)}{query}"
         request = Request(address, None if body is None else msgspec.json.encode(body), method=method)
         request.add_header("Authorization", f"Bearer {self._token}")
         request.add_header("Content-Type", "application/json")
+        if last is not None:
+            request.add_header("Last-Event-ID", last)
         try:
-            with urlopen(request, timeout=_PATIENCE) as answer:
-                return msgspec.json.decode(answer.read(), type=dict[str, Any])
+            return urlopen(request, timeout=_PATIENCE)
         except HTTPError as error:
             raise _describe(error.code, error.read()) from None
-        except (URLError, TimeoutError, ConnectionError) as error:
-            raise CommandFailed(f"the server does not answer: {error}", "is `stepwell serve` running?") from None
+
+
+def _no_answer(error: Exception) -> CommandFailed:
+    return CommandFailed(f"the server does not answer: {error}", "is `stepwell serve` running?")
+
+
+def _read_events(lines: Iterable[bytes]) -> Iterator[tuple[str | None, str, dict[str, Any]]]:
+    """Yield the server-sent events of an answer: the id, the name and the data of each."""
+    fields: dict[bytes, bytes] = {}
+    for line in lines:
+        name, _, value = line.rstrip(b"\r\n").partition(b": ")
+        if name:
+            fields[name] = value
+        elif b"data" in fields:
+            id = fields.get(b"id")
+            document = msgspec.json.decode(fields[b"data"], type=dict[str, Any])
+            yield None if id is None else id.decode(), fields.get(b"event", b"").decode(), document
+            fields = {}
 
 
 def find_server() -> ServerClient | None:

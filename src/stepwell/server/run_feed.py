@@ -9,13 +9,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from stepwell.admin.event_documents import event_to_dict
+from stepwell.admin.run_events import TimedEvent, only_of_nodes
+from stepwell.admin.run_history import leads_named_agents
 from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.kernel.commit import events
+from stepwell.model.event import WorkflowEvent
 from stepwell.server.event_stream import StreamItem
 from stepwell.server.problems import RequestRefused
 from stepwell.server.run_items import RunItem, RunPage
@@ -24,6 +27,7 @@ from stepwell.storage.followed_run import STOPPED, follow_commits
 
 ItemT = TypeVar("ItemT")
 ReadPage = Callable[[], Awaitable[RunPage]]
+MakeDocument = Callable[[WorkflowEvent, str], dict[str, Any]]
 NEVER: frozenset[str] = frozenset()
 _AGAIN = 1.0  # seconds between two attempts to reach a store that is away
 _LOOK_EVERY = 1.0  # seconds between two looks at the list of runs
@@ -63,8 +67,30 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 18
 
 
+async def find_document_maker(storage: BuiltInStorage, run_id: str, *, lines: bool) -> MakeDocument:
+    """Return what turns events of a run into documents; with `lines`, each also as people read it.
+
+    What people do not read, such as the steps of the conductor of named agents, has no lines.
+    """
+    if not lines:
+        return event_to_dict
+    is_led = await leads_named_agents(storage, run_id)
+
+    def make(event: WorkflowEvent, at: str) -> dict[str, Any]:
+        timed = TimedEvent(event, at)
+        shown = only_of_nodes(timed) if is_led else timed
+        return {**event_to_dict(event, at), "lines": [] if shown is None else shown.to_lines()}
+
+    return make
+
+
 async def follow_events(
-    storage: BuiltInStorage, run_id: str, cursor: EventCursor, *, ends: frozenset[str] = STOPPED
+    storage: BuiltInStorage,
+    run_id: str,
+    cursor: EventCursor,
+    *,
+    ends: frozenset[str] = STOPPED,
+    make_document: MakeDocument = event_to_dict,
 ) -> AsyncGenerator[StreamItem, None]:
     """Yield the durable events of a run past a cursor, and new ones as they are committed; `end` is the last.
 
@@ -79,7 +105,7 @@ async def follow_events(
                     for n, event in enumerate(events(run_id, commit, stored=True, replayed=True)):
                         if seen is None or n > seen:
                             cursor = EventCursor(commit.number, n)
-                            yield StreamItem(event.type, event_to_dict(event, commit.stamp.at), str(cursor))
+                            yield StreamItem(event.type, make_document(event, commit.stamp.at), str(cursor))
                     cursor = EventCursor(commit.number)
             run = await storage.get_run(run_id)
         except StoreUnavailable:

@@ -6,6 +6,8 @@ import click
 
 from stepwell import admin
 from stepwell.cli.completion import complete_runs
+from stepwell.cli.server_client import find_server
+from stepwell.cli.server_events import print_history
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
@@ -23,9 +25,14 @@ def command(run: str, json: bool) -> None:
     --json, prints JSON Lines. `stepwell tail` prints the latest events and follows the run.
     """
 
+    if (server := find_server()) is not None:
+        print_history(server, run, json=json)
+        return
+
     async def work(storage: BuiltInStorage) -> None:
+        from stepwell.admin.run_events import only_of_nodes  # lazy: for the same reason
         from stepwell.admin.run_history import leads_named_agents, read_history  # lazy: 80 ms
-        from stepwell.cli.views.events import format_event, only_of_nodes  # lazy: for the same reason
+        from stepwell.cli.views.events import format_event  # lazy: for the same reason
 
         run_id = (await admin.find_run(storage, run)).run_id
         is_led = not json and await leads_named_agents(storage, run_id)

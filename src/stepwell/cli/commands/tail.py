@@ -7,6 +7,8 @@ import click
 from stepwell import admin
 from stepwell.cli.completion import complete_runs
 from stepwell.cli.failures import FAILED, WAITING, exit_with
+from stepwell.cli.server_client import find_server
+from stepwell.cli.server_events import follow_on_server, print_latest
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
@@ -49,8 +51,12 @@ def command(run: str, count: int, follow: bool, wait: bool, json: bool) -> None:
         await show_latest(storage, info, count, json=json)
         return info.run_id, None
 
-    # A follower outlives restarts of the server; a single look should fail soon.
-    run_id, status = run_on_store(work, patient=follow)
+    if (server := find_server()) is not None:
+        run_id, number = print_latest(server, run, count, json=json)
+        status = follow_on_server(server, run_id, number, wait=wait, json=json) if follow else None
+    else:
+        # A follower outlives restarts of the server; a single look should fail soon.
+        run_id, status = run_on_store(work, patient=follow)
     if status not in (None, "completed"):
         print_note(f"run {run_id!r} is {status}")
         exit_with(FAILED if status in ("failed", "cancelled") else WAITING)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Self
 
-from stepwell.admin.calls import calls_of
-from stepwell.admin.run_events import TimedEvent
-from stepwell.cli.views.text import format_moment, printable
-from stepwell.declarative.conductor import CONDUCTOR
+from stepwell.admin.run_events import TimedEvent, only_of_nodes
+from stepwell.cli.views.text import format_moment
 from stepwell.declarative.stored_run import find_node
 
 
 def format_event(timed: TimedEvent) -> Iterator[str]:
     """Yield an event as a line for a person, and a line for each call that its handler made."""
+    yield from format_lines(timed.event.commit, timed.at, timed.to_lines())
+
+
+def format_lines(commit: int | None, at: str, lines: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of an event, the first with its commit and its time."""
     # Live progress has no commit, and shows that by a dash.
-    number = "-" if timed.event.commit is None else timed.event.commit
-    yield f"{number:>4}  {format_moment(timed.at)}  {timed.describe()}"
-    yield from (f"{'':>8}{printable(call.describe())}" for call in calls_of(timed.steps))
+    yield f"{'-' if commit is None else commit:>4}  {format_moment(at)}  {lines[0]}"
+    yield from (f"{'':>8}{line}" for line in lines[1:])
 
 
 class Follower:
@@ -64,11 +65,3 @@ class NodesOnly(Follower):
 
     def __exit__(self, *exc: object) -> None:
         self._follower.__exit__(*exc)
-
-
-def only_of_nodes(timed: TimedEvent) -> TimedEvent | None:
-    """Return an event of a run of named agents with names of nodes; None if only the conductor was called."""
-    event = timed.event
-    if event.executor_id == CONDUCTOR and event.type.startswith(("executor_", "step_")) and event.details is None:
-        return None
-    return replace(timed, of_named_agents=True)

@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from stepwell.admin.diffs.checkpoints import diff, diff_from_parent
 from stepwell.admin.diffs.documents import document_of
-from stepwell.admin.event_documents import event_to_dict
 from stepwell.admin.lookup import find_checkpoint, find_run, load_checkpoint
 from stepwell.admin.overview.run_document import describe_run
 from stepwell.admin.run_search import search
@@ -31,12 +30,14 @@ from stepwell.server.api.documents import (
 )
 from stepwell.server.api.operation import ApiCall, operation
 from stepwell.server.identity import Role
+from stepwell.server.run_feed import find_document_maker
 from stepwell.server.run_items import RunPage, run_item
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.wire.format import read_commit
 
 PageSize = Annotated[int, Meta(ge=1, le=500, description="Items on the page.")]
+LINES = "Also each event as lines that people read."
 _COMMITS = 100  # on a page of events
 # Larger numbers fit no store.
 Number = Annotated[int, Meta(ge=0, le=2**62)]
@@ -89,6 +90,7 @@ class EventQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
     """From which commit on."""
 
     after: Annotated[int, Meta(ge=-1, le=2**62, description="Events past this commit.")] = -1
+    lines: Annotated[bool, Meta(description=LINES)] = False
 
 
 class ExportQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
@@ -208,8 +210,9 @@ async def list_events(call: ApiCall[EventQuery, None]) -> EventPage:
     upto = min(call.query.after + _COMMITS, run.number)
     records = await storage._store.history(run.run_id, after=call.query.after, upto=upto)
     commits = [read_commit(record, DEFAULT_CODEC)[0] for record in records]
+    make_document = await find_document_maker(storage, run.run_id, lines=call.query.lines)
     page = [
-        event_to_dict(event, commit.stamp.at)
+        make_document(event, commit.stamp.at)
         for commit in commits
         for event in events(run.run_id, commit, stored=True, replayed=True)
     ]

@@ -9,10 +9,18 @@ from starlette.responses import Response
 
 from stepwell.admin.lookup import find_run
 from stepwell.server.api.operation import ApiCall, operation
-from stepwell.server.api.runs import RunListQuery, RunQuery, read_page
+from stepwell.server.api.runs import LINES, RunListQuery, RunQuery, read_page
 from stepwell.server.event_stream import EventStream
 from stepwell.server.identity import Role
-from stepwell.server.run_feed import EventCursor, follow_events, follow_several, read_cursor, read_cursors
+from stepwell.server.run_feed import (
+    EventCursor,
+    find_document_maker,
+    follow_events,
+    follow_several,
+    read_cursor,
+    read_cursors,
+)
+from stepwell.storage.followed_run import AT_REST, STOPPED
 
 MEDIA_TYPE = "text/event-stream"
 _MOST_RUNS = 20  # that one stream follows
@@ -22,6 +30,8 @@ class EventStreamQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
     """From where on; the header `Last-Event-ID` comes first."""
 
     after: Annotated[str, Meta(description="The id of an event, or the number of a commit.")] = "-1"
+    rest: Annotated[bool, Meta(description="End also when the run waits for a response.")] = False
+    lines: Annotated[bool, Meta(description=LINES)] = False
 
 
 class SeveralQuery(RunListQuery, frozen=True, forbid_unknown_fields=True):
@@ -40,7 +50,13 @@ async def stream_events(call: ApiCall[EventStreamQuery, None]) -> Response:
     services.streams.check(call.identity.name)
     run = await find_run(services.storage, call.query.run_id)
     cursor = read_cursor(call.headers.get("last-event-id") or call.query.after)
-    items = follow_events(services.storage, run.run_id, cursor)
+    items = follow_events(
+        services.storage,
+        run.run_id,
+        cursor,
+        ends=AT_REST if call.query.rest else STOPPED,
+        make_document=await find_document_maker(services.storage, run.run_id, lines=call.query.lines),
+    )
     return EventStream(items, call.identity.name, services.streams, services.limits)
 
 
