@@ -43,7 +43,7 @@ class HandlerCall:
         elif self.summary.result:
             text += f" → {self.summary.result}"
         elif not self.has_result:
-            text += " → no result yet"
+            text += " → no result"
         return ", ".join([text, *filter(None, facts)])
 
     def to_dict(self) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def test_a_run_that_failed_in_a_tool(say: Say) -> None:
     assert lines[0] == (
         "Run clerk-1 of clerks failed in clerk: ConnectionError: the order system is down; a resume calls clerk."
     )
-    assert '    tool look_up {"order":7} → no result yet' in lines
+    assert '    tool look_up {"order":7} → no result' in lines
     assert any('raise ConnectionError("the order system is down")' in line for line in lines)
     Path(READY).touch()
     done = say(*command)

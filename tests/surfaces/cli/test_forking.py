@@ -77,6 +77,7 @@ def test_a_fork_without_a_name_gets_one(sqlite: Place, say: Say) -> None:
 def test_a_question_is_answered_in_the_fork_alone(sqlite: Place, say: Say) -> None:
     forked = say("--store", sqlite.address, "fork", "refund-7", "--as", "refund-7b", "--response", "refund-7=true")
     assert forked.exit_code == 0, forked.stderr
+    assert "response to refund-7, which a resume applies: true (boolean)" in forked.stderr.splitlines()
     assert gone_on(sqlite, asking, "refund-7b") == ["tea: refunded"]
     assert gone_on(sqlite, asking, "refund-7") == []
 

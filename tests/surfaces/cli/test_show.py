@@ -188,7 +188,8 @@ def test_a_cancelled_run_says_who_cancelled_it_and_why(storage: Any, say: Say) -
     say(*STORE, "cancel", "refund-7", "--reason", "the customer called", "--by", "ada")
     lines = shown(say, "refund-7")
     assert lines[0].startswith("Run refund-7 of refunds was cancelled by ada (the customer called); ")
-    assert lines[1] == RESUME.format("refund-7")
+    # Whoever reads it is not told to undo the cancellation.
+    assert lines[1] == "next: stepwell events refund-7 --store runs.db"
 
 
 def test_a_sleeping_run_says_until_when(storage: Any, say: Say) -> None:
@@ -314,7 +315,7 @@ def test_a_tool_that_has_not_returned_is_named_with_its_arguments(storage: Any, 
     clerk, model, tool = section(shown(say, "clerk-1"), "superstep 1")
     assert clerk == "clerk: failed"
     assert model.startswith("  model 1, 4 + 3 tokens, cost 0.007")
-    assert tool == '  tool look_up {"order":7} → no result yet'
+    assert tool == '  tool look_up {"order":7} → no result'
     calls = data(say, "clerk-1")["branches"][0]["calls"]
     assert [(call["kind"], call.get("has_result", True)) for call in calls] == [("model", True), ("tool", False)]
 

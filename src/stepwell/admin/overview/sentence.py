@@ -55,7 +55,8 @@ def command_of(overview: RunOverview) -> SuggestedCommand:
     target = at.header.caller or at.run_id
     unanswered = [id for id in overview.requests if id not in overview.pending]
     match run.standing:
-        case "completed":
+        # A resume would undo the cancellation, which somebody wanted.
+        case "completed" | "cancelled":
             return SuggestedCommand("events", (at.run_id,))
         case "running":
             return SuggestedCommand("tail", (at.run_id,), ("--follow",))

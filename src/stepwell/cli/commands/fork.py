@@ -104,8 +104,11 @@ def command(
             )
         # After the fork, so that a refused one prints nothing but its error. How each value was
         # understood: 12 may be a number or a string.
-        for name, value in (*{**set_, **add}.items(), *responses.items()):
-            print_note(f"{name} = {to_line(value)} ({_TYPE_NAMES.get(type(value), 'null')})")
+        for name, value in {**set_, **add}.items():
+            print_note(f"{name} = {_describe(value)}")
+        # They are stored beside the checkpoint, so that the difference does not have them.
+        for name, value in responses.items():
+            print_note(f"response to {name}, which a resume applies: {_describe(value)}")
         if not isinstance(result, stepwell.CheckpointInfo):
             print_difference(result, json=json)
         elif json:
@@ -115,3 +118,7 @@ def command(
             print_note(f"to resume it: {command_line('resume', result.run_id, 'MODULE:WORKFLOW')}")
 
     run_on_store(work)
+
+
+def _describe(value: Any) -> str:
+    return f"{to_line(value)} ({_TYPE_NAMES.get(type(value), 'null')})"

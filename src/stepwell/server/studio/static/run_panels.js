@@ -63,7 +63,7 @@ function Call({ call }) {
   const facts = [heard + said > 0 && `${heard} + ${said} tokens`, cost && `cost ${cost}`, typeof seconds === "number" && duration(seconds)];
   return html`<div class="turn ${call.kind} ${call.error ? "error" : ""}"><div class="row"><b>${call.kind === "model" ? "model" : call.name}</b>${call.kind === "tool" && html`<span class="mut">tool</span>`}${call.recalled && html`<span class="tag">recalled</span>`}${call.attempts > 1 && html`<span class="tag">attempt ${call.attempts}</span>`}<span class="sp" />
       <span class="mut">${facts.filter(Boolean).join(" · ")}</span></div>
-    ${call.text && html`<pre>${call.text}</pre>`}${call.arguments && html`<pre class="mono mut">${call.arguments}</pre>`}${call.result && html`<pre>→ ${call.result}</pre>`}${call.error && html`<pre class="error">${call.error}</pre>`}${call.has_result === false && html`<p class="mut">no result yet</p>`}</div>`;
+    ${call.text && html`<pre>${call.text}</pre>`}${call.arguments && html`<pre class="mono mut">${call.arguments}</pre>`}${call.result && html`<pre>→ ${call.result}</pre>`}${call.error && html`<pre class="error">${call.error}</pre>`}${call.has_result === false && html`<p class="mut">no result</p>`}</div>`;
 }
 
 /** @param {PanelProps} props */
