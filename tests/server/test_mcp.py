@@ -56,8 +56,8 @@ class TaskDocument(types.Result):
 
 
 @asynccontextmanager
-async def connected(port: int, *, tasks: bool = False, **options: Any) -> AsyncIterator[Client]:
-    http = httpx2.AsyncClient(headers={"authorization": f"Bearer {TOKEN}"}, timeout=30)
+async def connected(port: int, *, token: str = TOKEN, tasks: bool = False, **options: Any) -> AsyncIterator[Client]:
+    http = httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=30)
     transport = streamable_http_client(f"http://127.0.0.1:{port}/mcp", http_client=http)
     extensions = [TaskClient()] if tasks else []
     async with http, Client(transport, extensions=extensions, **options) as client:
