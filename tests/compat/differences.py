@@ -119,6 +119,12 @@ DIFFERENCES = (
         ("events_of_a_handler",),
     ),
     Difference(
+        "Each message that an edge group looks at is a span.",
+        "It is not; the spans of builds, runs, handlers and sent messages are the same.",
+        "Messages are routed in the commit, together.",
+        ("spans_of_edges",),
+    ),
+    Difference(
         "Cancelling a request happens between supersteps.",
         "It is a superstep.",
         "What an executor does about it is committed like anything else.",

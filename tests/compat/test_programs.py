@@ -22,6 +22,7 @@ from tests.compat.programs import (
     promises,
     requests,
     runs,
+    spans,
     teams,
 )
 
@@ -39,6 +40,7 @@ MODULES: tuple[ModuleType, ...] = (
     promises,
     requests,
     runs,
+    spans,
     teams,
 )
 

@@ -60,6 +60,20 @@ class TestWhoWatches:
         ]
         assert watching.metrics() == {}
 
+    def test_a_drive_that_emits_no_spans_works_within_the_current_one(self, watching: Watching) -> None:
+        with trace.get_tracer("program").start_as_current_span("its own") as around:
+            drive = create_observer("orders", "run-1", None, resumed=False, emits_spans=False)
+            assert drive is not None
+            with drive.superstep(1, 1).handler("pack", "str"), trace.get_tracer("program").start_as_current_span("in"):
+                pass
+            drive.end("IDLE")
+        assert [span.name for span in watching.spans()] == ["in", "its own"]
+        assert parent_of(watching.span("in")) == around.get_span_context().span_id
+        assert drive.traceparent is not None
+        assert f"{around.get_span_context().span_id:016x}" in drive.traceparent
+        assert watching.counted("stepwell.runs")
+        assert watching.timed("stepwell.handler.duration")
+
     def test_an_api_that_nobody_set_up_watches_in_vain(self) -> None:
         drive = a_drive(began=TRACEPARENT, resumed=True)
         step = drive.superstep(1, 1)

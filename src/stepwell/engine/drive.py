@@ -257,7 +257,7 @@ class Drive:
         options = self._options
         run = await open_run(self._definition, options.position, self._archive, self._lease.acquire_and_read)
         name, trace = self._definition.name, None if run.at is None else run.at.header.trace
-        self._observer = create_observer(name, run.run_id, trace, resumed=run.at is not None)
+        self._observer = create_observer(name, run.run_id, trace, run.at is not None, options.emits_spans)
         _LOG.info("run %r of %r %s", run.run_id, name, "starts" if run.at is None else "resumes")
         if run.first in (CommitKind.INPUT, CommitKind.FORKED):
             trace = self._observer.traceparent if self._observer else None

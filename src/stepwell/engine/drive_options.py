@@ -49,6 +49,8 @@ class DriveOptions(msgspec.Struct, frozen=True):
     list_request: ListRequest | None = None
     # How many drivers in a row may be lost without a commit, before the run is set aside; None: any number.
     most_takeovers: int | None = None
+    # Emit spans; counts and durations are recorded in any case.
+    emits_spans: bool = True
 
 
 class ExecutorSource(msgspec.Struct, frozen=True):

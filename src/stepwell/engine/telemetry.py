@@ -48,18 +48,20 @@ DURATIONS = {
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
 
 
-def create_observer(workflow: str, run_id: str, first_trace: str | None, resumed: bool) -> Observer | None:
+def create_observer(
+    workflow: str, run_id: str, first_trace: str | None, resumed: bool, emits_spans: bool = True
+) -> Observer | None:
     """Return an observer for a drive; None without OpenTelemetry.
 
     `first_trace` is the `traceparent` of the first drive of the run.
-    The span of the drive is a child of the current span.
+    The span of the drive is a child of the current span. A drive that emits no spans works within the current one.
     """
     tracing = _find_module("opentelemetry.trace", "use_span")
     if tracing is None:
         return None
     metering = _find_module("opentelemetry.metrics", "get_meter_provider")
     measures = _Measures(None) if metering is None else _measures_of(metering.get_meter_provider())
-    return Observer(_Spans(tracing), measures, workflow, run_id, first_trace, resumed)
+    return Observer(_Spans(tracing, emits_spans), measures, workflow, run_id, first_trace, resumed)
 
 
 class Observer:
@@ -163,9 +165,10 @@ class SuperstepObserver:
 class _Spans:
     """The tracing API of OpenTelemetry, as the program has loaded it."""
 
-    def __init__(self, api: Any) -> None:
+    def __init__(self, api: Any, emits: bool) -> None:
         self._api = api
-        self._tracer: Tracer = api.get_tracer(SCOPE, _version())
+        # What the other tracer returns as a new span stands for the one around it.
+        self._tracer: Tracer = api.get_tracer(SCOPE, _version()) if emits else api.NoOpTracer()
 
     def start(
         self, name: str, attributes: Attributes, *, parent: Span | None = None, links: Sequence[Link] = ()

@@ -32,7 +32,7 @@ def adopt(workflow: FrameworkWorkflow) -> Workflow:
     if isinstance(workflow, Workflow):
         return workflow
     described = workflow.to_dict()
-    return Workflow(
+    adopted = Workflow(
         workflow.edge_groups,
         workflow.executors,
         workflow.get_start_executor(),
@@ -43,3 +43,6 @@ def adopt(workflow: FrameworkWorkflow) -> Workflow:
         output_from=described["output_executors"],
         intermediate_output_from=described["intermediate_executors"],
     )
+    # It is the same workflow: the span of its build names it.
+    adopted.id = workflow.id
+    return adopted

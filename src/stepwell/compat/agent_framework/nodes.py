@@ -25,6 +25,7 @@ from agent_framework._workflows._state import State
 from stepwell.compat.agent_framework.agent_steps import add_steps
 from stepwell.compat.agent_framework.edges import accepts
 from stepwell.compat.agent_framework.effects import Effects
+from stepwell.compat.agent_framework.send_spans import SendSpans
 from stepwell.compat.agent_framework.stored_calls import StoredCalls, calls_of, storing
 from stepwell.engine.internal_context import internal
 from stepwell.graph.context import WorkflowContext
@@ -76,6 +77,7 @@ class RunServices:
         self.failed: dict[str, WorkflowEvent[Any]] = {}
         # The classes that open requests named; after a restart only their names are known.
         self.response_types: dict[str, Any] = {}
+        self.send_spans = SendSpans()
         # Requests are being cancelled: their responses are of no type.
         self.is_cancelling = False
         # The handler that runs this workflow, and where in it.
@@ -167,7 +169,9 @@ class Node(NativeExecutor):
 
     async def _execute(self, message: WorkflowMessage, ctx: WorkflowContext[Any, Any]) -> None:
         async def execute(state: State, context: InProcRunnerContext) -> None:
-            await self.executor.execute(message, self._sources(ctx), state, context)
+            sources = self._sources(ctx)
+            links = self._services.send_spans.find(sources, internal(ctx).at.iteration)
+            await self.executor.execute(message, sources, state, context, *links)
 
         await self._call(execute, ctx)
 
@@ -265,6 +269,7 @@ class _NodeContext(InProcRunnerContext):
         self._effects, self._ctx, self._services = effects, effects.ctx, services
 
     async def send_message(self, message: WorkflowMessage) -> None:
+        self._services.send_spans.add(self._ctx.executor_id, self._ctx.at.iteration, message)
         self._effects.make("send_message", message.data, message.target_id)
 
     async def add_event(self, event: WorkflowEvent[Any]) -> None:

@@ -20,6 +20,7 @@ from agent_framework import Workflow as FrameworkWorkflow
 from agent_framework._workflows._runner_context import MessageType
 from agent_framework._workflows._state import State
 from agent_framework.exceptions import WorkflowCheckpointException, WorkflowConvergenceException
+from agent_framework.observability import OBSERVABILITY_SETTINGS
 
 from stepwell.codec.codec import Codec, reachable_types
 from stepwell.compat.agent_framework.edges import edges_of
@@ -218,6 +219,8 @@ class Runner:
             archive_for=archives_on(run.storage),
             caller=STORED_CALLER.get(),
             may_take_over=None if run.at is None else partial(was_left, run.at.run_id),
+            # The framework's own spans are enough.
+            emits_spans=not OBSERVABILITY_SETTINGS.ENABLED,
         )
 
     # ---------------------------------------------------------------- checkpoints
