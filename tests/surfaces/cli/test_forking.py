@@ -79,6 +79,8 @@ def test_a_question_is_answered_in_the_fork_alone(sqlite: Place, say: Say) -> No
     assert forked.exit_code == 0, forked.stderr
     assert "response to refund-7, which a resume applies: true (boolean)" in forked.stderr.splitlines()
     assert gone_on(sqlite, asking, "refund-7b") == ["tea: refunded"]
+    shown = say("--store", sqlite.address, "show", "refund-7b").stdout.splitlines()
+    assert [line.endswith(") since the fork") for line in shown if line.startswith("called ")] == [True]
     assert gone_on(sqlite, asking, "refund-7") == []
 
 

@@ -85,10 +85,10 @@ def test_the_first_commit_shows_the_input(storage: Any, say: Say) -> None:
     assert data(say, "refund-7@0")["input"] == {"id": 7, "lines": ["tea"]}
 
 
-def test_a_fork_that_has_no_input_of_its_own_shows_none(storage: Any, say: Say) -> None:
+def test_a_fork_that_has_no_input_of_its_own_says_which_run_has_it(storage: Any, say: Say) -> None:
     ran(storage, asking(storage).run(Order(7, ["tea"]), run_id="refund-7"))
     say(*STORE, "fork", "refund-7", "--as", "fork-7")
-    assert "input" not in shown(say, "fork-7")
+    assert section(shown(say, "fork-7"), "input") == ["that of run refund-7, which this one was forked from"]
     assert data(say, "fork-7")["input"] is None
 
 

@@ -62,6 +62,8 @@ def _sections(overview: RunOverview, full: bool) -> Iterator[list[str]]:
     at, document = overview.at, document_of(overview.at)
     if overview.has_input:
         yield ["input", *_indent(to_lines(overview.input, full=full))]
+    elif at.header.parent_run:
+        yield ["input", printable(f"  that of run {at.header.parent_run}, which this one was forked from")]
     if overview.outputs:
         yield ["output", *_indent(_format_outputs(overview.outputs, full))]
     for failure in overview.failures:
@@ -76,7 +78,7 @@ def _sections(overview: RunOverview, full: bool) -> Iterator[list[str]]:
         yield [f"superstep {at.iteration + 1}", *_indent(_format_branches(overview.branches))]
     if calls := [*_format_calls(overview, full)]:
         yield ["calls", *_indent(calls)]
-    yield [*_format_facts(overview), *_format_progress(compute_progress(overview))]
+    yield [*_format_facts(overview), *_format_progress(overview)]
     if lines := [*_format_state(overview, full)]:
         yield ["state", *_indent(lines)]
     # Most executors keep no state of their own.
@@ -182,9 +184,12 @@ def _format_facts(overview: RunOverview) -> Iterator[str]:
     yield from (f"{name:<12}  {printable(value)}" for name, value in fields.items() if value)
 
 
-def _format_progress(progress: dict[str, Any]) -> Iterator[str]:
+def _format_progress(overview: RunOverview) -> Iterator[str]:
+    progress = compute_progress(overview)
     is_whole = progress["history_is_whole"]
     scope = "" if is_whole else f" since commit {progress['counted_since']}, in the commits that are stored"
+    if overview.is_whole and overview.at.header.parent_run:
+        scope = " since the fork"
     for title, names, more in (
         ("called", [f"{id} ({pluralise(n, 'time')})" for id, n in progress["called"].items()], scope),
         ("next", progress["next"], ""),
