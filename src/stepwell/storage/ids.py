@@ -81,7 +81,7 @@ def says_its_location(entry: Entry) -> bool:
     return entry.number < _NUMBERS and id.startswith(digits) and _CHECK_DIGITS.fullmatch(id, len(digits)) is not None
 
 
-@lru_cache(maxsize=1024)  # a commit needs it twice: its id is made, and looked at when it is stored
+@lru_cache(maxsize=64)  # a commit needs it twice: its id is made, and looked at when it is stored
 def _location_digits(run_id: str, number: int) -> str:
     """Return the part of a checkpoint id that says where the checkpoint is: all but the check."""
     h = _run_digits(run_id)
