@@ -192,6 +192,7 @@ async def test_a_branch_that_was_not_finished_is_not_a_change(storage: BuiltInSt
         await started.wait()
         if len(DID) == 2:
             DID.append("stopped")
+            last.cancel()  # a function that fails waits for its steps
             raise RuntimeError("stopped")
         return await last
 

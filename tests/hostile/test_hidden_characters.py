@@ -88,6 +88,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "fork": [["waits", "--set", f"/{EVIL}={EVIL}"], ["waits", "--dry-run", "--add", f"/x={EVIL}"]],
     "diff": [["waits@0", "waits@1"]],
     "run": [[CODE, "--input", "go"], [CODE, "--input", "go", "--follow"]],
+    "submit": [[CODE, "--input", "go", "--run-id", EVIL[:20]]],
     "resume": [["fails", CODE]],
     "cancel": [[EVIL, "--reason", EVIL]],
     "viz": [[CODE, "--format", form] for form in ("mermaid", "dot", "text")],
