@@ -12,7 +12,7 @@ import pytest
 
 from stepwell import Retention, SQLiteCheckpointStorage
 from stepwell.admin.diffs.checkpoints import diff, load_document
-from stepwell.admin.diffs.json_diff import apply_patch, same
+from stepwell.admin.diffs.json_diff import apply_patch, compare, format_path, patch_of, same
 from stepwell.admin.lookup import NotFound, find_checkpoint
 from tests.support.nesting import Asker, alone, deep
 from tests.support.operating_runs import Order, asking, counting
@@ -104,3 +104,11 @@ assert "operating_runs" not in sys.modules
     assert started.returncode == 0
     order = {"$": "tests.support.operating_runs:Order", "v": {"id": 1, "lines": ["lamp"]}}
     assert {"op": "add", "path": "/state/order", "value": order} in json.loads(printed)
+
+
+def test_the_stored_form_of_a_class_is_not_part_of_a_path_that_people_read() -> None:
+    before = {"state": {"order": {"$": "shop:Order", "v": {"price": 1}}, "v": {"v": 1}}}
+    after = {"state": {"order": {"$": "shop:Order", "v": {"price": 2}}, "v": {"v": 2}}}
+    changes = compare(before, after)
+    assert [format_path(change.path) for change in changes] == ["state.order.price", "state.v.v"]
+    assert apply_patch(before, patch_of(changes)) == after

@@ -96,7 +96,8 @@ async def test_runs_of_any_program_are_moved_without_its_code(storage: Any) -> N
         older = await client.get("/api/v1/runs/numbers/checkpoints", params={"before": checkpoints["next"]})
         assert [item["number"] for item in older.json()["checkpoints"]] == [1, 0]
         difference = (await client.get("/api/v1/diff", params={"before": "numbers@1", "after": "numbers@2"})).json()
-        assert {"path": "/state/numbers/1", "kind": "added", "before": None, "after": 2} in difference["changes"]
+        added = {"path": "/state/numbers/1", "where": "state.numbers[1]", "kind": "added", "before": None, "after": 2}
+        assert added in difference["changes"]
 
         order = {"number": 1, "set": {"numbers": [7]}, "tags": {"why": "test"}}
         forked = [

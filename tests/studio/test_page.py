@@ -50,7 +50,7 @@ async def test_a_failed_run_says_why_and_shows_which_branches_are_safe(page: Pag
 async def test_an_older_commit_is_shown_by_a_link_with_what_it_changed(page: Page, studio: Studio) -> None:
     await page.goto(f"{studio.home}#/runs/refund-1042")
     await page.locator(".mark", has_text="desk").click()
-    await expect(page.locator(".diff")).to_contain_text("state / facts")
+    await expect(page.locator(".diff")).to_contain_text("state.facts")
     await expect(page.locator('[data-node="pay"]')).to_have_attribute("data-state", "idle")
     await page.goto(page.url)
     await expect(page.get_by_role("button", name="at commit 3")).to_be_visible()

@@ -22,6 +22,10 @@ _MARKS: dict[Kind, str] = {"added": "+", "removed": "-", "changed": "~"}
 _BACK: dict[Kind, Kind] = {"added": "removed", "removed": "added", "changed": "changed"}
 
 
+class WrapperKey(str):
+    """A key of the stored form that leads to a value of a class: people do not know it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """One change on the way from one document to another.
@@ -139,7 +143,8 @@ def _compare_objects(path: Path, before: dict[str, Any], after: dict[str, Any]) 
         elif key not in before:
             yield Change((*path, key), "added", after=after[key])
         else:
-            yield from _compare((*path, key), before[key], after[key])
+            is_wrapper = key == "v" and "$" in before and "$" in after
+            yield from _compare((*path, WrapperKey(key) if is_wrapper else key), before[key], after[key])
 
 
 def _compare_lists(path: Path, before: list[Any], after: list[Any]) -> Iterator[Change]:
@@ -226,7 +231,8 @@ def _line(change: Change, shown: int | None) -> str:
 
 def format_path(path: Path) -> str:
     """Return a path as people write it: keys separated by dots, list indexes in brackets."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    known = (part for part in path if not isinstance(part, WrapperKey))
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in known)
     return text.removeprefix(".") or "everything"
 
 

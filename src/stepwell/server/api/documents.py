@@ -87,9 +87,10 @@ class StateDocument(msgspec.Struct, frozen=True):
 
 
 class ChangeItem(msgspec.Struct, frozen=True):
-    """One change between two checkpoints. `path` is a JSON Pointer."""
+    """One change between two checkpoints. `path` is a JSON Pointer into the stored form, `where` is for people."""
 
     path: str
+    where: str
     kind: str
     before: Any
     after: Any

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from stepwell.admin.diffs.checkpoints import diff, diff_from_parent
 from stepwell.admin.diffs.documents import document_of
+from stepwell.admin.diffs.json_diff import format_path
 from stepwell.admin.lookup import find_checkpoint, find_run, load_checkpoint
 from stepwell.admin.overview.run_document import describe_run
 from stepwell.admin.run_search import search
@@ -192,7 +193,9 @@ async def get_difference(call: ApiCall[DiffQuery, None]) -> DifferenceDocument:
     else:
         difference = await diff(storage, query.before, query.after)
     changes = [
-        ChangeItem(change.pointer, str(change.kind), to_data(change.before), to_data(change.after))
+        ChangeItem(
+            change.pointer, format_path(change.path), str(change.kind), to_data(change.before), to_data(change.after)
+        )
         for change in difference.changes
     ]
     before, after = difference.before, difference.after

@@ -9,10 +9,10 @@ import { Field, initialValue } from "./schema_form.js";
 /** @param {any} value */
 const text = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
 
-/** Both sides of every change. @param {{changes: {path: string, kind: string, before: any, after: any}[]}} props */
+/** Both sides of every change. @param {{changes: {path: string, where: string, kind: string, before: any, after: any}[]}} props */
 export function ChangeList({ changes }) {
   if (!changes.length) return html`<p class="mut">Nothing differs.</p>`;
-  return html`<div class="diff mono">${changes.map((each) => html`<div class="line" key=${each.path}><div class="path">${each.path.replace(/^\//, "").replaceAll("/", " / ")}</div>
+  return html`<div class="diff mono">${changes.map((each) => html`<div class="line" key=${each.path}><div class="path">${each.where}</div>
     <div class="side ${each.kind === "added" ? "" : "gone"}">${each.kind === "added" ? "" : text(each.before)}</div><div class="side ${each.kind === "removed" ? "" : "new"}">${each.kind === "removed" ? "" : text(each.after)}</div></div>`)}</div>`;
 }
 
