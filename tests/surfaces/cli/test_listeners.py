@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 import subprocess
@@ -143,6 +144,20 @@ def test_no_terminal_is_so_narrow_that_an_id_is_broken(
     assert ("─" in seen) == drawn
     if not drawn:  # one line per cell, none of which is wider than it has to be
         assert seen.splitlines() == [name, "  workflow  orders", "  began     2026-11-16 10:00:00"]
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(120, []), (60, ["commits"]), (50, ["commits", "started"])])
+def test_a_narrow_terminal_leaves_out_columns_before_it_breaks_lines(
+    width: int, left_out: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    columns = ["run", "status", "commits", "started"]
+    row = ["refund-1042-rejected", "completed", "4", "2026-11-16 10:00:00"]
+    print_table(columns, [row], optional=("commits", "started"))
+    head, _, *rows = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert head.split() == [name for name in columns if name not in left_out]
+    assert len(rows) == 1
 
 
 def test_only_the_status_is_coloured_by_its_word(

@@ -101,7 +101,7 @@ def _print(runs: list[dict[str, Any]], following: str | None, json: bool, *, is_
         return
     if runs:
         columns, now = ["run", "workflow", "status", "commits", "started", "changed", "tags"], clock.now()
-        print_table(columns, [_make_row(run, now) for run in runs])
+        print_table(columns, [_make_row(run, now) for run in runs], optional=("commits", "started", "tags"))
     else:
         print_note("no run matches" if is_filtered else "the store has no runs")
     if following is not None:
