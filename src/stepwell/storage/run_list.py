@@ -43,8 +43,7 @@ class RunInfo:
     # running: when the lease of its driver ends, unless renewed; sleeping: when it wakes up; waiting: when
     # a deadline is reached or a timer is due, if there is one
     until: str | None
-    # queued: from when on it could be driven, if that is known; stalled: when the lease of its driver
-    # ended or, if the process is known to be dead, its newest commit
+    # queued: from when on it could be driven, if that is known; stalled: its newest commit
     since: str | None
     _entry: RunEntry = field(repr=False, compare=False)  # from which the next page continues
 
@@ -113,7 +112,8 @@ def run_info(entry: RunEntry) -> RunInfo:
     if lease is not None and standing in ("running", "stalled"):
         owner = str(lease.owner)
         until = _end_of(lease) if standing == "running" else None
-        since = (_end_of(lease) if lease.left < 0 else entry.at) if standing == "stalled" else None
+        # When the process died, nobody knows; that nothing was committed since is certain.
+        since = entry.at if standing == "stalled" else None
     elif standing in ("sleeping", "waiting"):
         until = entry.wake
     elif standing == "queued" and entry.wake is not None and entry.wake <= now:

@@ -96,8 +96,8 @@ def sentence_of(overview: RunOverview, *, now: datetime, moment: FormatMoment = 
             asks = f" Meanwhile it is waiting {_describe_wait(overview, now)}" if overview.requests else ""
             return f"{subject} is running {where}: {_progress(overview)}.{asks}"
         case "stalled":
-            since = "" if run.since is None else f" {_ago(run.since, now)}"
-            return f"{subject} is stalled: {run.owner} stopped driving it{since}; {_resumed(overview)}."
+            last = f"its last commit was {_ago(run.since or at.stamp.at, now)}"
+            return f"{subject} is stalled: {run.owner} stopped driving it, and {last}; {_resumed(overview)}."
     if arrived := _describe_arrived(overview):
         return f"{subject} is queued: {arrived}, because no process drives the run."
     is_part_done = any(branch.state == "finished" for branch in overview.branches)
