@@ -98,7 +98,8 @@ async def test_what_was_not_touched_is_read(path: Path) -> None:
 
 def changes() -> Iterator[tuple[str, str, str]]:
     for table, columns in {
-        "runs": "hash workflow status began caller tags wake owner until fence takeovers dropped_below unordered",
+        "runs": "hash workflow status began caller tags priority wake "
+        "owner until fence takeovers dropped_below unordered",
         "commits": "number checkpoint_id status iteration at snapshot outputs latest_only foreign_id body",
         "superstep_log": "place key body",
         "signals": "key position body",
@@ -130,8 +131,9 @@ def hash_of(*words: str) -> int:
 
 async def test_every_column_is_tried(path: Path) -> None:
     tried = {(table, column) for table, column, _ in changes()}
-    # Workers belong to no run: see the next test.
-    there = {(table, name) for table, columns in tables(path).items() for name, _ in columns if table != "workers"}
+    # Workers and webhooks belong to no run: see the next tests.
+    apart = ("workers", "webhooks", "outbox")
+    there = {(table, name) for table, columns in tables(path).items() for name, _ in columns if table not in apart}
     keys = {(table, column) for table in tables(path) for column in ("run", "run_id")}
     assert there - tried - keys == {("commits", "position"), ("requests", "position")}
 
@@ -145,6 +147,19 @@ async def test_a_row_of_a_worker_that_says_something_else_is_refused_and_stops_n
         store = SQLiteStore(path)
         with pytest.raises(CheckpointCorrupt, match="press"):
             await BuiltInStorage(store).list_workers()
+        assert len(await BuiltInStorage(store).list_runs()) == 2
+        await store.close()
+
+
+async def test_rows_of_webhooks_that_say_something_else_are_refused_by_name(path: Path) -> None:
+    for kinds in ("", "[", "{}", "[1]", "[" * 100_000):
+        db = sqlite3.connect(path)
+        db.execute("INSERT OR REPLACE INTO webhooks VALUES ('w-1', NULL, ?, 0, '{}')", (kinds,))
+        db.commit()
+        db.close()
+        store = SQLiteStore(path)
+        with pytest.raises(CheckpointCorrupt, match="w-1"):
+            await store.webhooks()
         assert len(await BuiltInStorage(store).list_runs()) == 2
         await store.close()
 
