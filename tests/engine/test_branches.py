@@ -491,7 +491,7 @@ async def test_tasks_that_share_a_context_do_not_end_up_in_each_others_steps(sto
     assert [len(keys) for keys in bank.keys.values()] == [1] * 6
 
 
-async def test_an_attempt_that_was_given_up_does_not_replace_the_result_of_a_later_one(storage: Any) -> None:
+async def test_a_step_under_way_when_its_attempt_fails_is_waited_for_and_recalled(storage: Any) -> None:
     attempts: list[int] = []
     late = asyncio.Event()
     got: list[str] = []
@@ -510,13 +510,12 @@ async def test_an_attempt_that_was_given_up_does_not_replace_the_result_of_a_lat
             async def fail_first() -> None:
                 await pause(3)
                 if me == 1:
+                    asyncio.get_running_loop().call_later(0.05, late.set)
                     raise OSError("first")
 
             receipt, _ = await asyncio.gather(self.branch(ctx, pay), fail_first())
             got.append(receipt)
             if me == 2:
-                late.set()
-                await pause(50)
                 raise OSError("second")
             await ctx.yield_output(receipt)
 
@@ -524,8 +523,8 @@ async def test_an_attempt_that_was_given_up_does_not_replace_the_result_of_a_lat
             return str(await ctx.step("pay", pay))
 
     workflow = WorkflowBuilder(name="paying", start_executor=Payer("payer"), checkpoint_storage=storage).build()
-    assert (await workflow.run("go")).get_outputs() == ["receipt 2"]
-    assert got == ["receipt 2", "receipt 2"]
+    assert (await workflow.run("go")).get_outputs() == ["receipt 1"]
+    assert got == ["receipt 1", "receipt 1"]
 
 
 async def test_a_result_that_could_not_be_stored_is_not_known_to_the_next_attempt() -> None:
