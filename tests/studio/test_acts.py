@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from playwright.async_api import Browser, Page, expect
@@ -126,7 +127,8 @@ async def test_hostile_text_is_text(browser: Browser, tmp_path: Path) -> None:
     await page.get_by_role("tab", name="Events").click()
     await page.wait_for_timeout(300)
     assert dialogs == []
-    assert sqlite3.connect(tmp_path / "runs.db").execute("SELECT count(*) FROM runs").fetchone() == (1,)
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as db:
+        assert db.execute("SELECT count(*) FROM runs").fetchone() == (1,)
     studio.stop()
     await page.close()
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
+from weakref import finalize
 
 from stepwell.errors import StoreUnavailable
 from stepwell.storage import clock
@@ -84,6 +85,8 @@ class SideRing:
                 elif not os.path.exists(self._path):
                     return None
             self._db, self._process = sqlite3.connect(self._path, timeout=1.0, check_same_thread=False), os.getpid()
+            # A storage in memory is rarely closed by its program.
+            finalize(self, self._db.close).atexit = False
             self._db.executescript(_TABLES)
         return self._db
 
