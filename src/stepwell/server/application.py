@@ -72,24 +72,9 @@ def app(
     Raises DefinitionError for a storage or workflows that cannot be served, for a `url` that is not
     one of http, and for a short `key`.
     """
-    if not isinstance(storage, BuiltInStorage):
-        raise DefinitionError(f"a server needs a built-in storage, not an instance of {type(storage).__name__}")
-    if key is not None and len(key) < _SHORTEST_KEY:
-        raise DefinitionError(f"a key of response links has {_SHORTEST_KEY} bytes or more, not {len(key)}")
     if url is not None and not url.startswith(("http://", "https://")):
         raise DefinitionError(f"the url {url!r} is not of the form https://HOST/PATH")
-    if auth is None:
-        auth = secrets.token_urlsafe(24)
-        _LOG.warning("the token of the server is %s", auth)
-    limits = limits or ServerLimits()
-    services = Services(
-        storage,
-        {workflow_of(served).name: served for served in workflows},
-        auth=Tokens({auth: Identity("operator", Role.OPERATE)}) if isinstance(auth, str) else auth,
-        limits=limits,
-        streams=OpenStreams(limits.streams, limits.streams_each),
-        key=_link_key(auth) if key is None else key,
-    )
+    services = _make_services(storage, workflows, auth=auth, limits=limits or ServerLimits(), key=key)
     reached_at = () if url is None else (urlsplit(url).hostname or "",)
     middleware = [Middleware(Gate, services, (*hosts, *reached_at), origins)]
     if origins:
@@ -125,6 +110,32 @@ async def running(application: Starlette) -> AsyncIterator[None]:
     """Run what works beside an application that is mounted in another one, inside the block."""
     async with application.router.lifespan_context(application):
         yield
+
+
+def _make_services(
+    storage: BuiltInStorage,
+    workflows: Sequence[Served],
+    *,
+    auth: Authenticator | str | None,
+    limits: ServerLimits,
+    key: bytes | None,
+) -> Services:
+    """Check what `app` was passed, and return it as every route gets it."""
+    if not isinstance(storage, BuiltInStorage):
+        raise DefinitionError(f"a server needs a built-in storage, not an instance of {type(storage).__name__}")
+    if key is not None and len(key) < _SHORTEST_KEY:
+        raise DefinitionError(f"a key of response links has {_SHORTEST_KEY} bytes or more, not {len(key)}")
+    if auth is None:
+        auth = secrets.token_urlsafe(24)
+        _LOG.warning("the token of the server is %s", auth)
+    return Services(
+        storage,
+        {workflow_of(served).name: served for served in workflows},
+        auth=Tokens({auth: Identity("operator", Role.OPERATE)}) if isinstance(auth, str) else auth,
+        limits=limits,
+        streams=OpenStreams(limits.streams, limits.streams_each),
+        key=_link_key(auth) if key is None else key,
+    )
 
 
 def _link_key(auth: Authenticator | str) -> bytes:
