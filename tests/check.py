@@ -25,6 +25,7 @@ from tests.interpreters import ROOT, Machine, NotFound, set_up
 PYTHON = Path(sys.executable)
 FAST_LANE = ["-m", "not process and not long"]  # see tests/support/lanes.py
 CORES = 2
+WAITING = 1  # further processes: half of the tests wait for others, not for a core
 FEW = 5
 PATIENCE = 4000  # seconds
 MEMORY = Path("/dev/shm")
@@ -63,7 +64,7 @@ def tool(name: str, *arguments: str) -> list[str]:
 LINT = Check("lint", [tool("ruff", "check", "."), tool("ruff", "format", "--check", ".")])
 TYPES = Check("types", [tool("mypy")])
 CONTRACTS = Check("contracts", [tool("lint-imports", "--no-cache")])
-UNIT = checked_by_tests("unit", cache=ROOT / ".pytest_cache")
+UNIT = checked_by_tests("unit", cache=ROOT / ".pytest_cache", workers=CORES + WAITING)
 FAST_TESTS = checked_by_tests("fast tests", *FAST_LANE)
 
 
@@ -127,19 +128,23 @@ def environment(python: Path) -> Iterator[dict[str, str]]:
 
 
 def passes(check: Check) -> bool:
-    """Whether a check passes.
-
-    A few tests that failed are tried once more, one at a time: on a machine that is busy with something else, one that
-    waits for other processes may have waited in vain. Whatever passes only then is named.
-    """
     with environment(check.python) as known:
-        if all(ended(command, known) == 0 for command in check.commands):
-            return True
-        if check.cache is None:
-            return False
-        failed = failures(check.cache)
-        alone = [*pytest(check.python, check.cache), "-n", "0", "--last-failed", "--last-failed-no-failures", "none"]
-        if not 0 < len(failed) <= FEW or ended(alone, known) != 0:
+        passed = all(ended(command, known) == 0 for command in check.commands)
+    return passed or passes_alone(check)
+
+
+def passes_alone(check: Check) -> bool:
+    """Whether the few tests of a check that failed pass when they are tried once more, one at a time.
+
+    On a machine that is busy with something else, one that waits for other processes may have waited in vain. Whatever
+    passes only then is named.
+    """
+    failed = failures(check.cache) if check.cache else []
+    if check.cache is None or not 0 < len(failed) <= FEW:
+        return False
+    alone = [*pytest(check.python, check.cache), "-n", "0", "--last-failed", "--last-failed-no-failures", "none"]
+    with environment(check.python) as known:
+        if ended(alone, known) != 0:
             return False
     print("\n".join(["PASSED ONLY ALONE:", *failed]), flush=True)
     return True
@@ -156,7 +161,8 @@ def pass_side_by_side(checks: Together) -> list[bool]:
             process = subprocess.Popen(command, cwd=ROOT, env=known, stdout=said, stderr=said, start_new_session=True)
             after.callback(_kill, process)
             processes.append((check, process, said))
-        return [_has_passed(*each) for each in processes]
+        passed = [_has_passed(*each) for each in processes]
+    return [each or passes_alone(check) for check, each in zip(checks, passed, strict=True)]
 
 
 def _has_passed(check: Check, process: subprocess.Popen[bytes], said: IO[bytes]) -> bool:

@@ -5,6 +5,7 @@ import gc
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,8 @@ async def test_a_sqlite_store_that_is_collected_closes_its_connections(
 ) -> None:
     store = SQLiteStore(tmp_path / "runs.db")
     await fill(store, "r", 1)
-    await asyncio.gather(*(store.read("r") for _ in range(20)))
+    meet = threading.Barrier(2)  # two readings at once, each on a connection of its own
+    await asyncio.gather(*(store._db.read(lambda db: meet.wait(30)) for _ in range(2)))
     assert len(on_sqlite) >= 2
     assert not any(map(is_closed, on_sqlite))
     del store
