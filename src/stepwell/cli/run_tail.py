@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from time import monotonic
 
+from stepwell.admin.live_workers import describe_workers, find_live_workers
 from stepwell.admin.lookup import require_head
 from stepwell.admin.run_history import events_of, follow_commits, leads_named_agents, read_latest
 from stepwell.cli.type_names import BuiltInStorage, RoutedMessage, RunInfo
@@ -41,7 +42,7 @@ async def follow_run(storage: BuiltInStorage, run: RunInfo, count: int, *, wait:
         for event in await read_latest(storage, run.run_id, run.number, count):
             follower.show(event)
         follower.expect(upcoming)
-        _note_standing(run, follower)
+        await _note_standing(storage, run, follower)
         word, latest = str(run.standing), monotonic()
         async for commit in follow_commits(storage, run.run_id, run.number):
             if commit is not None:
@@ -56,22 +57,26 @@ async def follow_run(storage: BuiltInStorage, run: RunInfo, count: int, *, wait:
             elif monotonic() - latest > SILENCE and word != "waiting":
                 now = await storage.get_run(run.run_id)
                 latest = monotonic()
-                if now is not None and _note_standing(now, follower):
+                if now is not None and await _note_standing(storage, now, follower):
                     latest = math.inf  # the note is printed once
     return word
 
 
-def _note_standing(run: RunInfo, follower: Follower) -> bool:
+async def _note_standing(storage: BuiltInStorage, run: RunInfo, follower: Follower) -> bool:
     """Say why no commit is to be expected, if nobody drives the run; return whether that is so."""
+    if run.standing not in ("queued", "stalled", "sleeping"):
+        return False
+    workers = await find_live_workers(storage, run.workflow_name)
+    moves = (
+        f"{describe_workers(workers)} takes it" if workers else f"`stepwell show {run.run_id}` says how to resume it"
+    )
     match run.standing:
         case "queued":
-            why = "no process drives it; `stepwell resume` does"
+            why = f"no process drives it; {moves}"
         case "stalled":
-            why = f"{run.owner} stopped driving it; `stepwell resume` resumes it"
-        case "sleeping":
-            why = f"until {format_moment(run.until or '')}"
+            why = f"{run.owner} stopped driving it; {moves}"
         case _:
-            return False
+            why = f"until {format_moment(run.until or '')}"
     # A live view has the word in its heading, and no room for a note.
     if not follower.redraws:
         print_note(f"run {run.run_id!r} is {run.standing}: {why}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from stepwell.admin.live_workers import describe_workers, find_live_workers
 from stepwell.admin.lookup import NotFound
 from stepwell.storage.built_in_storage import BuiltInStorage
 
@@ -24,13 +25,9 @@ async def find_driver(storage: BuiltInStorage, run_id: str) -> RunDriver:
         raise NotFound(f"run {run_id!r} was deleted meanwhile")
     if run.standing == "running" and run.owner is not None:
         return RunDriver(True, [run.owner], f"{run.owner} drives it", None)
-    workers = [
-        worker.name
-        for worker in await storage.list_workers()
-        if worker.is_alive and run.workflow_name in worker.workflows
-    ]
-    if workers:
-        return RunDriver(True, workers, f"it is left to {'a worker' if len(workers) == 1 else 'workers'}", None)
+    if workers := await find_live_workers(storage, run.workflow_name):
+        names = [worker.name for worker in workers]
+        return RunDriver(True, names, f"it is left to {describe_workers(workers)}", None)
     return RunDriver(
         False,
         [],

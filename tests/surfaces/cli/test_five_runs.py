@@ -50,7 +50,9 @@ def test_a_run_that_crashed(say: Say) -> None:
         process.wait(timeout=30)
     lines, command = look(say, "deal-1", DEALING)
     assert f"is stalled: process {process.pid} on " in lines[0]
-    assert lines[0].endswith("; a resume calls slow, and what quick did is kept.")
+    assert lines[0].endswith(
+        "; a resume calls slow, and what quick did is kept. No live worker drives runs of dealing."
+    )
     assert lines[2].strip() == "MODULE:WORKFLOW is the code of dealing, such as shop.orders:workflow"
     quick, step, slow = lines[lines.index("superstep 2") + 1 :][:3]
     assert quick.startswith("  quick: finished, ")
@@ -132,5 +134,6 @@ def test_after_an_interrupt_the_branches_that_had_finished_are_shown_as_finished
     assert rows["slow"][0] == "stopped"
     lines, _ = look(say, "deal-1", DEALING)
     assert lines[0] == (
-        "Run deal-1 of dealing is queued: no process drives it; a resume calls slow, and what quick did is kept."
+        "Run deal-1 of dealing is queued: no process drives it; a resume calls slow, and what quick did is kept. "
+        "No live worker drives runs of dealing."
     )

@@ -26,6 +26,7 @@ from stepwell import (
 from stepwell.storage.lease import this_process
 from tests.support.agent_runs import clerking
 from tests.support.command_line import Place, Say
+from tests.support.live_workers import announce
 from tests.support.operating_runs import Order, asking, counting
 from tests.surfaces.cli.test_following import program
 
@@ -110,8 +111,8 @@ def test_a_response_that_is_on_its_way_says_by_whom_and_what_applies_it(storage:
     say(*STORE, "respond", "refund-7", "--response", "true", "--by", "ada", "--comment", "fine")
     lines = shown(say, "refund-7")
     assert lines[0] == (
-        "Run refund-7 of refunds is queued: a response by ada has arrived and is not applied yet, "
-        "because no process drives the run."
+        "Run refund-7 of refunds is queued: a response by ada has arrived and is not applied yet. "
+        "No live worker drives runs of refunds."
     )
     assert lines[1] == RESUME.format("refund-7")
     assert any(line.strip().startswith("answered by ada at ") for line in lines)
@@ -204,7 +205,7 @@ def test_a_sleeping_run_says_until_when(storage: Any, say: Say) -> None:
     lines = shown(say, "nap-1")
     assert lines[0].startswith("Run nap-1 of naps is sleeping until 20")
     assert "UTC (in 2 h 59 min" in lines[0] or "UTC (in 3 h)" in lines[0]
-    assert lines[0].endswith("; nap comes next then.")
+    assert lines[0].endswith("; nap comes next then. No live worker drives runs of naps.")
     assert section(lines, "superstep 1")[0].startswith("nap: sleeping, until 20")
 
 
@@ -221,7 +222,7 @@ def test_timers_are_listed_with_the_time_at_which_they_are_due(storage: Any, say
     workflow = WorkflowBuilder(name="alarms", start_executor=alarm, checkpoint_storage=storage).build()
     ran(storage, workflow.run("x", run_id="alarm-1"))
     lines = shown(say, "alarm-1")
-    assert lines[0].endswith("; timer 'early' of alarm fires next then.")
+    assert "; timer 'early' of alarm fires next then. " in lines[0]
     first, second = section(lines, "timers")
     assert first.startswith("timer 'early' of alarm, due 20")
     assert second.startswith("timer 'late' of alarm, due 20")
@@ -241,7 +242,10 @@ def test_runs_that_nobody_or_somebody_drives_say_so(sqlite: Place, say: Say) -> 
     storage = sqlite.storage
     ran(storage, work(storage))
     queued, driven = shown(say, "queued-1"), shown(say, "driven-1")
-    assert queued[0] == "Run queued-1 of counting is queued: no process drives it; count comes next."
+    assert queued[0] == (
+        "Run queued-1 of counting is queued: no process drives it; count comes next. "
+        "No live worker drives runs of counting."
+    )
     assert queued[1] == RESUME.format("queued-1")
     assert driven[0].startswith("Run driven-1 of counting is running in superstep 2, driven by process ")
     assert driven[0].endswith(": count is working.")
@@ -360,8 +364,25 @@ def test_list_and_tail_say_until_when_a_run_sleeps_and_that_nobody_drives_one(sq
     assert re.search(r"UTC  +\d+ s ago", napping)
     for run_id, note in (
         ("nap-1", "run 'nap-1' is sleeping: until 20"),
-        ("queued-1", "run 'queued-1' is queued: no process drives it; `stepwell resume` does"),
+        ("queued-1", "run 'queued-1' is queued: no process drives it; `stepwell show queued-1` says how"),
     ):
         with program(*STORE, "tail", run_id, "--follow") as follower:
             assert follower.stderr is not None
             assert follower.stderr.readline().startswith(note)
+
+
+def test_people_hear_which_worker_moves_a_run(storage: Any, say: Say) -> None:
+    async def work() -> None:
+        await asking(storage).run(Order(7, ["tea"]), run_id="refund-7")
+        await announce(storage, "one", "refunds")
+
+    ran(storage, work())
+    answered = say(*STORE, "respond", "refund-7", "--response", "true")
+    assert answered.stderr == "worker one applies it\n"
+    assert shown(say, "refund-7")[:2] == [
+        "Run refund-7 of refunds is queued: a response has arrived and is not applied yet. Worker one takes it.",
+        "next: nothing to do",
+    ]
+    assert say(*STORE, "fork", "refund-7@0", "--as", "refund-8").stderr == "worker one takes it\n"
+    again = say(*STORE, "respond", "refund-7", "--response", "true")
+    assert "hint: stepwell show refund-7 --store runs.db says what applies it" in again.stderr

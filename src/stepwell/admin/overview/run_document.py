@@ -55,11 +55,13 @@ def overview_to_dict(overview: RunOverview, *, now: datetime, moment: FormatMome
         id: request_to_dict(request, overview.pending.get(id)) for id, request in overview.requests.items()
     }
     turns = [turn.to_dict() for turn in turns_of(overview)]
+    command = command_of(overview)
     return {
         "run_id": header.run_id,
         "workflow": header.workflow,
         "sentence": sentence_of(overview, now=now, moment=moment),
-        "command": command_of(overview).to_list(),
+        "command": None if command is None else command.to_list(),
+        "workers": [worker.name for worker in overview.workers],
         "number": at.number,
         "checkpoint_id": at.stamp.checkpoint_id,
         "at": at.stamp.at,

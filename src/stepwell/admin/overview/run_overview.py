@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from stepwell.admin.diffs.documents import plain_value
+from stepwell.admin.live_workers import find_live_workers
 from stepwell.admin.lookup import find_checkpoint, load_checkpoint
 from stepwell.admin.overview.branches import BranchProgress, branches_of, following_of
 from stepwell.codec.codec import DEFAULT_CODEC
@@ -26,10 +27,13 @@ from stepwell.storage import clock
 from stepwell.storage.answers import Response
 from stepwell.storage.archive import StoredRun
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.port import Store
 from stepwell.storage.run_list import RunInfo, run_info
 from stepwell.storage.signals import is_of_epoch
 from stepwell.storage.store_archive import StoreArchive
+from stepwell.storage.stored_values import RunEntry
 from stepwell.storage.wire.format import read_commit
+from stepwell.storage.worker_registry import WorkerInfo
 
 RECENT = 500  # commits that are read: an overview must not get slower as a run grows
 
@@ -49,6 +53,8 @@ class RunOverview:
     branches: tuple[BranchProgress, ...]  # of the superstep in progress; none of an older checkpoint
     requests: Mapping[str, Request]  # open ones, also those of the superstep in progress
     pending: Mapping[str, Response]  # responses that have arrived and are not applied yet, by request
+    root: RunInfo  # the run that must be driven to move this one: its outermost caller, or itself
+    workers: tuple[WorkerInfo, ...]  # alive, with the workflow of that run
 
     @property
     def is_head(self) -> bool:
@@ -128,6 +134,7 @@ async def overview_at(
     has_input = first is not None and first.kind is CommitKind.INPUT and bool(first.messages)
     failed = frozenset(failure.executor_id for failure in commit.failures)
     branches = branches_of(at, stored.log, is_driven=run.standing == "running", failed=failed, now=clock.now())
+    root = run_info(await _find_root(store, entry))
     overview = RunOverview(
         at,
         commit,
@@ -141,6 +148,8 @@ async def overview_at(
         branches=branches if is_now else (),
         requests=open_requests(at, stored.log) if is_now else at.requests,
         pending=_find_pending(stored, at.header.epoch) if is_now else {},
+        root=root,
+        workers=await find_live_workers(storage, root.workflow_name),
     )
     return _with_node_names(overview) if overview.of_named_agents else overview
 
@@ -155,6 +164,12 @@ def _with_node_names(overview: RunOverview) -> RunOverview:
         ),
         requests={id: replace(request, executor=names[id]) for id, request in overview.requests.items()},
     )
+
+
+async def _find_root(store: Store, entry: RunEntry) -> RunEntry:
+    while (caller := entry.metadata.caller) is not None and (above := await store.run(caller)) is not None:
+        entry = above
+    return entry
 
 
 async def _read_first(storage: BuiltInStorage, run_id: str) -> Commit | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from stepwell.admin.diffs.documents import plain_value
+from stepwell.admin.live_workers import describe_workers
 from stepwell.admin.overview.run_overview import RunOverview
 from stepwell.admin.overview.set_timers import timers_of
 from stepwell.admin.questions import question_of
@@ -34,7 +35,7 @@ class SuggestedCommand:
 
     def explain(self, overview: RunOverview) -> Iterator[str]:
         """Yield what the words in capitals stand for, if there are any: the code, which is not stored."""
-        workflow = overview.at.header.workflow
+        workflow = overview.root.workflow_name
         if CODE in self.arguments:
             yield f"      {CODE} is the code of {workflow}, such as shop.orders:workflow"
         if DEFINITION in self.arguments:
@@ -46,13 +47,13 @@ def format_utc(stored: str) -> str:
     return f"{datetime.fromisoformat(stored).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def command_of(overview: RunOverview) -> SuggestedCommand:
-    """Return the command that a person would want next."""
+def command_of(overview: RunOverview) -> SuggestedCommand | None:
+    """Return the command that a person would want next; None if there is nothing to do, as a worker takes the run."""
     at, run = overview.at, overview.run
     if not overview.is_head:
         return SuggestedCommand("fork", (f"{at.run_id}@{at.number}",))
     # The run of a sub-workflow is driven by its caller, which also asks its questions.
-    target = at.header.caller or at.run_id
+    target = overview.root.run_id
     unanswered = [id for id in overview.requests if id not in overview.pending]
     match run.standing:
         # A resume would undo the cancellation, which somebody wanted.
@@ -64,6 +65,10 @@ def command_of(overview: RunOverview) -> SuggestedCommand:
             return SuggestedCommand("respond", (at.run_id, unanswered[0]))
         case "waiting" if unanswered:
             return SuggestedCommand("show", (target,))
+        case "failed" if overview.workers:
+            return SuggestedCommand("retry", (target,))
+    if overview.workers:
+        return None
     if overview.of_named_agents:
         return SuggestedCommand("resume", (target, DEFINITION), ("--agents", AGENTS))
     return SuggestedCommand("resume", (target, CODE))
@@ -80,7 +85,8 @@ def sentence_of(overview: RunOverview, *, now: datetime, moment: FormatMoment = 
         case "completed":
             return f"{subject} is completed: {_count(at.iteration, 'superstep')} in {_lasted(overview)}."
         case "failed":
-            return f"{subject} failed{_describe_failure(overview)}; {_resumed(overview)}."
+            retried = f" After a retry, {describe_workers(overview.workers)} drives it." if overview.workers else ""
+            return f"{subject} failed{_describe_failure(overview)}; {_resumed(overview)}.{retried}"
         case "cancelled":
             commit = overview.commit
             by = f" by {commit.by}" if commit.by else ""
@@ -90,18 +96,31 @@ def sentence_of(overview: RunOverview, *, now: datetime, moment: FormatMoment = 
             return f"{subject} is waiting {_describe_wait(overview, now)}"
         case "sleeping":
             until = run.until or at.wake or ""
-            return f"{subject} is sleeping until {moment(until)}{_distance(until, now)}; {_next(overview)} then."
+            wake = f"sleeping until {moment(until)}{_distance(until, now)}"
+            return f"{subject} is {wake}; {_next(overview)} then. {_who_drives(overview, 'wakes it')}"
         case "running":
             where = f"in superstep {at.iteration + 1}, driven by {run.owner}"
             asks = f" Meanwhile it is waiting {_describe_wait(overview, now)}" if overview.requests else ""
             return f"{subject} is running {where}: {_progress(overview)}.{asks}"
         case "stalled":
             last = f"its last commit was {_ago(run.since or at.stamp.at, now)}"
-            return f"{subject} is stalled: {run.owner} stopped driving it, and {last}; {_resumed(overview)}."
+            left = f"{run.owner} stopped driving it, and {last}; {_resumed(overview)}"
+            return f"{subject} is stalled: {left}. {_who_drives(overview, 'takes it over')}"
     if arrived := _describe_arrived(overview):
-        return f"{subject} is queued: {arrived}, because no process drives the run."
+        return f"{subject} is queued: {arrived}. {_who_drives(overview, 'takes it')}"
     is_part_done = any(branch.state == "finished" for branch in overview.branches)
-    return f"{subject} is queued: no process drives it; {_resumed(overview) if is_part_done else _next(overview)}."
+    following = _resumed(overview) if is_part_done else _next(overview)
+    return f"{subject} is queued: no process drives it; {following}. {_who_drives(overview, 'takes it')}"
+
+
+def _who_drives(overview: RunOverview, verb: str) -> str:
+    """Say which worker moves the run, or that none does."""
+    workers = overview.workers
+    if not workers:
+        return f"No live worker drives runs of {overview.root.workflow_name}."
+    has_room = any(len(worker.runs) < worker.slots for worker in workers)
+    who = describe_workers(workers)
+    return f"{who[0].upper()}{who[1:]} {verb}{'' if has_room else ' as soon as one of its slots is free'}."
 
 
 def _next(overview: RunOverview) -> str:
@@ -152,7 +171,7 @@ def _describe_wait(overview: RunOverview, now: datetime) -> str:
     count = "a response" if len(requests) == 1 else f"{len(requests)} responses"
     first = next((r for r in requests if r.id not in overview.pending), None)
     if first is None:
-        return f"for a process to drive it: {arrived}."
+        return f"for a process to drive it: {arrived}. {_who_drives(overview, 'takes it')}"
     question = question_of(plain_value(first.payload))
     asked = f"for {count}{f' ({arrived})' if arrived else ''}. {first.executor} asks: {question}"
     due = [request.deadline for request in requests if request.deadline]

@@ -115,9 +115,18 @@ def command(
             print_document(run_id=result.run_id, number=result.number, checkpoint_id=result.checkpoint_id)
         else:
             print_lines([printable(result.run_id)])
-            print_note(f"to resume it: {command_line('resume', result.run_id, 'MODULE:WORKFLOW')}")
+            print_note(await _say_who_drives(storage, result.run_id))
 
     run_on_store(work)
+
+
+async def _say_who_drives(storage: BuiltInStorage, run_id: str) -> str:
+    from stepwell.admin.live_workers import describe_workers, find_live_workers  # lazy: a dry run needs neither
+
+    run = await storage.get_run(run_id)
+    if run is not None and (workers := await find_live_workers(storage, run.workflow_name)):
+        return f"{describe_workers(workers)} takes it"
+    return f"to resume it: {command_line('resume', run_id, 'MODULE:WORKFLOW')}"
 
 
 def _describe(value: Any) -> str:

@@ -39,6 +39,7 @@ def command(
     that drives the run applies it; if there is none, `stepwell resume` does. Exits with 3 if the
     request is not open or already has a response.
     """
+    from stepwell.admin.live_workers import describe_workers  # lazy: for the same reason
     from stepwell.cli.forms.responses import read_json, respond  # lazy: 40 ms
 
     if (server := find_server()) is not None:
@@ -53,10 +54,13 @@ def command(
         print_lines([f"responded to {printable(sent['request_id'])} of {printable(sent['run_id'])}"])
         print_note(sent["driver"]["sentence"])
         return
-    question = respond(run, request, argument, by=by, comment=comment)
+    question, workers = respond(run, request, argument, by=by, comment=comment)
     if json:
         print_document(run_id=question.run_id, request_id=question.request_id, by=by, comment=comment)
         return
     print_lines([f"responded to {printable(question.request_id)} of {printable(question.run_id)}"])
+    if workers:
+        print_note(f"{describe_workers(workers)} applies it")
+        return
     resume = command_line("resume", question.run_id, "MODULE:WORKFLOW")
     print_note(f"the process that drives the run applies it; if there is none: {resume}")

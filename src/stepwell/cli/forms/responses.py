@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from stepwell.admin.live_workers import find_live_workers
 from stepwell.admin.lookup import NotFound, find_checkpoint, find_run, has_prefix
 from stepwell.admin.requests import OpenRequest, load_requests, open_requests, send_response
 from stepwell.admin.schemas.validation import UnusableSchema, problems
@@ -14,8 +15,10 @@ from stepwell.admin.state_edits import check_plain
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed, command_line, refusals
 from stepwell.cli.input_text import PASS_RESPONSE, read_input
 from stepwell.cli.stores.session import run_on_store
-from stepwell.cli.type_names import BuiltInStorage
+from stepwell.cli.type_names import BuiltInStorage, WorkerInfo
 from stepwell.cli.views.output import print_note
+
+Workers = tuple[WorkerInfo, ...]
 
 CHOICES = 20  # requests to choose from
 _SHOWN = 5  # problems of one response
@@ -25,24 +28,23 @@ _LOOK_BACK = 500  # commits searched for what closed a request
 
 def respond(
     run: str | None, request: str | None, argument: str | None, *, by: str | None = None, comment: str | None = None
-) -> OpenRequest:
-    """Find the request, and send the argument, or what a person enters in a form."""
+) -> tuple[OpenRequest, Workers]:
+    """Find the request, and send the argument, or what a person enters in a form; return it, and who may apply it."""
     text = None if argument is None else read_input("@-" if argument == "-" else argument, PASS_RESPONSE)
     value = None if text is None else read_json(text, "the response")
 
-    async def find(storage: BuiltInStorage) -> tuple[list[OpenRequest], bool]:
-        """Return the requests that may be meant, and whether the response to the only one is sent."""
+    async def find(storage: BuiltInStorage) -> tuple[list[OpenRequest], Workers | None]:
+        """Return the requests that may be meant and, if the response to the only one is sent, who may apply it."""
         questions = await _find_requests(storage, run, request)
         # A request that has its response already is not what a person means, if there is another.
         waiting = [question for question in questions if not question.answered] or questions
         if argument is None or len(waiting) > 1:
-            return waiting, False
-        await _send(storage, waiting[0], value, by=by, comment=comment)
-        return waiting, True
+            return waiting, None
+        return waiting, await _send(storage, waiting[0], value, by=by, comment=comment)
 
-    questions, sent = run_on_store(find, waits_for_nothing_else=True)
-    if sent:
-        return questions[0]
+    questions, workers = run_on_store(find, waits_for_nothing_else=True)
+    if workers is not None:
+        return questions[0], workers
     from stepwell.cli.forms.dialogue import ask_for_response, choose  # lazy: 10 ms, and a script is never asked
 
     # No store is open while a person thinks.
@@ -50,8 +52,7 @@ def respond(
     check_unanswered(question)
     answer = ask_for_response(question) if argument is None else value
     send = partial(_send_if_unchanged, question=question, value=answer, by=by, comment=comment)
-    run_on_store(send, waits_for_nothing_else=True)
-    return question
+    return question, run_on_store(send, waits_for_nothing_else=True)
 
 
 async def _find_requests(storage: BuiltInStorage, run: str | None, request: str | None) -> list[OpenRequest]:
@@ -125,16 +126,18 @@ async def _explain_gone(
 
 async def _send(
     storage: BuiltInStorage, question: OpenRequest, value: Any, *, by: str | None, comment: str | None
-) -> None:
+) -> Workers:
     check_unanswered(question)
     check_answer(question, value)
     with refusals():
         await send_response(storage, question, value, by=by, comment=comment)
+    run = await storage.get_run(question.run_id)
+    return () if run is None else await find_live_workers(storage, run.workflow_name)
 
 
 async def _send_if_unchanged(
     storage: BuiltInStorage, question: OpenRequest, value: Any, *, by: str | None, comment: str | None
-) -> None:
+) -> Workers:
     """Send the response, if the request is still the one that the person saw."""
     with refusals():
         questions = await open_requests(storage, question.run_id)
@@ -206,5 +209,4 @@ def check_unanswered(question: OpenRequest) -> None:
         problem = (
             f"{question.request_id!r} of run {question.run_id!r} already has a response{by}, which is not applied yet"
         )
-        resume = command_line("resume", question.run_id, "MODULE:WORKFLOW")
-        raise CommandFailed(problem, f"to apply it: {resume}", NOT_FOUND)
+        raise CommandFailed(problem, f"{command_line('show', question.run_id)} says what applies it", NOT_FOUND)

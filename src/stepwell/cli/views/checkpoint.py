@@ -49,10 +49,12 @@ async def print_checkpoint(
     if json:
         print_document(**overview_to_dict(overview, now=clock.now(), moment=format_moment))
         return
-    following = command_of(overview)
-    command = command_line(following.name, *following.arguments, options=following.options)
-    sentence = sentence_of(overview, now=clock.now(), moment=format_moment)
-    print_lines([printable(sentence), f"next: {printable(command)}", *map(printable, following.explain(overview))])
+    print_lines([printable(sentence_of(overview, now=clock.now(), moment=format_moment))])
+    if (following := command_of(overview)) is None:
+        print_lines(["next: nothing to do"])
+    else:
+        command = command_line(following.name, *following.arguments, options=following.options)
+        print_lines([f"next: {printable(command)}", *map(printable, following.explain(overview))])
     for section in _sections(overview, full):
         print_lines(["", *section])
 

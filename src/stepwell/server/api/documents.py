@@ -17,7 +17,8 @@ class RunDocument(msgspec.Struct, frozen=True):
     run_id: str
     workflow: str
     sentence: str  # what it is, why it waits or stopped, what runs next
-    command: list[str]  # that moves it on
+    command: list[str] | None  # that moves it on; None: there is nothing to do, see the sentence
+    workers: list[str]  # those that are alive and have its workflow
     status: str
     number: int
     checkpoint_id: str
