@@ -232,7 +232,7 @@ async def test_a_wrong_part_of_a_checkpoint_made_by_hand_is_named_by_its_path(pa
         ("$.position.run.workflow", lambda p: p["run"].update(workflow="other")),
         ("$.position.status", lambda p: p.update(status="FAILED")),
         ("$.position.iteration", lambda p: p.update(iteration=77)),
-        ("$.position", lambda p: p.update(place=-1)),
+        ("$.position.place", lambda p: p.update(place=-1)),
         ("$.position", lambda p: p.update(wake="soon")),
     ],
 )

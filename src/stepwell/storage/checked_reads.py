@@ -13,13 +13,13 @@ T = TypeVar("T")
 _SHOWN = 200  # characters of the reason: a hostile text may be of any length
 
 
-def damage_error(what: str, why: object) -> CheckpointCorrupt:
+def damage_error(what: object, why: object) -> CheckpointCorrupt:
     """The error for damaged data: what it is, and what is wrong with it."""
     reason = str(why)
     return CheckpointCorrupt(f"{what} is damaged: {reason if len(reason) <= _SHOWN else reason[:_SHOWN] + '…'}")
 
 
-def decode_stored(decode: Callable[[bytes], T], text: bytes, what: str) -> T:
+def decode_stored(decode: Callable[[bytes], T], text: bytes, what: object) -> T:
     """Decode a stored body.
 
     Raises CheckpointCorrupt, naming `what`, if it does not have the expected shape.
@@ -33,7 +33,7 @@ def decode_stored(decode: Callable[[bytes], T], text: bytes, what: str) -> T:
         raise damage_error(what, error) from error
 
 
-def read_moment(text: str, what: str) -> datetime:
+def read_moment(text: str, what: object) -> datetime:
     """Parse a stored time.
 
     Raises CheckpointCorrupt, naming `what`, unless it is a time with a time zone.

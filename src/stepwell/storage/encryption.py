@@ -61,7 +61,7 @@ class Seal:
         closed = self._ciphers[self._current].encrypt(nonce, text, address)
         return _encode(_SealedEnvelope(_Body(self._current, _text(nonce), _text(closed))))
 
-    def decrypt(self, text: bytes, address: bytes, what: str) -> bytes:
+    def decrypt(self, text: bytes, address: bytes, what: object) -> bytes:
         """Return the decrypted text.
 
         Raises CannotUnseal, naming `what`, unless it was sealed for this address.

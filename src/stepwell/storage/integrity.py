@@ -50,7 +50,7 @@ class Cipher(Protocol):
     """Encrypts bodies; `encryption.Seal` is the one we ship."""
 
     def encrypt(self, text: bytes, address: bytes) -> bytes: ...
-    def decrypt(self, text: bytes, address: bytes, what: str) -> bytes:
+    def decrypt(self, text: bytes, address: bytes, what: object) -> bytes:
         """Decrypt a body.
 
         Raises CheckpointCorrupt, naming `what`, unless it was sealed for this address.
@@ -274,12 +274,7 @@ class VerifiedStore:
 
     def _verify_records(self, records: Sequence[Record]) -> list[Record]:
         return [
-            Record(
-                entry,
-                self._verify(
-                    record.body, _commit_address(entry), f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
-                ),
-            )
+            Record(entry, self._verify(record.body, _commit_address(entry), entry))
             for record in records
             for entry in (record.entry,)
         ]
@@ -298,7 +293,7 @@ class VerifiedStore:
             for row in rows
         ]
 
-    def _verify(self, text: bytes, address: bytes, what: str) -> bytes:
+    def _verify(self, text: bytes, address: bytes, what: object) -> bytes:
         # With a key, only sealed bodies are accepted: otherwise an attacker who can write to the
         # store could replace a sealed text by a plain one.
         if self._cipher is not None:
@@ -330,12 +325,12 @@ def _request_address(request: RequestEntry) -> bytes:
     return _address("request", request.run_id, f"{request.at}\0{request.request_id}")
 
 
-def is_sealed(text: bytes, what: str) -> bool:
+def is_sealed(text: bytes, what: object) -> bool:
     """Return whether a body is encrypted. Raises CheckpointCorrupt, naming `what`, if it is damaged."""
     return not text.startswith(_BEGIN) and decode_stored(_decode_marker, text, what).sealed is not None
 
 
-def _no_checksum_error(text: bytes, what: str) -> CheckpointCorrupt:
+def _no_checksum_error(text: bytes, what: object) -> CheckpointCorrupt:
     """The error for a body without a checksum: it is sealed, or damaged."""
     if is_sealed(text, what):
         return CannotUnseal(f"{what} is sealed: open the storage with its key, seal=Seal(...)")
@@ -362,7 +357,7 @@ def add_checksum(text: bytes, address: bytes) -> bytes:
     return _BEGIN + digest.hexdigest()[:_DIGITS].encode() + more
 
 
-def verify_checksum(text: bytes, address: bytes, what: str) -> bytes:
+def verify_checksum(text: bytes, address: bytes, what: object) -> bytes:
     """Return the object without its checksum.
 
     Raises CheckpointCorrupt, naming `what`, unless the body is unchanged and at its address.

@@ -21,7 +21,7 @@ def outputs_alone(record: Record) -> Record:
     function twice changes nothing more, so it may be repeated after a crash.
     """
     entry = record.entry
-    shape = decode_stored(_decode, record.body, f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}")
+    shape = decode_stored(_decode, record.body, entry)
     # The deliveries lose the names of the messages and requests they produced, because those are no
     # longer in the record, and reading would refuse the dangling names as damage.
     outputs = WireCommit(

@@ -34,6 +34,9 @@ class Entry(_Value, frozen=True):
     # one.
     latest_only: bool = False
 
+    def __str__(self) -> str:
+        return f"checkpoint {self.checkpoint_id} of run {self.run_id!r}"
+
 
 class Record(_Value, frozen=True):
     """One commit as it is stored. The body is UTF-8 JSON text."""

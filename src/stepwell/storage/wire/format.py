@@ -115,10 +115,9 @@ def read_shape(record: Record) -> WireCommit:
     Raises CheckpointCorrupt, naming the checkpoint, if it is damaged.
     """
     entry = record.entry
-    what = _name(entry)
-    shape = decode_stored(_decode_commit, record.body, what)
-    check_format(shape.format, what)
-    check_commit(shape, what)
+    shape = decode_stored(_decode_commit, record.body, entry)
+    check_format(shape.format, entry)
+    check_commit(shape, entry)
     # Entry and body may be stored apart: a body that was copied from another run is refused.
     if shape.run is not None and shape.run.run_id != entry.run_id:
         raise CheckpointCorrupt(
@@ -186,10 +185,6 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
     ), shape
 
 
-def _name(entry: Entry) -> str:
-    return f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
-
-
 def header_of(shape: WireCommit) -> RunHeader:
     """Return the run header in a snapshot."""
     assert shape.run is not None
@@ -200,7 +195,7 @@ def header_of(shape: WireCommit) -> RunHeader:
 # -------------------------------------------------------------------- parts: each written and read
 
 
-def check_format(version: int, what: str) -> None:
+def check_format(version: int, what: object) -> None:
     if version in READABLE:
         return
     if version < min(READABLE):
@@ -359,14 +354,14 @@ def _read_splice(shape: WireSplice, codec: Codec, what: str) -> Edited:
 def _read_executors(shape: WireCommit, codec: Codec, entry: Entry) -> dict[str, Payload | Edited]:
     saved: dict[str, Payload | Edited] = {id: payload_of(raw, codec) for id, raw in shape.executors.items()}
     for id, splice in shape.executor_splices.items():
-        saved[id] = _read_splice(splice, codec, f"executor {id!r} in {_name(entry)}")
+        saved[id] = _read_splice(splice, codec, f"executor {id!r} in {entry}")
     return saved
 
 
 def _read_writes(shape: WireWrites, codec: Codec, entry: Entry) -> dict[str, Write | Edited]:
     writes: dict[str, Write | Edited] = {**read_writes(shape, codec)}
     for key, splice in shape.splice.items():
-        writes[key] = _read_splice(splice, codec, f"state[{key!r}] in {_name(entry)}")
+        writes[key] = _read_splice(splice, codec, f"state[{key!r}] in {entry}")
     return writes
 
 

@@ -14,12 +14,14 @@ from stepwell.model.checkpoint import Retention
 from stepwell.model.commit import CommitKind
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.timing import CallTime, StepRecord
+from stepwell.storage.limits import LARGEST
 from stepwell.storage.stored_values import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 FORMAT = 1
 # What this version reads: its own format, and every published one before it.
 READABLE = (1,)
 Raw = msgspec.Raw
+Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 
 # The default of an optional raw field. msgspec cannot decode `Raw | None`, and it omits a default
 # only if the field holds this very object.
@@ -63,7 +65,7 @@ class WireChild(_WireShape):
     run_id: str
     executor: str
     checkpoint_id: str
-    number: int
+    number: Count
     caller: str
     wake: str | None = None
 
@@ -125,15 +127,15 @@ class WireRun(_WireShape):
     workflow: str
     signature: dict[str, Any]
     input_digest: str
-    epoch: int = 0
+    epoch: Count = 0
     parent_id: str | None = None
     caller: str | None = None
     trace: str | None = None
     parent_run: str | None = None
-    parent_number: int | None = None
+    parent_number: Count | None = None
     tags: dict[str, str] = {}
     retention: Retention = Retention.FullHistory
-    version: int = 1
+    version: Annotated[int, msgspec.Meta(ge=1, le=LARGEST)] = 1
     priority: Annotated[int, msgspec.Meta(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY)] = 0
 
 
@@ -143,9 +145,9 @@ class WireCommit(_WireShape, kw_only=True):
     format: int
     kind: CommitKind
     status: WorkflowRunState
-    iteration: int
-    since_input: int
-    place: int
+    iteration: Count
+    since_input: Count
+    place: Count
     run: WireRun | None = None
     previous_id: str | None = None
     messages: list[WireMessage] | None = None
@@ -162,7 +164,7 @@ class WireCommit(_WireShape, kw_only=True):
     tags: dict[str, str | None] = {}
     timers: dict[str, dict[str, str | None]] = {}
     wake: str | None = None
-    restored: int | None = None
+    restored: Count | None = None
     migrated: tuple[str, ...] = ()
     done: list[WireDone] = []
     failures: list[WireFailure] = []
