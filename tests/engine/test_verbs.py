@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -27,11 +28,13 @@ from stepwell import (
     executor,
 )
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.lease import this_process
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import Crash, CrashingStore
 from stepwell.testing.clock import FakeClock
 from tests.support.operating_runs import Order, asking, counting
 from tests.support.postgres_server import dsn, fresh_schema
+from tests.support.spies import spy
 
 CANCELLED, IDLE = WorkflowRunState.CANCELLED, WorkflowRunState.IDLE
 
@@ -114,6 +117,30 @@ async def test_what_cannot_be_started_is_not_submitted(storage: Any) -> None:
         await counting(InMemoryCheckpointStorage()).submit(1, connection=object())
     assert await storage.list_runs() == []
     assert await storage.ready_runs() == []
+    await storage.close()
+
+
+async def test_a_new_run_is_stored_in_one_call(storage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    for method in ("append", "open", "read", "acquire", "release", "run"):
+        original = getattr(type(storage._store), method)
+        monkeypatch.setattr(type(storage._store), method, spy(original, calls, lambda *_, name=method, **__: name))
+    await counting(storage).submit(1, run_id="r")
+    await counting(storage).submit(1)
+    assert calls == ["append", "append"]
+    await storage.close()
+
+
+async def test_a_submit_waits_for_a_process_that_is_about_to_start_the_run(storage: Any) -> None:
+    starter = replace(this_process("starter"), host="elsewhere", machine="another")
+    await storage._store.acquire("r", starter, seconds=60)
+    submitting = asyncio.create_task(counting(storage).submit(1, run_id="r"))
+    await asyncio.sleep(0.15)
+    assert not submitting.done()
+    assert await storage.get_run("r") is None
+    await storage._store.release("r", starter)
+    assert await submitting == "r"
+    assert await drive_all(counting(storage), storage) == ["r"]
     await storage.close()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import combinations
 
+from msgspec.structs import replace
+
 from stepwell.storage.stored_values import RunEntry, RunMetadata
 from stepwell.worker.shortlist import OFFERED, Shortlist
 
@@ -127,7 +129,7 @@ def test_workers_of_other_workflows_share_nothing() -> None:
 def test_it_asks_for_enough_to_find_its_share() -> None:
     shortlist = Shortlist("me")
     shortlist.peers = {"w": ["me", "somebody", "another"]}
-    assert shortlist.limit(5) == 30
+    assert shortlist.limit(5) == 42
     assert shortlist.limit(5000) == 1000
 
 
@@ -138,10 +140,53 @@ def test_of_the_runs_of_another_it_takes_the_last_and_of_its_own_the_first() -> 
     taken: dict[str, list[str]] = {}
     for name, shortlist in shortlists.items():
         shortlist.peers = {"w": names}
-        shortlist.choose(runs, 0, (), 0.0)
+        shortlist.choose(runs, 40, (), 0.0)
         # Long after: everything may be taken by everybody.
         taken[name] = [each.run_id for each in shortlist.choose(runs, 40, (), 10.0)]
     # Each begins where the other ends.
     assert taken["me"][:20] != taken["somebody"][:20]
     assert not set(taken["me"][:15]) & set(taken["somebody"][:15])
     assert set(taken["me"]) == set(taken["somebody"]) == {each.run_id for each in runs}
+
+
+def test_two_workers_that_have_nothing_of_their_own_take_different_runs_of_a_third() -> None:
+    names = ["busy", "one", "two"]
+    probe = Shortlist("busy")
+    probe.peers = {"w": names}
+    runs = [each for each in (run(f"r{n}") for n in range(200)) if probe._place_in_line(each) == 0]
+    taken = []
+    for name in names[1:]:
+        shortlist = Shortlist(name)
+        shortlist.peers = {"w": names}
+        assert chosen(shortlist, *runs, now=0.0) == []
+        taken.append(set(chosen(shortlist, *runs, now=10.0)))
+    assert len(taken[0]) == len(taken[1]) == 10
+    assert taken[0].isdisjoint(taken[1])
+
+
+def test_a_worker_begins_to_wait_for_runs_of_others_when_it_has_a_slot_for_them() -> None:
+    names = ["me", "somebody"]
+    shortlist = Shortlist("me")
+    shortlist.peers = {"w": names}
+    runs = [run(f"r{n}") for n in range(40)]
+    mine = chosen(shortlist, *runs, free=40, now=0.0)
+    full = Shortlist("me")
+    full.peers = {"w": names}
+    for now in range(10):
+        assert chosen(full, *runs, free=3, now=now) == mine[:3]
+    others = [each for each in runs if each.run_id not in mine]
+    assert chosen(full, *others, free=40, now=10.0) == []  # its slots are free now: the others may be so, too
+    assert len(chosen(full, *others, free=40, now=10.0 + OFFERED)) == len(others)
+
+
+def test_an_urgent_run_of_another_is_waited_for_even_if_all_slots_go_to_its_own() -> None:
+    shortlist = Shortlist("me")
+    shortlist.peers = {"w": ["me", "somebody"]}
+    runs = [run(f"r{n}") for n in range(40)]
+    mine = chosen(shortlist, *runs, free=40, now=0.0)
+    other = next(each for each in runs if each.run_id not in mine)
+    urgent = replace(other, metadata=RunMetadata(priority=9))
+    full = Shortlist("me")
+    full.peers = shortlist.peers
+    assert chosen(full, urgent, *runs, free=2, now=0.0) == mine[:2]
+    assert chosen(full, urgent, *runs, free=2, now=OFFERED) == [urgent.run_id, mine[0]]

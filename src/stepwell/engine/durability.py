@@ -154,6 +154,9 @@ class DeferredArchive:
     async def find(self, checkpoint_id: str) -> Checkpoint | None:
         return await self._archive.find(checkpoint_id)
 
+    async def submit(self, commit: Commit, after: Checkpoint) -> bool:
+        return await self._archive.submit(commit, after)
+
     async def send(self, run_id: str, key: str, signal: Signal) -> bool:
         return await self._archive.send(run_id, key, signal)
 

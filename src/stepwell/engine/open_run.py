@@ -19,7 +19,7 @@ from stepwell.errors import CheckpointCorrupt, CheckpointMissing, InputMismatch,
 from stepwell.graph.graph import is_default_name
 from stepwell.graph.type_matching import describe
 from stepwell.model.checkpoint import Checkpoint, RunHeader
-from stepwell.model.commit import Commit, CommitKind
+from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Plan
@@ -286,8 +286,7 @@ async def make_first_commit(
             assert at is not None
             return at, None
         case CommitKind.INPUT:
-            payload = archive.pack(run.message, "$.input")
-            first = kernel.begin(definition.graph.start, payload, await executors.save_all(), stamp)
+            first = await create_input_commit(definition, run.message, archive, executors, stamp)
         case CommitKind.FORKED:
             assert at is not None
             first = await create_fork_commit(at, header, archive)
@@ -305,6 +304,14 @@ async def make_first_commit(
     after = kernel.apply(header, None, first, previous_id=previous_id)
     await archive.commit(first, after, drop_log_through=place, consumed=consumed)
     return after, first
+
+
+async def create_input_commit(
+    definition: WorkflowDefinition, message: object, archive: Archive, executors: RunExecutors, stamp: Stamp
+) -> Commit:
+    """Return the first commit of a new run: its input, and its executors as they are."""
+    payload = archive.pack(message, "$.input")
+    return kernel.begin(definition.graph.start, payload, await executors.save_all(), stamp)
 
 
 async def create_fork_commit(source: Checkpoint, header: RunHeader, archive: Archive) -> Commit:

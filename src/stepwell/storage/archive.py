@@ -126,6 +126,13 @@ class Archive(Protocol):
         and, with `release`, ends the lease.
         """
 
+    async def submit(self, commit: Commit, after: Checkpoint) -> bool:
+        """Store the first commit of a run without acquiring it, in one call to the store; return whether it was.
+
+        False, storing nothing, if the run is stored, if somebody holds it, and perhaps if somebody did, or if this
+        storage cannot tell: then acquire it to find out.
+        """
+
     async def send(self, run_id: str, key: str, signal: Signal) -> bool:
         """Store a signal; False if the key was ever used in the run."""
 

@@ -198,6 +198,9 @@ class ContractArchive:
         if release and self._owner is not None:
             await self.release(after.run_id, self._owner)
 
+    async def submit(self, commit: Commit, after: Checkpoint) -> bool:
+        return False  # `save` would overwrite a run that is stored
+
     async def send(self, run_id: str, key: str, signal: Signal) -> bool:
         with _LOCK:
             used = self._local.used.setdefault(run_id, set())

@@ -122,7 +122,7 @@ class Leases(Protocol):
     async def acquire(self, run_id: str, owner: Owner, *, seconds: float) -> int:
         """Give `owner` the lease of a run, to be renewed within `seconds`; return its fence.
 
-        The fence is higher than that of every earlier lease of this run. Raises RunBusy if another
+        The fence is higher than 0, and than that of every earlier lease of this run. Raises RunBusy if another
         owner holds a lease that is not over (`Lease.is_over`).
         """
 

@@ -8,7 +8,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from stepwell.codec.codec import Codec
-from stepwell.errors import CheckpointMissing, RunError, StepwellError
+from stepwell.errors import CheckpointMissing, CommitConflict, RunError, StepwellError
 from stepwell.kernel.commit import apply, is_at_rest
 from stepwell.kernel.lifecycle import drop_undone, fork
 from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
@@ -214,6 +214,18 @@ class StoreArchive:
         except Exception as error:
             raise commit_error(commit, header.run_id, error) from error
 
+    async def submit(self, commit: Commit, after: Checkpoint) -> bool:
+        # No lease has this number: the store refuses the commit if anybody has ever acquired the run.
+        self._fences[after.run_id] = 0
+        try:
+            await self.commit(commit, after)
+        except CommitConflict:
+            return False
+        finally:
+            del self._fences[after.run_id]
+        news.publish(self.store, after.run_id)
+        return True
+
     async def _append(
         self, commit: Commit, after: Checkpoint, before: Checkpoint | None, effects: CommitEffects, *, snapshot: bool
     ) -> None:
@@ -281,7 +293,7 @@ class StoreArchive:
 
     async def release(self, run_id: str, owner: Owner) -> None:
         await self.store.release(run_id, owner)
-        news.publish(self.store, run_id)  # it was submitted, or left in the middle
+        news.publish(self.store, run_id)  # it was left in the middle, or submitted under a lease
 
     # ---------------------------------------------------------------- forks
 

@@ -83,6 +83,9 @@ class UnstoredArchive:
         for key in consumed:
             self._signals.pop(key, None)
 
+    async def submit(self, commit: Commit, after: Checkpoint) -> bool:
+        return False  # a run that is in private memory alone is for its own drive
+
     async def send(self, run_id: str, key: str, signal: Signal) -> bool:
         if key in self._used_keys:
             return False

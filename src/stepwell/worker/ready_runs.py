@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable
 from datetime import timedelta
 from typing import NamedTuple
@@ -33,18 +34,20 @@ async def find_ready(
     """
     now = clock.now()
     moment, until = clock.stored_moment(now), clock.stored_moment(now + timedelta(seconds=horizon))
-    ready, later = list[RunEntry](), [until]
-    for workflow in workflows:
+
+    async def look(workflow: str) -> tuple[list[RunEntry], list[str]]:
         due_now = ReadyFilter(moment, workflow, resting=RESTING, orphans=orphans)
         soon = await store.ready(replace(due_now, by=until), limit=limit)
         now_ready = list(filter(due_now.matches, soon))
-        later += [run.wake for run in soon if run.wake is not None and run.wake > moment]
         if len(now_ready) < len(soon) == limit:
             # Runs with a higher priority that are due in a moment may hide others that are due now.
             now_ready = await store.ready(due_now, limit=limit)
-        ready += now_ready
-    ready.sort(key=ReadyFilter(moment).sort_key)
-    return ReadyRuns(ready, max(0.0, clock.until(min(later)).total_seconds()))
+        return now_ready, [run.wake for run in soon if run.wake is not None and run.wake > moment]
+
+    looks = await asyncio.gather(*map(look, workflows))
+    ready = sorted((run for runs, _ in looks for run in runs), key=ReadyFilter(moment).sort_key)
+    next_wake = min((wake for _, later in looks for wake in later), default=until)
+    return ReadyRuns(ready, max(0.0, clock.until(next_wake).total_seconds()))
 
 
 async def find_unserved(store: Store, workflows: Collection[str]) -> list[RunEntry]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import isqrt
 
 from stepwell.storage.stored_values import RunEntry
 
@@ -25,7 +26,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
 # The longest for a run that only an answer can move: that it has arrived does not show in the list of ready runs.
 _LONGEST_WAIT_FOR_ANSWER = 2.0
 _MOST = 1000  # runs to ask for at once
-_SPARE = 5  # runs to ask for beyond those that can be taken, for each worker
+_SPARE = 5  # runs to ask for beyond those that can be taken, for each worker; more if many slots are free
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +43,14 @@ class Shortlist:
         self._name = name
         self.peers: Mapping[str, Collection[str]] = {}  # the workers that share the runs, by workflow
         self._set_back: dict[str, _SetBack] = {}
-        self._first_seen: dict[str, float] = {}
+        self._offered: dict[str, float] = {}  # since when, to those before this worker, by run
         self._turn_ended: dict[str, float] = {}
 
     def limit(self, free: int) -> int:
         """Return how many ready runs to ask for, so that those it does not take do not hide the others."""
         sharing = max(map(len, self.peers.values()), default=1)
-        # A few more than are free: of two workers with one free slot each, one takes the first and the
-        # other the last.
-        wanted = free if sharing == 1 else free + _SPARE
+        # More than are free, so that nearly always enough of them are its own: shares of a few runs differ by chance.
+        wanted = free if sharing == 1 else free + _SPARE + 2 * isqrt(free)
         return min(wanted * sharing + len(self._set_back) + len(self._turn_ended), _MOST)
 
     def choose(
@@ -62,25 +62,38 @@ class Shortlist:
         `hinted` seconds.
         """
         self._forget_all_but({run.run_id for run in ready})
-        for run in ready:
-            self._first_seen.setdefault(run.run_id, now)
         places = {run.run_id: self._place_in_line(run) for run in ready}
+        due = [(n, run) for n, run in enumerate(ready) if run.run_id not in driving and self.is_due(run, now)]
+        self._begin_offers([run for _, run in due], places, free, now)
         candidates = [
             (position, run)
-            for position, run in enumerate(ready)
-            if run.run_id not in driving
-            and self.is_due(run, now)
-            and self._first_seen[run.run_id] + places[run.run_id] * OFFERED + hinted * _is_announced(run) <= now
+            for position, run in due
+            if self._offered.get(run.run_id, FOREVER) + places[run.run_id] * OFFERED + hinted * _is_announced(run)
+            <= now
         ]
 
-        def order(candidate: tuple[int, RunEntry]) -> tuple[float, int, int]:
+        def order(candidate: tuple[int, RunEntry]) -> tuple[float, int, int, int]:
             position, run = candidate
-            # Of those that are another's by right, the last ones: the other begins with the first.
-            place = position if places[run.run_id] == 0 else 2 * len(ready) - position
-            return self._turn_ended.get(run.run_id, 0.0), -run.metadata.priority, place
+            place = places[run.run_id]
+            # Of those that are offered to another first, the last ones, because the other begins with the first;
+            # and those where it is next in line, because others who have free slots are next in line elsewhere.
+            in_turn = position if place == 0 else -position
+            return self._turn_ended.get(run.run_id, 0.0), -run.metadata.priority, place, in_turn
 
         candidates.sort(key=order)
         return [run for _, run in candidates[:free]]
+
+    def _begin_offers(self, due: Sequence[RunEntry], places: Mapping[str, int], free: int, now: float) -> None:
+        """Begin to wait for the workers before this one, where it has a slot for the run if they do not take it.
+
+        Not where all free slots go to runs of its own: if the wait were over when slots become free, all
+        workers would take what is left at the same moment.
+        """
+        ours = sorted((run.metadata.priority for run in due if places[run.run_id] == 0), reverse=True)[:free]
+        beaten = min(ours, default=FOREVER) if len(ours) == free else -FOREVER
+        for run in due:
+            if places[run.run_id] == 0 or run.metadata.priority > beaten:
+                self._offered.setdefault(run.run_id, now)
 
     def leave(self, run: RunEntry) -> None:
         """Leave a run to others until it has moved."""
@@ -110,7 +123,7 @@ class Shortlist:
         return sum(_weight(peer, run.run_id) > ours for peer in peers)
 
     def _forget_all_but(self, run_ids: Collection[str]) -> None:
-        for memory in (self._set_back, self._first_seen, self._turn_ended):
+        for memory in (self._set_back, self._offered, self._turn_ended):
             for run_id in memory.keys() - run_ids:
                 del memory[run_id]
 

@@ -107,6 +107,8 @@ class PostgresStore:
         ((refusal,),) = await self._write("append", encode_append(record, effects), body=13, holds_back=True)
         if refusal is not None:
             _raise_conflict(record.entry, msgspec.json.decode(refusal), effects.fence)
+        if not effects.fence:
+            self._notifier.announce()  # nobody drives it yet: it was submitted
 
     async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
         if owner is None:
@@ -183,7 +185,7 @@ class PostgresStore:
     async def release(self, run_id: str, owner: Owner) -> None:
         # Best effort: if the server is away, the lease expires by itself.
         await self._write("release", encode(_FIRST_TIME, run_id, asdict(owner)), asked=BEST_EFFORT)
-        self._notifier.announce()  # it was submitted, or left in the middle
+        self._notifier.announce()  # it was left in the middle, or submitted under a lease
 
     # ---------------------------------------------------------------- lists
 

@@ -56,6 +56,17 @@ async def a_run_without_records_has_fences(store: Store) -> None:
 
 
 @rule
+async def with_fence_zero_only_a_run_that_nobody_holds_is_started(store: Store) -> None:
+    unacquired = CommitEffects(fence=0, metadata=run_metadata())
+    assert await acquire(store, "held") > 0
+    await expect_error(CommitConflict, store.append(record("held", 0), unacquired))
+    await store.send("new", "k", text(1))
+    await store.append(record("new", 0), unacquired)
+    await expect_error(CommitConflict, store.append(record("new", 0), unacquired))
+    assert [run.run_id for run in await store.runs()] == ["new"]
+
+
+@rule
 async def a_fenced_driver_cannot_append(store: Store) -> None:
     await fill(store, "r", 1)
     first = await acquire(store, "r")
