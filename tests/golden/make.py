@@ -19,6 +19,7 @@ from stepwell import (
     PostgresCheckpointStorage,
     SQLiteCheckpointStorage,
 )
+from stepwell.admin import fork
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.engine import failures as failing
 from stepwell.model.signal import ReceivedCancel, ReceivedInput
@@ -26,7 +27,7 @@ from stepwell.storage import lease as ownership
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.signals import cancel_key, input_key, write_signal
 from tests.support import golden_migrated
-from tests.support.golden_later import build_counting, build_nested, build_sleeping
+from tests.support.golden_later import build_counting, build_judging, build_nested, build_sleeping
 from tests.support.golden_migrated import Loan, build_second
 from tests.support.golden_workflow import GIVEN, build, build_asking
 from tests.support.postgres_dump import dump
@@ -43,6 +44,10 @@ async def fill(storage: BuiltInStorage) -> None:
     await build_counting(storage).run(1, run_id="tagged", tags={"customer": "ada", "urgent": "yes"})
     await build_counting(storage).submit(1, run_id="urgent", priority=10)
     await fill_migrated(storage)
+    await build_judging(storage).run("gold", run_id="judged")
+    await build_judging(storage).respond("judged", "first question", True, by="ada", comment="it shines")
+    await build_judging(storage).run(run_id="judged")
+    await fork(storage, "done@2", run_id="forked", by="ada")
     await storage.close()
 
 

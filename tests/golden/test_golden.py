@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stepwell import InMemoryCheckpointStorage, WorkflowCheckpoint, WorkflowRunState
-from stepwell.admin import Keep, prune
+from stepwell.admin import Keep, prune, read_history
 from stepwell.storage import clock
 from stepwell.storage.filters import ALL_RUNS
 from stepwell.storage.wire.shapes import READABLE
-from tests.support.golden_later import NEXT_CENTURY, build_counting, build_nested, build_sleeping
+from tests.support.golden_later import NEXT_CENTURY, build_counting, build_judging, build_nested, build_sleeping
 from tests.support.golden_stores import FORMATS, KINDS, STORES, copy_of
 from tests.support.golden_workflow import GIVEN, build, build_asking
 
@@ -94,6 +95,31 @@ async def test_a_run_that_sleeps_is_found_when_it_is_due_and_knows_what_it_tried
     assert result.get_outputs() == ["good morning, at once", "good morning, at last"]
     assert [event.attempt for event in result if event.type == "executor_invoked"] == [2]
     assert [event.executor_id for event in result if event.type == "executor_bypassed"] == ["sibling"]
+
+
+async def test_a_handler_that_waits_for_an_answer_continues_and_its_timers_stay_set(storage: Any) -> None:
+    (request,) = await storage.pending_requests(workflow_name="judging")
+    assert (request.request_id, request.executor_id) == ("second question", "judge")
+    workflow = build_judging(storage)
+    result = await workflow.run(run_id="judged", responses={"second question": {"done": True}})
+    assert result.get_outputs() == ["gold: True, True"]
+    events = [timed.event async for timed in read_history(storage, "judged")]
+    assert [event.by for event in events if event.type == "request_answered"] == [
+        "ada",
+        None,
+    ]
+    clock.set_source((NEXT_CENTURY + timedelta(days=60 * 365)).timestamp)
+    try:
+        rung = await build_judging(storage).run(run_id="judged")
+    finally:
+        clock.set_source()
+    assert rung.get_outputs() == ["gold: True, True", "time to remind", "time to give up"]
+
+
+async def test_a_fork_says_what_it_was_forked_from(storage: Any) -> None:
+    (forked,) = await storage.list_runs(parent="done")
+    assert (forked.run_id, forked.parent.run_id, forked.parent.number) == ("forked", "done", 2)
+    assert (await build(storage, broken=False).run(run_id="forked")).get_outputs() == OUTPUTS
 
 
 async def test_a_run_with_a_priority_comes_first_of_those_that_are_ready(storage: Any) -> None:

@@ -107,6 +107,19 @@ async def test_runs_of_any_program_are_moved_without_its_code(storage: Any) -> N
         assert forked[0]["run_id"] == forked[1]["run_id"]
         parent = (await client.get("/api/v1/diff", params={"after": forked[0]["run_id"]})).json()
         assert parent["before_run"] == "numbers"
+        forks = (await client.get("/api/v1/runs", params={"parent": "numb"})).json()["runs"]
+        assert [(run["run_id"], run["parent_run"], run["parent_number"]) for run in forks] == [
+            (forked[0]["run_id"], "numbers", 1)
+        ]
+        assert (await client.get("/api/v1/runs", params={"parent": "nobody"})).json()["runs"] == []
+        lineage = (await client.get(f"/api/v1/runs/{forked[0]['run_id']}/lineage")).json()
+        assert [(place["run_id"], place["depth"], place["parent_number"]) for place in lineage["runs"]] == [
+            ("numbers", 0, None),
+            (forked[0]["run_id"], 1, 1),
+        ]
+        assert (lineage["is_whole"], lineage["runs"][0]["run"]["status"]) == (True, "completed")
+        part = (await client.get("/api/v1/runs/numbers/lineage", params={"limit": 1})).json()
+        assert ([place["run_id"] for place in part["runs"]], part["is_whole"]) == (["numbers"], False)
 
         back = {"number": 1, "head": 3}
         restored = [(await client.post("/api/v1/runs/numbers/restore", json=back)).json() for _ in range(2)]

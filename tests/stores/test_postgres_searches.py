@@ -123,11 +123,13 @@ async def filled(schema: str) -> None:
     began = "to_char(timestamp '2026-01-01' + n * interval '1 minute', 'YYYY-MM-DD\"T\"HH24:MI:SS+00:00')"
     ask(
         f"""INSERT INTO {schema}.runs
-                (run_id, hash, workflow, number, status, iteration, checkpoint_id, at, began, is_child, caller, tags)
+                (run_id, hash, workflow, number, status, iteration, checkpoint_id, at, began, is_child, caller, tags,
+                parent_run, parent_id, parent_number)
             SELECT run_id, n::bigint << 40, CASE WHEN rare THEN 'rare' ELSE 'w' END, {COMMITS - 1},
                 CASE WHEN rare THEN 'failed' ELSE 'done' END, 2, run_id || '-2', {began}, {began},
                 NOT rare AND n > {RUNS} / 2, CASE WHEN NOT rare AND n > {RUNS} / 2 THEN 'caller' END,
-                jsonb_build_object('team', CASE WHEN rare THEN 'red' ELSE 'blue' END)
+                jsonb_build_object('team', CASE WHEN rare THEN 'red' ELSE 'blue' END),
+                CASE WHEN rare THEN 'first' WHEN n % 3 = 0 THEN 'other' END, 'id', 0
             FROM ({made}) AS made"""
     )
     ask(
@@ -161,6 +163,7 @@ def rows_read(plan: Any) -> int:
         RunFilter(workflow="rare", status="failed"),
         RunFilter(workflow="rare", status="done"),
         RunFilter(tags={"team": "red"}),
+        RunFilter(parent="first"),
         RunFilter(tags={"team": "red"}, workflow="rare", status="failed"),
         RunFilter(prefix="r0019"),
         RunFilter(prefix="r0019", since="2026", status="done"),

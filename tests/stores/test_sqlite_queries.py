@@ -98,6 +98,8 @@ async def test_a_list_of_runs_is_read_in_order_from_an_index(store: SQLiteStore)
         (RunFilter(children=True), "runs_by_age (called=?"),
         (RunFilter(workflow="w"), "runs_by_workflow (workflow=? AND called=?"),
         (RunFilter(status="done"), "runs_by_status (status=? AND called=?"),
+        (RunFilter(parent="r"), "runs_by_parent (parent_run=? AND called=?"),
+        (RunFilter(parent="r", children=True), "runs_by_parent (parent_run=? AND called=?"),
         (RunFilter(workflow="w", status="done"), "runs_by_workflow_and_status (workflow=? AND status=? AND called=?"),
         (
             RunFilter(tags={"a": "1", "b": "2"}, since=on(1)),

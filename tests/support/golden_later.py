@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from stepwell import (
@@ -16,6 +16,7 @@ from stepwell import (
     executor,
     handler,
     response_handler,
+    timer_handler,
 )
 
 NEXT_CENTURY = datetime(2100, 1, 1, tzinfo=UTC)
@@ -98,3 +99,36 @@ def build_counting(storage: Any) -> Workflow:
         await ctx.yield_output(total)
 
     return WorkflowBuilder(name="counting", start_executor=count, checkpoint_storage=storage).build()
+
+
+class Desk(Executor):
+    """Sets two timers of many years."""
+
+    @handler
+    async def open(self, text: str, ctx: WorkflowContext[str]) -> None:
+        ctx.set_timer("remind", timedelta(days=36_500))
+        ctx.set_timer("give up", timedelta(days=40_000))
+        await ctx.send_message(text)
+
+    @timer_handler("remind", "give up")
+    async def ring(self, name: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(f"time to {name}")
+
+
+class Judge(Executor):
+    """Asks twice; the work between the questions is a step."""
+
+    @handler
+    async def judge(self, text: str, ctx: WorkflowContext[None, str]) -> None:
+        first = await ctx.ask(f"is {text} good?", bool, request_id="first question")
+        price = await ctx.step("weigh", len, text)
+        second = await ctx.ask(Offer(price), Deal, request_id="second question", deadline=NEXT_CENTURY)
+        await ctx.yield_output(f"{text}: {first}, {second.done}")
+
+
+def build_judging(storage: Any) -> Workflow:
+    """Timers that are set, and a handler that waits for its second answer."""
+    desk, judge = Desk("desk"), Judge("judge")
+    return (
+        WorkflowBuilder(name="judging", start_executor=desk, checkpoint_storage=storage).add_edge(desk, judge).build()
+    )

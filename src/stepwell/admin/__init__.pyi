@@ -9,6 +9,7 @@ from stepwell.admin.diffs.checkpoints import Difference, NotForked, diff, diff_f
 from stepwell.admin.diffs.json_diff import Change, apply_patch, compare
 from stepwell.admin.doctor.examination import Examined, Finding, examine
 from stepwell.admin.forks import fork, preview_fork
+from stepwell.admin.lineage import Lineage, LineageRun, find_lineage
 from stepwell.admin.lookup import Ambiguous, NotFound, find_checkpoint, find_run
 from stepwell.admin.overview.run_document import describe_run
 from stepwell.admin.overview.run_overview import RunOverview, load_overview
@@ -41,6 +42,8 @@ __all__ = [
     "ImportRefused",
     "Imported",
     "Keep",
+    "Lineage",
+    "LineageRun",
     "NotForked",
     "NotFound",
     "OpenRequest",
@@ -60,6 +63,7 @@ __all__ = [
     "export_run",
     "export_to",
     "find_checkpoint",
+    "find_lineage",
     "find_run",
     "fork",
     "import_from",

@@ -60,6 +60,17 @@ async def find_run(storage: BuiltInStorage, text: str) -> RunInfo:
     return run_info(await _load_run(storage._store, text))
 
 
+async def complete_run_id(storage: BuiltInStorage, text: str) -> str:
+    """Return the id of the run that `text` means, or `text` if there is none: forks may outlive their parent.
+
+    Raises Ambiguous if several runs start with it.
+    """
+    try:
+        return (await find_run(storage, text)).run_id
+    except NotFound:
+        return text
+
+
 async def find_checkpoint(storage: BuiltInStorage, text: str) -> CheckpointInfo:
     """Return the checkpoint that `text` means. The first of these that exists:
 

@@ -25,6 +25,8 @@ class RunItem(msgspec.Struct, frozen=True):
     changed_at: str
     tags: Mapping[str, str]
     priority: int
+    parent_run: str | None  # the run it was forked from, and from which commit
+    parent_number: int | None
 
 
 class RunPage(msgspec.Struct, frozen=True):

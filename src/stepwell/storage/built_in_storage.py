@@ -132,6 +132,7 @@ class BuiltInStorage:
         status: WorkflowRunState | str | None = None,
         standing: Standing | None = None,
         tags: Mapping[str, str] | None = None,
+        parent: str | None = None,
         prefix: str | None = None,
         text: str | None = None,
         since: datetime | None = None,
@@ -144,8 +145,9 @@ class BuiltInStorage:
         """Return the runs that match, latest start first.
 
         `status` is that of the newest commit; `standing` also says who drives the run now: see
-        `RunInfo.standing`. A run must have all the `tags`. `prefix`: its id starts with this string. `text`: occurs in
-        the id, the workflow, or a name or value of a tag, ignoring the case of A to Z. `since` and
+        `RunInfo.standing`. A run must have all the `tags`. `parent`: it was forked from this run. `prefix`: its id
+        starts with this string. `text`: occurs in the id, the workflow, or a name or value of a tag, ignoring the case
+        of A to Z. `since` and
         `until`: it began at that time or later, and before that time. `changed_since` and
         `changed_until`: the same for its newest commit. At most `limit`, continuing after `after`,
         the last run of the previous page. Runs of sub-workflows are not listed: the run that called
@@ -157,7 +159,7 @@ class BuiltInStorage:
         """
         if standing is not None and standing not in STANDINGS:
             raise ValueError(f"standing must be one of {', '.join(STANDINGS)}, not {standing!r}")
-        if not _are_storable(workflow_name, prefix, text, *(tags or {}), *(tags or {}).values()):
+        if not _are_storable(workflow_name, parent, prefix, text, *(tags or {}), *(tags or {}).values()):
             return []
         wanted = None if status is None else WorkflowRunState(status).value
         past = None if after is None else after._entry
@@ -166,6 +168,7 @@ class BuiltInStorage:
             workflow=workflow_name,
             status=wanted,
             tags=tags or {},
+            parent=parent,
             prefix=prefix,
             text=text,
             since=times[0],

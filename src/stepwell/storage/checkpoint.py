@@ -19,7 +19,7 @@ from stepwell.graph.graph import signature_hash
 from stepwell.kernel.commit import apply, request_events
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit
-from stepwell.model.event import WorkflowEvent, WorkflowRunState
+from stepwell.model.event import CheckpointInfo, WorkflowEvent, WorkflowRunState
 from stepwell.model.message import Reply, RoutedMessage
 from stepwell.model.payload import Payload
 from stepwell.storage import clock
@@ -126,6 +126,13 @@ class WorkflowCheckpoint:
             value = getattr(self, name)
             if isinstance(value, dict):
                 object.__setattr__(self, name, MappingProxyType(dict(value)))
+
+    @property
+    def parent(self) -> CheckpointInfo | None:
+        """The checkpoint that its run was forked from, which may be deleted by now."""
+        header = self.position.get("run", {})
+        run_id, id, number = (header.get(name) for name in ("parent_run", "parent_id", "parent_number"))
+        return None if run_id is None or id is None or number is None else CheckpointInfo(run_id, id, number)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON data.

@@ -18,7 +18,7 @@ from stepwell.kernel.commit import apply
 from stepwell.kernel.lifecycle import full_commit
 from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
 from stepwell.model.commit import Commit
-from stepwell.model.event import WorkflowRunState
+from stepwell.model.event import CheckpointInfo, WorkflowRunState
 from stepwell.model.request import Request
 from stepwell.model.state_writes import Assigned
 from stepwell.model.status_words import IN_PROGRESS
@@ -32,7 +32,10 @@ from stepwell.storage.wire.shapes import WireCommit
 
 
 def metadata_of(header: RunHeader) -> RunMetadata:
-    return RunMetadata(header.tags, header.caller, header.priority)
+    parent = None
+    if header.parent_id is not None and header.parent_run is not None and header.parent_number is not None:
+        parent = CheckpointInfo(header.parent_run, header.parent_id, header.parent_number)
+    return RunMetadata(header.tags, header.caller, header.priority, parent)
 
 
 def wake_of(after: Checkpoint) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from stepwell.model.event import WorkflowRunState
+from stepwell.model.event import CheckpointInfo, WorkflowRunState
 from stepwell.model.status_words import STATUSES_BY_STANDING, Standing, standing_of
 from stepwell.storage import clock
 from stepwell.storage.checked_reads import damage_error, read_moment
@@ -36,6 +36,7 @@ class RunInfo:
     changed_at: str
     tags: Mapping[str, str]
     priority: int  # of several ready runs, those with the highest are driven first
+    parent: CheckpointInfo | None  # the checkpoint it was forked from, which may be deleted by now
     # How it stands at the moment of the call: running, queued, stalled, waiting, sleeping, completed,
     # failed or cancelled.
     standing: Standing
@@ -63,6 +64,8 @@ class RunInfo:
             "changed_at": self.changed_at,
             "tags": dict(self.tags),
             "priority": self.priority,
+            "parent_run": None if self.parent is None else self.parent.run_id,
+            "parent_number": None if self.parent is None else self.parent.number,
         }
 
 
@@ -129,6 +132,7 @@ def run_info(entry: RunEntry) -> RunInfo:
         changed_at=entry.at,
         tags=dict(entry.metadata.tags),
         priority=entry.metadata.priority,
+        parent=entry.metadata.parent,
         standing=standing,
         owner=owner,
         until=until,

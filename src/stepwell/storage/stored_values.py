@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from stepwell.model.event import CheckpointInfo
 from stepwell.storage.lease import Lease
 
 # Few enough that a search for ready runs may look at one priority after the other.
@@ -60,13 +61,14 @@ class RequestEntry(_Value, frozen=True):
     body: str = "{}"  # what is asked: a JSON object, see `storage.pending_requests`
 
 
-class RunMetadata(_Value, frozen=True):
+class RunMetadata(_Value, frozen=True, omit_defaults=True):
     """What never changes in a run, as far as runs are listed and searched by it."""
 
     tags: Mapping[str, str] = {}
     # The run that called this one as a sub-workflow; requests are listed under it.
     caller: str | None = None
     priority: int = 0  # of several ready runs, those with the highest come first
+    parent: CheckpointInfo | None = None  # what it was forked from, which may be deleted by now
 
 
 class RunEntry(_Value, frozen=True):

@@ -56,6 +56,10 @@ def test_a_fork_has_its_changes_and_goes_on_with_them(place: Place, say: Say) ->
         "+ state.upto: 5",
         '+ state.by: "ada"',
     ]
+    forks = json.loads(say("--store", place.address, "list", "--parent", "count-1", "--json").stdout)["runs"]
+    assert [(run["run_id"], run["parent_run"], run["parent_number"]) for run in forks] == [("count-2", "count-1", 2)]
+    none = say("--store", place.address, "list", "--parent", "count-2")
+    assert (none.exit_code, none.stdout, none.stderr) == (0, "", "no run matches\n")
     assert gone_on(place, counting, "count-2") == [[100, 2, 3, 4, 5]]
     assert "count-1@2 → count-2@3" in say("--store", place.address, "diff", "count-2").stdout
 

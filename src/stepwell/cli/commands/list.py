@@ -29,6 +29,7 @@ from stepwell.storage import clock
     help=f"Only runs with this status: {', '.join(STANDINGS[:-1])} or {STANDINGS[-1]}.",
 )
 @tag_option("Only runs with this tag. Repeatable.")
+@click.option("--parent", metavar="RUN", help="Only runs that were forked from this run.")
 @click.option("--prefix", metavar="TEXT", help="Only runs whose id starts with TEXT.")
 @click.option("--text", metavar="TEXT", help="Only runs with TEXT in their id, their workflow name, or their tags.")
 @click.option(
@@ -50,6 +51,7 @@ def command(
     workflow: str | None,
     status: str | None,
     tags: dict[str, str],
+    parent: str | None,
     limit: int,
     after: str | None,
     contains: str | None,
@@ -61,14 +63,14 @@ def command(
     A TIME is 2026-11-16, 2026-11-16T10:00, or a duration ago: 30d, 12h, 90min.
     """
 
-    criteria = (workflow, status, tags or None, after, contains, *other_filters.values())
+    criteria = (workflow, status, tags or None, parent, after, contains, *other_filters.values())
     if (server := find_server()) is not None:
         pairs = [f"{name}={value}" for name, value in tags.items()]
         times = {
             name: value.isoformat() if isinstance(value, datetime) else value for name, value in other_filters.items()
         }
         query = {"workflow": workflow, "status": status and status.lower(), "tag": pairs or None, "after": after}
-        answer = server.get("runs", **query, contains=contains, limit=limit, **times)
+        answer = server.get("runs", **query, parent=parent, contains=contains, limit=limit, **times)
         _print(answer["runs"], answer["next"], json, is_filtered=any(value is not None for value in criteria))
         return
 
@@ -78,6 +80,7 @@ def command(
             "workflow_name": workflow,
             "standing": status and status.lower(),
             "tags": tags or None,
+            "parent": None if parent is None else await _complete(storage, parent),
             "after": last,
             **other_filters,
         }
@@ -106,6 +109,12 @@ def _print(runs: list[dict[str, Any]], following: str | None, json: bool, *, is_
         print_note("no run matches" if is_filtered else "the store has no runs")
     if following is not None:
         print_note(f"more runs: --after {quote(following)}")
+
+
+async def _complete(storage: BuiltInStorage, parent: str) -> str:
+    from stepwell.admin.lookup import complete_run_id  # lazy: most lists do not need it
+
+    return await complete_run_id(storage, parent)
 
 
 async def _search(storage: BuiltInStorage, text: str, filters: dict[str, Any], limit: int) -> list[RunInfo]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from stepwell.server.run_driver import RunDriver
+from stepwell.server.run_items import RunItem
 from stepwell.storage.worker_registry import WorkerInfo
 
 
@@ -85,6 +86,24 @@ class StateDocument(msgspec.Struct, frozen=True):
     checkpoint_id: str
     state: Mapping[str, Any]
     executors: Mapping[str, Any]
+
+
+class LineageItem(msgspec.Struct, frozen=True):
+    """A run in a tree of forks."""
+
+    run_id: str
+    depth: int  # 0 for the oldest run that is known
+    parent_run: str | None
+    parent_number: int | None
+    run: RunItem | None  # None if it is not stored any more
+
+
+class LineageDocument(msgspec.Struct, frozen=True):
+    """The tree of forks around a run: each run comes before its forks, and these in the order of their start."""
+
+    run_id: str
+    runs: list[LineageItem]
+    is_whole: bool  # False if there are more forks
 
 
 class ChangeItem(msgspec.Struct, frozen=True):

@@ -12,7 +12,8 @@ from starlette.responses import Response
 from stepwell.admin.diffs.checkpoints import diff, diff_from_parent
 from stepwell.admin.diffs.documents import document_of
 from stepwell.admin.diffs.json_diff import format_path
-from stepwell.admin.lookup import find_checkpoint, find_run, load_checkpoint
+from stepwell.admin.lineage import find_lineage
+from stepwell.admin.lookup import complete_run_id, find_checkpoint, find_run, load_checkpoint
 from stepwell.admin.overview.run_document import describe_run
 from stepwell.admin.run_search import search
 from stepwell.admin.transfer.exporter import export_run
@@ -26,6 +27,7 @@ from stepwell.server.api.documents import (
     CheckpointPage,
     DifferenceDocument,
     EventPage,
+    LineageDocument,
     RunDocument,
     StateDocument,
 )
@@ -56,6 +58,7 @@ class RunListQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workflow: str | None = None
     status: Standing | None = None
     tag: list[Annotated[str, Meta(description="Each NAME=VALUE.")]] = []
+    parent: Annotated[str, Meta(description="The run that it was forked from.")] | None = None
     prefix: Annotated[str, Meta(description="The id starts with it.")] | None = None
     text: Annotated[str, Meta(description="In the id, the workflow or a tag.")] | None = None
     contains: Annotated[str, Meta(description="In the state, a request or an output. Reads every run.")] | None = None
@@ -72,6 +75,12 @@ class CheckpointListQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
 
     before: Annotated[int, Meta(ge=0, le=2**62, description="The `next` of the previous page.")] | None = None
     limit: PageSize = 50
+
+
+class LineageQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
+    """How much of a tree of forks."""
+
+    limit: PageSize = 100
 
 
 class StateQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
@@ -113,6 +122,7 @@ async def read_page(storage: BuiltInStorage, query: RunListQuery) -> RunPage:
         "workflow_name": query.workflow,
         "standing": query.status,
         "tags": dict(_split_tag(tag) for tag in query.tag) or None,
+        "parent": None if query.parent is None else await complete_run_id(storage, query.parent),
         "prefix": query.prefix,
         "text": query.text,
         "since": query.since,
@@ -149,6 +159,13 @@ async def get_run(call: ApiCall[StateQuery, None]) -> RunDocument:
     run = await find_run(storage, call.query.run_id)
     number = run.number if call.query.at is None else call.query.at
     return msgspec.convert(await describe_run(storage, f"{run.run_id}@{number}"), RunDocument)
+
+
+@operation("GET", "/runs/{run_id}/lineage", Role.SEE)
+async def get_lineage(call: ApiCall[LineageQuery, None]) -> LineageDocument:
+    """Return the tree of forks that a run belongs to: what it descends from, and what was forked from these runs."""
+    lineage = await find_lineage(call.services.storage, call.query.run_id, limit=call.query.limit)
+    return msgspec.convert(lineage.to_dict(), LineageDocument)
 
 
 @operation("GET", "/runs/{run_id}/checkpoints", Role.SEE)
@@ -234,4 +251,4 @@ async def export(call: ApiCall[ExportQuery, None]) -> Response:
     return Response(content, headers=headers, media_type="application/octet-stream")
 
 
-OPERATIONS = (list_runs, get_run, list_checkpoints, get_state, get_difference, list_events, export)
+OPERATIONS = (list_runs, get_run, get_lineage, list_checkpoints, get_state, get_difference, list_events, export)

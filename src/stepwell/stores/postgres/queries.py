@@ -26,7 +26,7 @@ r.run_id, c.number, c.checkpoint_id, r.workflow, c.status, c.iteration, c.at, c.
 RUN = """
 r.run_id, r.workflow, r.status, r.number, r.checkpoint_id, r.iteration, r.at, r.began, r.wake,
 EXISTS (SELECT FROM {schema}.signals AS s WHERE s.run = r.key AND NOT s.consumed), r.tags, r.caller, r.priority,
-r.owner, extract(epoch FROM r.until - clock_timestamp())::float8
+r.parent_run, r.parent_id, r.parent_number, r.owner, extract(epoch FROM r.until - clock_timestamp())::float8
 """
 REQUEST = "run_id, request_id, workflow, executor, request_type, response_type, schema, at, deadline, body"
 COMMITS = "{schema}.runs AS r JOIN {schema}.commits AS c ON c.run = r.key"
@@ -202,6 +202,7 @@ class Search:
 CONDITIONS = {
     "workflow": "r.workflow = {}",
     "status": "r.status = {}",
+    "parent": "r.parent_run = {}",
     "run_id": "r.run_id = {}",
     "since": "{by}.began >= {}",
     "until": "{by}.began < {}",
@@ -237,6 +238,7 @@ def runs_query(search: Search, criteria: RunFilter, past: RunEntry | None, limit
         *conditions,
         workflow=criteria.workflow,
         status=criteria.status,
+        parent=criteria.parent,
         since=criteria.since,
         until=criteria.until,
         changed_since=criteria.changed_since,

@@ -23,6 +23,9 @@ CREATE TABLE {schema}.runs (
     is_child      boolean NOT NULL DEFAULT false,               -- whether there is a caller
     priority      smallint NOT NULL DEFAULT 0,                  -- of several ready runs, the highest come first
     caller        text,                                         -- the run that called it as a sub-workflow
+    parent_run    text COLLATE "C",                             -- the run it was forked from, NULL for most
+    parent_number bigint,                                       -- from which commit of it
+    parent_id     text,                                         -- the checkpoint id of that commit
     tags          jsonb NOT NULL DEFAULT '{}',                  -- an object of strings
     owner         jsonb,                                        -- who drives it, NULL if nobody does
     until         timestamptz,                                  -- end of the lease, by the clock of the database
@@ -41,6 +44,7 @@ CREATE INDEX runs_by_priority ON {schema}.runs (priority, wake, run_id) WHERE wa
 CREATE INDEX runs_by_age ON {schema}.runs (is_child, began, run_id) WHERE began IS NOT NULL;
 CREATE INDEX runs_by_workflow ON {schema}.runs (is_child, workflow, began, run_id) WHERE began IS NOT NULL;
 CREATE INDEX runs_by_status ON {schema}.runs (is_child, status, began, run_id) WHERE began IS NOT NULL;
+CREATE INDEX runs_by_parent ON {schema}.runs (is_child, parent_run, began, run_id) WHERE parent_run IS NOT NULL;
 CREATE INDEX runs_by_workflow_and_status ON {schema}.runs (is_child, workflow, status, began, run_id)
     WHERE began IS NOT NULL;
 

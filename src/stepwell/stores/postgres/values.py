@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from stepwell.model.event import CheckpointInfo
 from stepwell.storage import clock
 from stepwell.storage.checked_reads import damage_error
 from stepwell.storage.conflicts import check_chain
@@ -145,7 +146,11 @@ def _plain(value: Entry | RequestEntry) -> dict[str, Any]:
 def _plain_metadata(metadata: RunMetadata) -> dict[str, Any]:
     tags = {escape(name): escape(value) for name, value in metadata.tags.items()}
     caller = None if metadata.caller is None else escape(metadata.caller)
-    return {"tags": tags, "caller": caller, "priority": metadata.priority}
+    plain: dict[str, Any] = {"tags": tags, "caller": caller, "priority": metadata.priority}
+    if (parent := metadata.parent) is not None:
+        plain |= {"parent_run": escape(parent.run_id), "parent_id": escape(parent.checkpoint_id)}
+        plain["parent_number"] = parent.number
+    return plain
 
 
 # ---------------------------------------------------------------------- rows
@@ -173,11 +178,13 @@ def read_record(row: Row) -> Record:
 
 
 def read_run(row: Row) -> RunEntry:
-    *columns, wake, signalled, tags, caller, priority, owner, left = row
+    *columns, wake, signalled, tags, caller, priority, parent_run, parent_id, parent_number, owner, left = row
     try:
-        metadata = RunMetadata(
-            {unescape(name): unescape(value) for name, value in tags.items()}, caller and unescape(caller), priority
-        )
+        tags = {unescape(name): unescape(value) for name, value in tags.items()}
+        parent = None
+        if parent_run is not None:
+            parent = CheckpointInfo(unescape(parent_run), unescape(parent_id), parent_number)
+        metadata = RunMetadata(tags, caller and unescape(caller), priority, parent)
     except (AttributeError, TypeError) as error:
         raise damage_error(f"the entry of run {row[0]!r} in the list of runs", error) from error
     lease = None if owner is None or left is None else read_lease(row[0], owner, left - clock_ahead())

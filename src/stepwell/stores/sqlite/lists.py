@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from stepwell.model.event import CheckpointInfo
 from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.filters import STOPPED, CheckpointFilter, ReadyFilter, RequestFilter, RunFilter, prefix_end
 from stepwell.storage.ids import location_of, run_hashes_for
@@ -26,7 +27,7 @@ BEFORE_ALL, AFTER_ALL = "", b""  # a blob sorts after every text
 
 RUN = """
 runs.run_id, runs.workflow, runs.status, commits.number, commits.checkpoint_id, commits.iteration, commits.at,
-runs.began, runs.caller, runs.tags, runs.priority, runs.wake,
+runs.began, runs.caller, runs.tags, runs.priority, runs.parent_run, runs.parent_id, runs.parent_number, runs.wake,
 EXISTS (SELECT 1 FROM signals WHERE signals.run = runs.run AND signals.position IS NOT NULL), runs.owner, runs.until
 """
 _WITH_NEWEST = """
@@ -57,7 +58,7 @@ def list_runs(
 def _search_runs(run_filter: RunFilter, past: RunEntry | None) -> tuple[str, dict[str, Any]]:
     """Return the query for all runs that may match, latest start first; `called` is still to be set."""
     f = run_filter
-    wanted = {"workflow = :workflow": f.workflow, "status = :status": f.status}
+    wanted = {"workflow = :workflow": f.workflow, "status = :status": f.status, "parent_run = :parent": f.parent}
     where = "".join(f" AND runs.{condition}" for condition, value in wanted.items() if value is not None)
     tables = first = "runs"
     if f.tags:
@@ -80,7 +81,8 @@ def _search_runs(run_filter: RunFilter, past: RunEntry | None) -> tuple[str, dic
     began, run_id = min([*ends, *([] if f.until is None else [(f.until, "")])], default=(AFTER_ALL, ""))
     name, value = next(iter(f.tags.items()), (None, None))
     values = {"began": began, "run_id": run_id, "since": f.since or BEFORE_ALL, **_prefix(f.prefix)}
-    return query, {**values, "workflow": f.workflow, "status": f.status, "name": name, "value": value}
+    named = {"workflow": f.workflow, "status": f.status, "parent": f.parent, "name": name, "value": value}
+    return query, values | named
 
 
 def find_run_entry(db: sqlite3.Connection, run_id: str) -> RunEntry | None:
@@ -90,8 +92,10 @@ def find_run_entry(db: sqlite3.Connection, run_id: str) -> RunEntry | None:
 
 def run_entry_in(row: tuple[Any, ...]) -> RunEntry:
     """Return the run in the columns `RUN`."""
-    *columns, caller, tags, priority, wake, signalled, owner, until = row
-    metadata = RunMetadata(decode_stored(_decode_tags, tags.encode(), f"the tags of run {row[0]!r}"), caller, priority)
+    *columns, caller, tags, priority, parent_run, parent_id, parent_number, wake, signalled, owner, until = row
+    parent = None if parent_run is None else CheckpointInfo(parent_run, parent_id, parent_number)
+    known_tags = decode_stored(_decode_tags, tags.encode(), f"the tags of run {row[0]!r}")
+    metadata = RunMetadata(known_tags, caller, priority, parent)
     return RunEntry(*(*columns, metadata, wake, signalled != 0, read_lease(row[0], owner, until)))
 
 

@@ -92,7 +92,7 @@ CLEAR_RUN = (
     "DELETE FROM outbox WHERE run_id = (SELECT run_id FROM runs WHERE run = ?)",
     """
     UPDATE runs SET workflow = NULL, status = NULL, began = NULL, caller = NULL, tags = '{}', priority = 0,
-        wake = NULL, dropped_below = 0, unordered = 0
+        parent_run = NULL, parent_number = NULL, parent_id = NULL, wake = NULL, dropped_below = 0, unordered = 0
     WHERE run = ?
     """,
 )
@@ -111,6 +111,9 @@ INSERT INTO signals (run, key) VALUES (?, ?) ON CONFLICT DO UPDATE SET position 
 """
 # One that is asked again moves to the end.
 INSERT_REQUEST = f"INSERT OR REPLACE INTO requests ({outbox.REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+SET_METADATA = """
+UPDATE runs SET caller = ?, tags = ?, priority = ?, parent_run = ?, parent_number = ?, parent_id = ? WHERE run = ?
+"""
 INSERT_TAG = """
 INSERT INTO tags (run, name, value, called, began, run_id)
 SELECT run, ?, ?, called, began, run_id FROM runs WHERE run = ?
@@ -299,8 +302,9 @@ def _apply(db: sqlite3.Connection, run: RunRow, effects: CommitEffects) -> None:
 
 def _set_metadata(db: sqlite3.Connection, run: RunRow, metadata: RunMetadata) -> None:
     tags = msgspec.json.encode(dict(metadata.tags)).decode()
-    columns = (metadata.caller, tags, metadata.priority, run.run)
-    db.execute("UPDATE runs SET caller = ?, tags = ?, priority = ? WHERE run = ?", columns)
+    parent = metadata.parent
+    origin = (None, None, None) if parent is None else (parent.run_id, parent.number, parent.checkpoint_id)
+    db.execute(SET_METADATA, (metadata.caller, tags, metadata.priority, *origin, run.run))
     db.execute("DELETE FROM tags WHERE run = ?", (run.run,))
     db.executemany(INSERT_TAG, [(name, value, run.run) for name, value in metadata.tags.items()])
 

@@ -19,6 +19,9 @@ CREATE TABLE runs (
     began         TEXT,                               -- `at` of the first record that was stored
     caller        TEXT,                               -- the run that called this one as a sub-workflow
     called        INTEGER NOT NULL AS (caller IS NOT NULL),
+    parent_run    TEXT,                               -- the run that this one was forked from, NULL for most
+    parent_number INTEGER,                            -- from which commit of it
+    parent_id     TEXT,                               -- the checkpoint id of that commit
     tags          TEXT NOT NULL DEFAULT '{}',         -- a JSON object
     priority      INTEGER NOT NULL DEFAULT 0,         -- of several ready runs, the highest come first
     wake          TEXT,                               -- from when on the run can be driven
@@ -35,6 +38,7 @@ CREATE INDEX runs_by_age ON runs (called, began, run_id) WHERE began IS NOT NULL
 CREATE INDEX runs_by_workflow ON runs (workflow, called, began, run_id) WHERE began IS NOT NULL;
 CREATE INDEX runs_by_status ON runs (status, called, began, run_id) WHERE began IS NOT NULL;
 CREATE INDEX runs_by_workflow_and_status ON runs (workflow, status, called, began, run_id) WHERE began IS NOT NULL;
+CREATE INDEX runs_by_parent ON runs (parent_run, called, began, run_id) WHERE parent_run IS NOT NULL;
 CREATE INDEX runs_by_priority ON runs (priority, wake, run_id) WHERE wake IS NOT NULL;
 
 -- In the order in which they were stored. Clustered by run, they would fill a page of the log for

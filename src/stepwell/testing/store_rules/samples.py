@@ -12,6 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from stepwell.errors import CommitConflict
+from stepwell.model.event import CheckpointInfo
 from stepwell.storage.filters import ALL_RUNS, RunFilter
 from stepwell.storage.ids import checkpoint_id
 from stepwell.storage.lease import this_process
@@ -110,8 +111,12 @@ def on(day: int) -> str:
     return f"2026-01-{day:02}T00:00:00+00:00"
 
 
-def run_metadata(caller: str | None = None, *, priority: int = 0, **tags: str) -> RunMetadata:
-    return RunMetadata(tags, caller, priority)
+def run_metadata(
+    caller: str | None = None, *, priority: int = 0, parent: tuple[str, int] | None = None, **tags: str
+) -> RunMetadata:
+    """Return the metadata of a run; `parent` is the run and the number that it was forked from."""
+    origin = None if parent is None else CheckpointInfo(parent[0], id_of(*parent), parent[1])
+    return RunMetadata(tags, caller, priority, origin)
 
 
 def run_entry(

@@ -94,9 +94,12 @@ BEGIN
     IF effects ? 'metadata' THEN
         UPDATE {schema}.runs SET
             caller = effects->'metadata'->>'caller', is_child = effects->'metadata'->>'caller' IS NOT NULL,
-            tags = effects->'metadata'->'tags', priority = (effects->'metadata'->>'priority')::smallint
+            tags = effects->'metadata'->'tags', priority = (effects->'metadata'->>'priority')::smallint,
+            parent_run = effects->'metadata'->>'parent_run', parent_id = effects->'metadata'->>'parent_id',
+            parent_number = (effects->'metadata'->>'parent_number')::bigint
         WHERE key = of_key
             AND (caller IS DISTINCT FROM effects->'metadata'->>'caller' OR tags <> effects->'metadata'->'tags'
+                OR parent_id IS DISTINCT FROM effects->'metadata'->>'parent_id'
                 OR priority <> (effects->'metadata'->>'priority')::smallint);
         IF FOUND THEN
             DELETE FROM {schema}.tags WHERE run = of_key;

@@ -98,8 +98,8 @@ BEGIN
     DELETE FROM {schema}.outbox WHERE run_id = of_run;
     DELETE FROM {schema}.tags WHERE run = of_key;
     UPDATE {schema}.runs SET
-        workflow = NULL, began = NULL, is_child = false, caller = NULL, tags = '{}', priority = 0, wake = NULL,
-        status = NULL, number = -1, iteration = NULL, checkpoint_id = NULL, at = NULL, in_order = true
+        workflow = NULL, began = NULL, is_child = false, caller = NULL, parent_run = NULL, parent_number = NULL,
+        parent_id = NULL, tags = '{}', priority = 0, wake = NULL, status = NULL, number = -1, iteration = NULL, checkpoint_id = NULL, at = NULL, in_order = true
     WHERE key = of_key;
     PERFORM {schema}.drop_if_empty(of_key);
 END $stepwell$;
