@@ -9,7 +9,7 @@ BENCH := .venv-bench
 BENCH_READY := $(BENCH)/.ready
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo studio test fast matrix lint types contracts unit bench lock clean mutants soak reliability
+.PHONY: demo studio docs test fast matrix lint types contracts unit bench lock clean mutants soak reliability
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
@@ -17,6 +17,10 @@ demo: $(READY)
 # The page, on a store with runs to look at.
 studio: $(READY)
 	@$(BIN)/stepwell studio --demo
+
+# The site, in the folder `site`: open site/index.html. Needs no network; a link that leads nowhere is an error.
+docs: $(READY)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "site/index.html is the first page."
 
 test: $(READY)
 	@$(BIN)/python tests/check.py
@@ -54,7 +58,7 @@ lock:
 	done
 
 clean:
-	rm -rf $(VENV) $(VENV)-3.* $(BENCH) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-3.* $(BENCH) .demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(READY): requirements/dev.lock pyproject.toml
 	@echo "Setting up $(VENV) (once) ..."

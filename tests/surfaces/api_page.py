@@ -14,20 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tools.site.pages import PACKAGES
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
-PACKAGES = {
-    "stepwell": "what most programs need",
-    "stepwell.workflows": "what surrounds a workflow: handles, sub-workflows, workflows as agents",
-    "stepwell.storage": "what storages return",
-    "stepwell.agents": "agents in workflows",
-    "stepwell.orchestrations": "teams of agents",
-    "stepwell.declarative": "workflows of named agents",
-    "stepwell.admin": "runs seen and changed from outside",
-    "stepwell.server": "runs over HTTP",
-    "stepwell.webhooks": "telling other programs",
-    "stepwell.viz": "pictures",
-    "stepwell.testing": "tests of your own workflows and stores",
-}
 TOP = """# Every public name
 
 The names are grouped by the package to import them from. Anything that is not on this page is

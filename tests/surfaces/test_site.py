@@ -1,0 +1,105 @@
+"""The site that `make docs` builds: offline, with no broken link, and found by search in the folder itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from html import unescape
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from playwright.async_api import Page, Request, async_playwright, expect
+
+from tests.support.browser import FLAGS, find_chromium
+from tools.site.hook import lead_inside
+from tools.site.pages import PACKAGES, link_names
+
+ROOT = Path(__file__).resolve().parents[2]
+DEAD_END = "http://127.0.0.1:9"  # nothing answers here
+REFERENCE = re.compile(r"<(a|link|script|img|iframe|source)\b[^>]*?\s(?:href|src)=\"?([^\"\s>]+)")
+IDENTIFIER = re.compile(r"\s(?:id|name)=\"?([^\"\s>]+)")
+
+
+@cache
+def identifiers(page: Path) -> frozenset[str]:
+    return frozenset(unescape(name) for name in IDENTIFIER.findall(page.read_text()))
+
+
+def build_site(folder: Path) -> None:
+    """As `make docs` does, where nothing can be fetched."""
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "http_proxy": DEAD_END, "https_proxy": DEAD_END}
+    command = [str(Path(sys.executable).parent / "mkdocs"), "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == "", done.stderr
+
+
+def find_broken_links(folder: Path) -> list[str]:
+    """Everything that a page refers to and that is not there, and everything it would fetch from elsewhere."""
+    broken = []
+    for page in folder.rglob("*.html"):
+        if page.name == "404.html":  # its links begin at the root of a server
+            continue
+        for element, written in REFERENCE.findall(page.read_text()):
+            address, _, anchor = unquote(unescape(written)).partition("#")
+            where = f"{page.relative_to(folder)} -> {written}"
+            if re.match(r"\w+:", address):
+                if element != "a" and not address.startswith("data:"):
+                    broken.append(f"fetches from elsewhere: {where}")
+                continue
+            target = (page.parent / address).resolve() if address else page
+            if not target.is_file():
+                broken.append(f"no such file: {where}")
+            elif anchor and target.suffix == ".html" and anchor not in identifiers(target):
+                broken.append(f"no such heading: {where}")
+    return broken
+
+
+async def search(page: Page, words: str, title: str) -> None:
+    """Search as a reader does, and open the result."""
+    box = page.get_by_role("textbox", name="Search")
+    await page.keyboard.press("/")
+    await box.press_sequentially(words)  # as a person types: the page listens to keys
+    await page.locator(".md-search-result__item").get_by_role("heading", name=title, exact=True).first.click()
+    await expect(page.locator("h1")).to_contain_text(title)
+
+
+@pytest.mark.process
+async def test_the_site_is_complete_and_works_from_its_folder(tmp_path: Path) -> None:
+    build_site(tmp_path)
+    assert find_broken_links(tmp_path) == []
+    schemes: set[str] = set()
+
+    def note(request: Request) -> None:
+        schemes.add(request.url.partition(":")[0])
+
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
+        page = await browser.new_page()
+        page.on("request", note)
+        await page.goto((tmp_path / "index.html").as_uri())
+        await search(page, "tombstone", "Writing a store")
+        await page.goto((tmp_path / "cli" / "show.html").as_uri())
+        await search(page, "prometheus", "In production")
+        await browser.close()
+    assert schemes == {"file"}, "a page asks other servers"
+
+
+def test_a_link_out_of_the_docs_leads_to_the_page_that_shows_its_target() -> None:
+    assert lead_inside("../examples/retry.py", "") == "examples/retry.md"
+    assert lead_inside("../../examples", "cli") == "../examples/index.md"
+    assert lead_inside("../DESIGN.md", "") == "design.md"
+    assert lead_inside("../running.md", "cli") == "../running.md"
+    assert lead_inside("https://example.org/../x", "") == "https://example.org/../x"
+
+
+def test_the_list_of_names_leads_to_the_reference() -> None:
+    linked = link_names((ROOT / "docs" / "api.md").read_text())
+    assert "| [`Executor`][stepwell.Executor] |" in linked
+    assert "| [`Worker`][stepwell.worker.Worker] |" in linked
+    assert re.findall(r"^## (\S+):", linked, re.MULTILINE) == list(PACKAGES)
+    assert not re.findall(r"^\| `", linked, re.MULTILINE)

@@ -1,0 +1,1 @@
+"""What makes the site and its pictures; not part of the package."""
