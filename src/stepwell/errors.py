@@ -35,10 +35,21 @@ StepwellError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from stepwell.error_ids import ErrorId
 
 
 class StepwellError(Exception):
-    """Base class of every error that Stepwell raises on purpose."""
+    """Base class of every error that Stepwell raises on purpose. `id` is what `stepwell explain` takes."""
+
+    id: ClassVar[str] = ErrorId.StepwellError
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # A class of somebody else has the id of its base, whatever its name is.
+        if cls.__module__.startswith("stepwell."):
+            cls.id = ErrorId[cls.__name__]
 
 
 class DefinitionError(StepwellError, ValueError):

@@ -10,6 +10,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,15 @@ LONGEST_LINE = 100
 UNWRAPPED = ("|", "```", "    ", "#", "![")  # tables, code, headings and pictures are not prose
 
 
+@cache
+def nodes(source: Path) -> list[ast.AST]:
+    """Every node of a module."""
+    return list(ast.walk(ast.parse(source.read_text())))
+
+
 def strings(source: Path) -> Iterator[tuple[int, str]]:
     """Every string of a module, f-strings with their fields left out."""
-    for node in ast.walk(ast.parse(source.read_text())):
+    for node in nodes(source):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
 
@@ -94,7 +101,7 @@ def test_a_class_name_is_defined_once_in_the_package() -> None:
     homes = defaultdict(set)
     # The door to another framework has that framework's names.
     for source in (source for source in SOURCES if "compat" not in source.parts):
-        for node in ast.walk(ast.parse(source.read_text())):
+        for node in nodes(source):
             if isinstance(node, ast.ClassDef):
                 homes[node.name].add(names(source))
     assert {name: files for name, files in homes.items() if len(files) > 1} == {}
@@ -107,7 +114,7 @@ def test_no_call_has_seven_positional_arguments() -> None:
     riddles = [
         f"{names(source)}:{node.lineno}: {ast.unparse(node.func)}"
         for source in SOURCES
-        for node in ast.walk(ast.parse(source.read_text()))
+        for node in nodes(source)
         if isinstance(node, ast.Call) and len(node.args) >= 7 and not ast.unparse(node.func).startswith(LISTS)
     ]
     assert riddles == []
@@ -118,7 +125,7 @@ def test_an_import_inside_a_function_says_why_it_is_there() -> None:
     unmarked = []
     for source in SOURCES:
         text = source.read_text()
-        inside = [node for node in ast.walk(ast.parse(text)) if isinstance(node, functions)]
+        inside = [node for node in nodes(source) if isinstance(node, functions)]
         found = {line.lineno for node in inside for line in ast.walk(node) if isinstance(line, imports)}
         lines = text.splitlines()
         unmarked += [f"{names(source)}:{number}" for number in sorted(found) if " lazy: " not in lines[number - 1]]

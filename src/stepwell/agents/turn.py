@@ -41,6 +41,7 @@ from stepwell.agents.requests import (
 from stepwell.agents.turn_input import AgentRules, Past, TurnInput
 from stepwell.agents.turn_steps import ToolDone, TurnSteps
 from stepwell.engine.internal_context import InternalContext
+from stepwell.error_ids import ErrorId
 from stepwell.errors import RunError
 from stepwell.model.event import WorkflowEvent
 from stepwell.model.timing import CallSummary
@@ -58,6 +59,8 @@ class Interrupted(BaseException):
 
     It is not an Exception, so that `except Exception` in an agent lets it through.
     """
+
+    id = ErrorId.Interrupted
 
 
 class Turn:

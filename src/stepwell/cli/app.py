@@ -43,6 +43,7 @@ COMMANDS = {
     "import": "Import an exported run into a store.",
     "doctor": "Check a store for damage.",
     "migrate": "Create a store, or upgrade its format.",
+    "explain": "Explain an error: what happened, why, and what to do.",
 }
 
 

@@ -16,6 +16,7 @@ import stepwell
 from stepwell.cli.definition_file import EXTENSIONS, builder_of_file
 from stepwell.cli.failures import INCOMPATIBLE, USAGE, CommandFailed
 from stepwell.cli.type_names import Runnable, Workflow
+from stepwell.error_ids import ErrorId
 
 _WHERE = "modules are searched in the working directory and on Python's path"
 _WANTED = "name a workflow, a builder, or a function without arguments that returns one"
@@ -52,7 +53,7 @@ class Code:
         if isinstance(target, AgentWorkflowInstance):
             return target
         problem = f"{self.name} is not a workflow, but an instance of {type(target).__name__}"
-        raise CommandFailed(problem, _WANTED, INCOMPATIBLE)
+        raise CommandFailed(ErrorId.NOT_A_WORKFLOW, problem, _WANTED, INCOMPATIBLE)
 
     async def _call(self, function: Callable[[], Any]) -> Any:
         try:
@@ -60,7 +61,7 @@ class Code:
             return await result if isawaitable(result) else result
         except (Exception, SystemExit) as error:
             problem = f"calling {self.name} raised {type(error).__name__}: {error}"
-            raise CommandFailed(problem, _DEBUG, INCOMPATIBLE) from error
+            raise CommandFailed(ErrorId.CODE_FAILED, problem, _DEBUG, INCOMPATIBLE) from error
 
 
 def get_workflow(runnable: Runnable) -> Workflow:
@@ -77,23 +78,25 @@ def load_code(name: str, agents: str | None = None) -> Code:
     if name.endswith(EXTENSIONS):
         if agents is None:
             hint = "--agents MODULE:AGENTS, for example: --agents shop.agents:agents"
-            raise CommandFailed(f"{name} names its agents, but does not contain them", hint, USAGE)
+            raise CommandFailed(ErrorId.WRONG_USAGE, f"{name} names its agents, but does not contain them", hint, USAGE)
         return Code(name, builder_of_file(name, load_code(agents).target), ("--agents", agents))
     if agents is not None:
         problem = f"--agents is for a definition file ({', '.join(EXTENSIONS)}), and {name!r} is not one"
-        raise CommandFailed(problem, code=USAGE)
+        raise CommandFailed(ErrorId.WRONG_USAGE, problem, code=USAGE)
     module, divider, path = name.partition(":")
     if not divider or not module or not path:
-        raise CommandFailed(f"{name!r} is not of the form MODULE:WORKFLOW", "for example: shop.orders:workflow", USAGE)
+        raise CommandFailed(
+            ErrorId.NO_CODE, f"{name!r} is not of the form MODULE:WORKFLOW", "for example: shop.orders:workflow", USAGE
+        )
     if "/" in module or module.startswith(".") or module.endswith(".py"):
         hint = "write the module as in an import, without directory and .py, for example: shop.orders:workflow"
-        raise CommandFailed(f"{module!r} is a file name, not a module name", hint, USAGE)
+        raise CommandFailed(ErrorId.NO_CODE, f"{module!r} is a file name, not a module name", hint, USAGE)
     with redirect_stdout(sys.stderr):
         imported = _import(module)
         try:
             return Code(name, attrgetter(path)(imported))
         except AttributeError:
-            raise CommandFailed(f"module {module!r} has no {path!r}", _WANTED, INCOMPATIBLE) from None
+            raise CommandFailed(ErrorId.NO_CODE, f"module {module!r} has no {path!r}", _WANTED, INCOMPATIBLE) from None
 
 
 def _import(module: str) -> Any:
@@ -108,9 +111,9 @@ def _import(module: str) -> Any:
         # dependency of theirs.
         if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
             problem = f"module {module!r} needs {missing.name!r}, which is not installed"
-            raise CommandFailed(problem, _DEBUG, INCOMPATIBLE) from missing
-        raise CommandFailed(f"there is no module {module!r}", _WHERE, INCOMPATIBLE) from None
+            raise CommandFailed(ErrorId.CODE_FAILED, problem, _DEBUG, INCOMPATIBLE) from missing
+        raise CommandFailed(ErrorId.NO_CODE, f"there is no module {module!r}", _WHERE, INCOMPATIBLE) from None
     # SystemExit: a script without a `__main__` guard may call `sys.exit()` when it is imported.
     except (Exception, SystemExit) as error:
         problem = f"importing {module!r} raised {type(error).__name__}: {error}"
-        raise CommandFailed(problem, _DEBUG, INCOMPATIBLE) from error
+        raise CommandFailed(ErrorId.CODE_FAILED, problem, _DEBUG, INCOMPATIBLE) from error

@@ -9,6 +9,7 @@ import click
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.settings import Settings
 from stepwell.cli.views.output import print_note
+from stepwell.error_ids import ErrorId
 
 
 def needs_confirmation(problem: str, hint: str = "--yes confirms it") -> bool:
@@ -20,7 +21,7 @@ def needs_confirmation(problem: str, hint: str = "--yes confirms it") -> bool:
     if settings.yes:
         return False
     if settings.no_input or not sys.stdin.isatty():
-        raise CommandFailed(problem, hint, USAGE)
+        raise CommandFailed(ErrorId.UNCONFIRMED, problem, hint, USAGE)
     return True
 
 

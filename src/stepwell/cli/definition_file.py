@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepwell.cli.failures import INCOMPATIBLE, USAGE, CommandFailed
+from stepwell.error_ids import ErrorId
 from stepwell.errors import DefinitionError
 
 if TYPE_CHECKING:
@@ -24,12 +25,12 @@ def read_definition(path: str) -> Definition:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise CommandFailed(f"cannot read {path}: {error.strerror}", code=USAGE) from None
+        raise CommandFailed(ErrorId.WRONG_FILE, f"cannot read {path}: {error.strerror}", code=USAGE) from None
     try:
         return (from_json if path.endswith(".json") else from_yaml)(data, name=path)
     except DefinitionError as error:
         hint = "the keys are explained in docs/agents-by-name-files.md"
-        raise CommandFailed(f"{path} is not a valid definition:\n{error}", hint, INCOMPATIBLE) from None
+        raise CommandFailed(error.id, f"{path} is not a valid definition:\n{error}", hint, INCOMPATIBLE) from None
 
 
 def builder_of_file(path: str, agents: Any) -> Callable[[], Awaitable[AgentWorkflow]]:

@@ -26,6 +26,7 @@ from stepwell.cli.views.output import print_document, print_json_line, print_lin
 from stepwell.cli.views.requests import format_requests
 from stepwell.cli.views.text import format_moment, printable
 from stepwell.declarative.stored_run import find_node
+from stepwell.error_ids import ErrorId
 from stepwell.errors import RunError, StoreUnavailable
 from stepwell.model.status_words import SLEEPING, status_word
 from stepwell.storage import clock
@@ -41,17 +42,19 @@ def drive(name: str, open_run: OpenRun, *, agents: str | None, follow: bool, jso
         if session.run_id is None:
             raise
         problem = f"interrupted; run {session.run_id!r} is stored up to its last commit"
-        raise CommandFailed(problem, session.resume_command(), INTERRUPTED) from None
+        raise CommandFailed(ErrorId.RUN_LEFT, problem, session.resume_command(), INTERRUPTED) from None
     except StoreUnavailable as error:
         if session.run_id is None:
             raise
         hint = f"once the store is available again: {session.resume_command()}"
-        raise CommandFailed(str(error), hint, FAILED) from error
+        raise CommandFailed(error.id, str(error), hint, FAILED) from error
     except SystemExit as left:
         # Raised by a handler. Its code must not become ours: scripts would read it as one of our
         # exit codes.
         problem = f"the code in {name} exited the process: SystemExit: {left}"
-        raise CommandFailed(problem, session.resume_command() if session.run_id else "", FAILED) from left
+        raise CommandFailed(
+            ErrorId.CODE_FAILED, problem, session.resume_command() if session.run_id else "", FAILED
+        ) from left
     session.report(at)
 
 
@@ -150,9 +153,13 @@ class _DriveSession:
             }
             print_json_line(type="result", **result) if self.follow else print_document(**result)
         if status == "failed":
-            raise CommandFailed(error or f"run {at.run_id!r} failed", self.resume_command(), FAILED) from self.raised
+            id = ErrorId.RUN_FAILED if self.raised is None else self.raised.id
+            problem = error or f"run {at.run_id!r} failed"
+            raise CommandFailed(id, problem, self.resume_command(), FAILED) from self.raised
         if status == "cancelled":
-            raise CommandFailed(f"run {at.run_id!r} was cancelled", self.resume_command(), FAILED)
+            raise CommandFailed(
+                ErrorId.RUN_CANCELLED, f"run {at.run_id!r} was cancelled", self.resume_command(), FAILED
+            )
         if error is not None:
             print_note(f"stepwell: {error}")
         if status == "completed":

@@ -15,6 +15,7 @@ import click
 from stepwell.cli.secrets import without_secrets
 from stepwell.cli.settings import Settings
 from stepwell.cli.views.text import printable
+from stepwell.error_ids import ErrorId
 from stepwell.errors import (
     CannotUnseal,
     CheckpointMissing,
@@ -34,11 +35,11 @@ KEYS = "keys are read from $STEPWELL_KEYS, $STEPWELL_KEYS_FILE, or keys_file in 
 class CommandFailed(Exception):
     """The command cannot be carried out.
 
-    The message is one sentence; `hint` says what to do now.
+    `id` is what `stepwell explain` takes. The message is one sentence; `hint` says what to do now.
     """
 
-    def __init__(self, message: str, hint: str = "", code: int = FAILED) -> None:
-        self.hint, self.code = hint, code
+    def __init__(self, id: str, message: str, hint: str = "", code: int = FAILED) -> None:
+        self.id, self.hint, self.code = id, hint, code
         super().__init__(message)
 
 
@@ -70,13 +71,14 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        raise CommandFailed(str(error), command_line("requests"), NOT_FOUND) from error
+        raise CommandFailed(error.id, str(error), command_line("requests"), NOT_FOUND) from error
     except (RunError, ValueError) as error:
         # Refused input is a plain ValueError or one of our own errors. Subclasses of other
         # libraries, such as UnicodeDecodeError, are bugs and keep their traceback.
         if not isinstance(error, StepwellError) and type(error) is not ValueError:
             raise
-        raise CommandFailed(str(error), code=USAGE) from error
+        id = error.id if isinstance(error, StepwellError) else ErrorId.WRONG_USAGE
+        raise CommandFailed(id, str(error), code=USAGE) from error
 
 
 def end_with(error: BaseException, settings: Settings) -> int:
@@ -89,14 +91,13 @@ def end_with(error: BaseException, settings: Settings) -> int:
     if settings.debug:
         for line in "".join(traceback.format_exception(error)).rstrip().split("\n"):
             _print_error(printable(line))
-    sentence, hint, code = _describe(error, settings)
-    first, *more = sentence.splitlines() or [type(error).__name__]
-    _print_error(f"stepwell: {printable(first)}")
+    failure = _describe(error, settings)
+    first, *more = str(failure).splitlines() or [type(error).__name__]
+    _print_error(f"stepwell: {printable(first)} [{failure.id}]")
     for line in more:
         _print_error(f"  {printable(line)}")
-    if hint:
-        _print_error(f"hint: {printable(hint)}")
-    return code
+    _print_error(f"hint: {printable(failure.hint or f'stepwell explain {failure.id}')}")
+    return failure.code
 
 
 def silence_stdout() -> None:
@@ -109,36 +110,44 @@ def silence_stdout() -> None:
         os.close(nowhere)
 
 
-def _describe(error: BaseException, settings: Settings) -> tuple[str, str, int]:
-    """Return the sentence, the hint and the exit code for an error."""
+def _describe(error: BaseException, settings: Settings) -> CommandFailed:
+    """Return an error as a failed command, with its id, its hint and its exit code."""
     # `format_command` and not `command_line`: click has left its context when an error arrives
     # here.
     match error:
         case CommandFailed():
-            return str(error), error.hint, error.code
+            return error
         case click.UsageError():
             path = "stepwell" if error.ctx is None else error.ctx.command_path
-            return error.format_message(), f"{path} --help", USAGE
+            return CommandFailed(ErrorId.WRONG_USAGE, error.format_message(), f"{path} --help", USAGE)
         case click.ClickException():
-            return error.format_message(), "", error.exit_code
+            return CommandFailed(ErrorId.WRONG_USAGE, error.format_message(), code=error.exit_code)
+        case StepwellError():
+            return CommandFailed(error.id, str(error), *_advise(error, settings))
+        case OSError():
+            return CommandFailed(ErrorId.SYSTEM_ERROR, str(error))
+    problem = f"{type(error).__name__}: {error}"
+    return CommandFailed(ErrorId.UNEXPECTED, problem, "unexpected error; --debug shows the traceback")
+
+
+def _advise(error: StepwellError, settings: Settings) -> tuple[str, int]:
+    """Return the hint and the exit code for an error of the library."""
+    match error:
         case CheckpointMissing():
-            return str(error), format_command(settings, "list"), NOT_FOUND
+            return format_command(settings, "list"), NOT_FOUND
         case GraphChanged():
-            return str(error), "stepwell check MODULE:WORKFLOW checks all runs", INCOMPATIBLE
+            return "stepwell check MODULE:WORKFLOW checks all runs", INCOMPATIBLE
         case NewerFormat():
-            return str(error), "pip install --upgrade stepwell", INCOMPATIBLE
+            return "pip install --upgrade stepwell", INCOMPATIBLE
         case CannotUnseal():
-            return str(error), KEYS, INCOMPATIBLE
+            return KEYS, INCOMPATIBLE
         case RunBusy():
-            return str(error), format_command(settings, "tail", str(error.run_id), options=["--follow"]), FAILED
+            return format_command(settings, "tail", str(error.run_id), options=["--follow"]), FAILED
         case InputMismatch():
             resume = format_command(settings, "resume", str(error.run_id), "MODULE:WORKFLOW")
-            return str(error), f"{resume}, or pass another --run-id", USAGE
-        case StepwellError() | OSError():
-            # By name: importing `Ambiguous` would load `admin.lookup`, which most commands do not
-            # need.
-            return str(error), "", USAGE if type(error).__name__ == "Ambiguous" else FAILED
-    return f"{type(error).__name__}: {error}", "unexpected error; --debug shows the traceback", FAILED
+            return f"{resume}, or pass another --run-id", USAGE
+    # By its id: importing `Ambiguous` would load `admin.lookup`, which most commands do not need.
+    return "", USAGE if error.id == ErrorId.Ambiguous else FAILED
 
 
 def _print_error(text: str) -> None:

@@ -12,6 +12,7 @@ import stepwell
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.input_text import GIVE_INPUT
 from stepwell.cli.type_names import BuiltInStorage, Codec, Runnable
+from stepwell.error_ids import ErrorId
 from stepwell.errors import CodecError
 from stepwell.graph.type_matching import describe, flatten
 from stepwell.storage.response_types import NotOfType, answer_as
@@ -43,7 +44,7 @@ def parse_message(text: str | None, types: Sequence[object], codec: Codec) -> An
     if text is None:
         if any(member in (NoneType, Any, object) for member in members):
             return None
-        raise CommandFailed(f"the workflow needs an input of type {wanted}", GIVE_INPUT, USAGE)
+        raise CommandFailed(ErrorId.WRONG_INPUT, f"the workflow needs an input of type {wanted}", GIVE_INPUT, USAGE)
     others = [member for member in members if member is not str]
     if not others:
         return text
@@ -54,7 +55,7 @@ def parse_message(text: str | None, types: Sequence[object], codec: Codec) -> An
         if str in members:
             return text
         problem = f"the input does not match {wanted}, the input type of the workflow: {flaw or error}"
-        raise CommandFailed(problem, "", USAGE) from None
+        raise CommandFailed(ErrorId.WRONG_INPUT, problem, "", USAGE) from None
 
 
 def parse_any_message(text: str | None) -> Any:

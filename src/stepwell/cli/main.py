@@ -10,7 +10,12 @@ import signal
 import sys
 from typing import NoReturn
 
-MISSING = "stepwell: the command line needs click, jsonschema-rs and rich\nhint: pip install 'stepwell[cli]'"
+from stepwell.error_ids import ErrorId
+
+MISSING = (
+    f"stepwell: the command line needs click, jsonschema-rs and rich [{ErrorId.NOT_INSTALLED}]\n"
+    "hint: pip install 'stepwell[cli]'"
+)
 INTERRUPTED = 130  # a copy of the one in `failures`, which imports click
 
 

@@ -13,6 +13,7 @@ import msgspec
 from stepwell.cli.failures import FAILED, NOT_FOUND, USAGE, CommandFailed
 from stepwell.cli.secrets import hide
 from stepwell.cli.settings import Settings
+from stepwell.error_ids import ErrorId
 
 TOKEN = "STEPWELL_TOKEN"
 _PATIENCE = 30.0  # seconds
@@ -27,7 +28,9 @@ class ServerClient:
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise CommandFailed("the address of a server is of the form http://HOST:PORT", code=USAGE)
+            raise CommandFailed(
+                ErrorId.WRONG_USAGE, "the address of a server is of the form http://HOST:PORT", code=USAGE
+            )
         self._base = f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix('/login').rstrip('/')}/api/v1"
         self._token = (parse_qs(parts.query).get("token") or [os.environ.get(TOKEN, "")])[0]
         hide(self._token)
@@ -93,7 +96,7 @@ class ServerClient:
 
 
 def _no_answer(error: Exception) -> CommandFailed:
-    return CommandFailed(f"the server does not answer: {error}", "is `stepwell serve` running?")
+    return CommandFailed(ErrorId.NO_SERVER, f"the server does not answer: {error}", "is `stepwell serve` running?")
 
 
 def _read_events(lines: Iterable[bytes]) -> Iterator[tuple[str | None, str, dict[str, Any]]]:
@@ -119,15 +122,18 @@ def find_server() -> ServerClient | None:
 def check_no_by(by: str | None) -> None:
     """Raise CommandFailed if somebody wants to be stored as who did it: the server knows who calls."""
     if by is not None:
-        raise CommandFailed("with --server, who does it is the holder of the token", "leave --by out", USAGE)
+        raise CommandFailed(
+            ErrorId.WRONG_USAGE, "with --server, who does it is the holder of the token", "leave --by out", USAGE
+        )
 
 
 def _describe(code: int, body: bytes) -> CommandFailed:
     try:
         problem = msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.DecodeError:
-        return CommandFailed(f"the server answers with {code}", "is this a server of Stepwell?")
+        return CommandFailed(ErrorId.NO_SERVER, f"the server answers with {code}", "is this a server of Stepwell?")
     hint = problem.get("hint") or ""
     if code == 401:
         hint = f"pass the address that `stepwell serve` prints, or set ${TOKEN}"
-    return CommandFailed(str(problem.get("detail")), hint, _CODES.get(code, FAILED))
+    id = str(problem.get("code", ErrorId.NO_SERVER))
+    return CommandFailed(id, str(problem.get("detail")), hint, _CODES.get(code, FAILED))

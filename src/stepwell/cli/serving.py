@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.type_names import BuiltInStorage
+from stepwell.error_ids import ErrorId
 
 if TYPE_CHECKING:
     from stepwell.worker.slices import Served
@@ -31,7 +32,7 @@ async def serve_store(
         from stepwell.server.process import bind, serve  # lazy: it loads uvicorn
     except ModuleNotFoundError as error:
         problem = f"the server needs {error.name}, which is not installed"
-        raise CommandFailed(problem, "pip install 'stepwell[server]'", USAGE) from None
+        raise CommandFailed(ErrorId.NOT_INSTALLED, problem, "pip install 'stepwell[server]'", USAGE) from None
     from stepwell.worker.worker import Worker  # lazy: it loads the engine
 
     worker = Worker(storage, workflows) if workflows else None

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from stepwell.admin.lookup import Ambiguous
 from stepwell.admin.state_edits import EditRefused
+from stepwell.error_ids import ErrorId
 from stepwell.errors import (
     CannotUnseal,
     CheckpointMissing,
@@ -36,6 +37,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a request was refused, or failed."""
 
     type: str  # the name of the error
+    code: str  # its id, which `stepwell explain` takes
     title: str
     status: int
     detail: str  # what happened, to which object
@@ -89,6 +91,7 @@ def describe_problem(error: StepwellError) -> Problem:
                 break
     return Problem(
         type=type(error).__name__,
+        code=error.id,
         title=status.phrase,
         status=status.value,
         detail=str(error),
@@ -121,6 +124,7 @@ async def handle_bug(request: Request, error: Exception) -> Response:
     status = HTTPStatus.INTERNAL_SERVER_ERROR
     problem = Problem(
         type=type(error).__name__,
+        code=ErrorId.UNEXPECTED,
         title=status.phrase,
         status=status.value,
         detail="the server met an error that it does not expect",

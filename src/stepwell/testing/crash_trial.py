@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from inspect import isawaitable
 from typing import Any, Generic, TypeVar
 
+from stepwell.error_ids import ErrorId
 from stepwell.model.checkpoint import Retention
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -29,6 +30,8 @@ _MORE_PAUSES = 10  # a run with a fault may pause so many times more; then it is
 
 class NotTheSame(AssertionError):
     """A run that crashed and was resumed gave another result, or repeated what was committed."""
+
+    id = ErrorId.NotTheSame
 
 
 @dataclass

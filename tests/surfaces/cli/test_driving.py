@@ -106,7 +106,7 @@ def test_a_run_that_fails_is_resumed_where_it_failed(say: Say) -> None:
     failed = say("--store", STORE, "run", f"{RUNS}:letters", "--input", "tea", "--run-id", "l-1")
     assert (failed.exit_code, failed.stdout) == (1, "checked tea\n")
     assert failed.stderr.splitlines() == [
-        "stepwell: run 'l-1' failed in 'send': ValueError: no stamps",
+        "stepwell: run 'l-1' failed in 'send': ValueError: no stamps [SW201]",
         f"hint: stepwell resume l-1 {RUNS}:letters --store {STORE}",
     ]
     again = say("--store", STORE, "resume", "l-1", f"{RUNS}:letters", "--json")

@@ -108,7 +108,7 @@ def test_without_the_extra_one_sentence_says_what_to_install() -> None:
     assert done.returncode == 2
     assert (
         done.stderr
-        == "stepwell: the command line needs click, jsonschema-rs and rich\nhint: pip install 'stepwell[cli]'\n"
+        == "stepwell: the command line needs click, jsonschema-rs and rich [SW502]\nhint: pip install 'stepwell[cli]'\n"
     )
 
 

@@ -93,7 +93,7 @@ def test_an_interrupt_leaves_the_run_and_says_how_it_goes_on(say: Say) -> None:
         told, said = process.communicate(timeout=30)
     assert process.returncode == 130
     assert said.splitlines() == [
-        "stepwell: interrupted; run 'c-1' is stored up to its last commit",
+        "stepwell: interrupted; run 'c-1' is stored up to its last commit [SW514]",
         f"hint: stepwell resume c-1 {COUNTING} --store {STORE}",
     ]
     assert [json.loads(line)["run_id"] for line in told.splitlines()][-1] == "c-1"
@@ -111,7 +111,7 @@ def test_a_run_that_is_driven_is_left_to_its_driver_until_it_is_cancelled(say: S
         assert told.stderr.startswith(f"process {process.pid} on ")
         _, said = process.communicate(timeout=30)
         assert process.returncode == 1
-        assert said.startswith("stepwell: run 'c-1' was cancelled\n")
+        assert said.startswith("stepwell: run 'c-1' was cancelled [SW513]\n")
     finished(say)
 
 
@@ -164,7 +164,7 @@ def test_a_picture_is_left_as_it_was_when_somebody_interrupts() -> None:
         *_, heading, executor, _, said, _ = terminal.seen.splitlines()
     assert heading.startswith("c-1  counting  interrupted  superstep 3  ")
     assert re.match(r"  count +stopped +2 calls ", executor)
-    assert said == "stepwell: interrupted; run 'c-1' is stored up to its last commit"
+    assert said == "stepwell: interrupted; run 'c-1' is stored up to its last commit [SW514]"
     with Terminal("--store", STORE, "tail", "c-1", "-n", "2", "--follow") as terminal:  # nobody drives it
         terminal.answer("superstep_completed  iteration=2", "\x03")
         assert terminal.end() == 130

@@ -106,7 +106,7 @@ def test_a_second_interrupt_does_not_wait_for_a_handler_in_a_thread(code: None) 
     assert begun.stderr is not None
     assert begun.stderr.readline() == "here\n"
     begun.send_signal(signal.SIGINT)
-    assert begun.stderr.readline() == "stepwell: interrupted; run 'w-1' is stored up to its last commit\n"
+    assert begun.stderr.readline() == "stepwell: interrupted; run 'w-1' is stored up to its last commit [SW514]\n"
     assert begun.stderr.readline() == "hint: stepwell resume w-1 heard:waiting\n"
     begun.send_signal(signal.SIGINT)
     _, said = begun.communicate(timeout=30)

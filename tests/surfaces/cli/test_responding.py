@@ -198,7 +198,7 @@ def test_a_question_that_is_not_open_cannot_be_answered(here: Place, say: Say, l
     taken = say(*command, "tea", "--response", json.dumps(VERDICT))
     assert (taken.exit_code, taken.stderr.splitlines()[0]) == (
         3,
-        "stepwell: 'tea' of run 'judge-1' was already answered, in judge-1@2",
+        "stepwell: 'tea' of run 'judge-1' was already answered, in judge-1@2 [SW518]",
     )
     unknown = say(*command, "gin", "--response", "1")
     assert (unknown.exit_code, unknown.stderr.splitlines()[0]) == (

@@ -12,6 +12,7 @@ from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.changes import print_difference
 from stepwell.cli.views.output import print_json
+from stepwell.error_ids import ErrorId
 
 
 @click.command("diff")
@@ -29,7 +30,9 @@ def command(checkpoint: str, other: str | None, patch: bool, full: bool, json: b
     what changed. Exits with 0 whether they differ or not.
     """
     if patch and json:
-        raise CommandFailed("--patch and --json cannot be used together", "pass one of them", USAGE)
+        raise CommandFailed(
+            ErrorId.WRONG_USAGE, "--patch and --json cannot be used together", "pass one of them", USAGE
+        )
     difference = run_on_store(lambda storage: _compare(storage, checkpoint, other))
     if patch:
         print_json(difference.patch())
@@ -43,4 +46,4 @@ async def _compare(storage: BuiltInStorage, checkpoint: str, other: str | None) 
     try:
         return await admin.diff_from_parent(storage, checkpoint)
     except admin.NotForked as error:
-        raise CommandFailed(str(error), "pass two checkpoints, such as RUN@3 RUN@6", USAGE) from error
+        raise CommandFailed(error.id, str(error), "pass two checkpoints, such as RUN@3 RUN@6", USAGE) from error

@@ -19,6 +19,7 @@ from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_note
 from stepwell.cli.views.text import pluralise
+from stepwell.error_ids import ErrorId
 
 STDOUT = "-"
 
@@ -45,13 +46,13 @@ def command(
     but not resumed.
     """
     if json and output == STDOUT:
-        raise CommandFailed("stdout cannot hold both the file and --json", "pass -o FILE", USAGE)
+        raise CommandFailed(ErrorId.WRONG_USAGE, "stdout cannot hold both the file and --json", "pass -o FILE", USAGE)
     without = ("*",) if redact_all else paths
 
     async def find(storage: BuiltInStorage) -> tuple[str, int | None]:
         if getattr(storage._store, "is_sealed", False) and not unsealed:
             problem = "this store is encrypted, and an exported file is not"
-            raise CommandFailed(problem, "--unsealed exports it anyway", USAGE)
+            raise CommandFailed(ErrorId.UNSEALED_EXPORT, problem, "--unsealed exports it anyway", USAGE)
         if not html:
             return (await admin.find_run(storage, run)).run_id, None
         at = await admin.find_checkpoint(storage, run)
@@ -68,7 +69,9 @@ def command(
         try:
             return await (_write_report if html else _write_file)(storage, run_id, number, target, without)
         except (ValueError, TypeError) as error:  # a path of --redact that matches nothing
-            raise CommandFailed(str(error), "stepwell show RUN --json shows the values", USAGE) from None
+            raise CommandFailed(
+                ErrorId.WRONG_USAGE, str(error), "stepwell show RUN --json shows the values", USAGE
+            ) from None
 
     facts = run_on_store(write)
     if json:
@@ -80,7 +83,7 @@ def command(
 def _check_target(target: Path) -> None:
     if target.is_dir() or not target.parent.is_dir():
         reason = "it is a directory" if target.is_dir() else f"there is no directory {target.parent}"
-        raise CommandFailed(f"cannot write {target}: {reason}", "name another file with -o", USAGE)
+        raise CommandFailed(ErrorId.WRONG_FILE, f"cannot write {target}: {reason}", "name another file with -o", USAGE)
     if target.exists() and needs_confirmation(f"{target} already exists"):
         confirm(f"Replace {target}?", f"{target} was not changed")
 

@@ -17,6 +17,7 @@ from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import pluralise, printable
+from stepwell.error_ids import ErrorId
 from stepwell.errors import CannotUnseal, CheckpointCorrupt, CodecError
 
 STDIN = "-"
@@ -76,9 +77,9 @@ def _read_if_stdin(file: str) -> bytes | None:
         return sys.stdin.buffer.read()
     # Checked before the store is opened, so that a wrong file name does not create an empty store.
     if not Path(file).exists():
-        raise CommandFailed(f"there is no file {file}", code=NOT_FOUND)
+        raise CommandFailed(ErrorId.WRONG_FILE, f"there is no file {file}", code=NOT_FOUND)
     if Path(file).is_dir():
-        raise CommandFailed(f"{file} is a directory, and an exported run is a file", code=USAGE)
+        raise CommandFailed(ErrorId.WRONG_FILE, f"{file} is a directory, and an exported run is a file", code=USAGE)
     return None
 
 
@@ -90,9 +91,9 @@ async def _import(storage: BuiltInStorage, file: str, data: bytes | None, **opti
     except CannotUnseal:  # a CheckpointCorrupt, but about the keys of the store, not about the file
         raise
     except (CheckpointCorrupt, CodecError) as error:
-        raise CommandFailed(str(error), "nothing was imported", USAGE) from error
+        raise CommandFailed(ErrorId.WRONG_FILE, str(error), "nothing was imported", USAGE) from error
     except admin.ImportRefused as refused:
-        raise CommandFailed(refused.what, HINTS[refused.reason], USAGE) from refused
+        raise CommandFailed(refused.id, refused.what, HINTS[refused.reason], USAGE) from refused
 
 
 def _describe(imported: admin.Imported) -> str:

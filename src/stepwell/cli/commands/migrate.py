@@ -12,6 +12,7 @@ from stepwell.cli.stores.locations import Format, StoreLocation
 from stepwell.cli.stores.session import find_location
 from stepwell.cli.views.output import print_document, print_lines
 from stepwell.cli.views.text import pluralise
+from stepwell.error_ids import ErrorId
 
 
 @click.command("migrate")
@@ -40,7 +41,7 @@ def command(dry_run: bool, dispatch: str | None, json: bool) -> None:
         asyncio.run(location.upgrade())
     after = location.read_format()
     if before is None or after is None or (needed and not dry_run and after.stored != after.supported):
-        raise CommandFailed("the store could not be upgraded and was not changed")
+        raise CommandFailed(ErrorId.NOT_UPGRADED, "the store could not be upgraded and was not changed")
     creates = None if dispatch is None else asyncio.run(_create_tables(location, dry_run=dry_run))
     if json:
         formats = {"from": before.stored or None, "to": before.supported, "commits": records if needed else None}

@@ -21,6 +21,7 @@ from stepwell.cli.time_parser import parse_span_option
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import pluralise, printable
+from stepwell.error_ids import ErrorId
 from stepwell.errors import DurabilityError
 from stepwell.model.status_words import STANDINGS, STATUSES_BY_STANDING, Standing
 
@@ -94,12 +95,17 @@ def _policy(
     if entirely:
         if not runs or last is not None or age is not None or statuses:
             raise CommandFailed(
-                "--all needs at least one RUN, and no other option that selects runs or checkpoints", code=USAGE
+                ErrorId.WRONG_USAGE,
+                "--all needs at least one RUN, and no other option that selects runs or checkpoints",
+                code=USAGE,
             )
         return None
     if last is None and age is None:
         raise CommandFailed(
-            "pass --keep-last or --keep-for", "--keep-last 10, --keep-for 30d, or both; --all deletes a RUN", USAGE
+            ErrorId.WRONG_USAGE,
+            "pass --keep-last or --keep-for",
+            "--keep-last 10, --keep-for 30d, or both; --all deletes a RUN",
+            USAGE,
         )
     chosen = {status for word in statuses for status in STATUSES_BY_STANDING[word]}
     keep = admin.Keep(last, age)
@@ -147,7 +153,7 @@ async def _compact(storage: BuiltInStorage) -> int:
         return await storage.compact()
     except DurabilityError as error:
         problem = f"the runs and checkpoints are deleted, but their disk space could not be freed: {error}"
-        raise CommandFailed(problem, "the store reuses the space") from error
+        raise CommandFailed(ErrorId.NOT_COMPACTED, problem, "the store reuses the space") from error
 
 
 def _describe(report: admin.PruneReport) -> Iterator[str]:

@@ -11,6 +11,7 @@ from stepwell.cli.server_client import check_no_by, find_server
 from stepwell.cli.settings import by_option, common_options, json_option, text_option
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import printable
+from stepwell.error_ids import ErrorId
 
 
 @click.command("respond")
@@ -44,7 +45,9 @@ def command(
 
     if (server := find_server()) is not None:
         if run is None or request is None or argument is None:
-            raise CommandFailed("with --server, RUN, REQUEST and --response are needed", code=USAGE)
+            raise CommandFailed(
+                ErrorId.WRONG_USAGE, "with --server, RUN, REQUEST and --response are needed", code=USAGE
+            )
         check_no_by(by)
         value = read_json(read_input("@-" if argument == "-" else argument, PASS_RESPONSE), "the response")
         sent = server.post("runs", run, "requests", request, "response", comment=comment, value=value)

@@ -18,6 +18,7 @@ from stepwell.cli.settings import (
     json_option,
 )
 from stepwell.cli.type_names import BuiltInStorage, Checkpoint, Durability, Runnable, Stream, Workflow
+from stepwell.error_ids import ErrorId
 from stepwell.errors import GraphChanged
 from stepwell.model.status_words import status_word
 
@@ -86,10 +87,14 @@ async def _find_head(storage: BuiltInStorage, workflow: Workflow, name: str) -> 
     # since the lookup.
     if checkpoint.number != head.number and not checkpoint.run_id.startswith(name):
         problem = f"{name} is not the newest checkpoint of run {head.run_id!r}, which is {head.run_id}@{head.number}"
-        raise CommandFailed(problem, command_line("fork", f"{head.run_id}@{checkpoint.number}"), USAGE)
+        raise CommandFailed(
+            ErrorId.NOT_THE_HEAD, problem, command_line("fork", f"{head.run_id}@{checkpoint.number}"), USAGE
+        )
     if head.header.caller is not None:
         problem = f"run {head.run_id!r} is the run of a sub-workflow; resume its caller {head.header.caller!r}"
-        raise CommandFailed(problem, command_line("resume", head.header.caller, "MODULE:WORKFLOW"), USAGE)
+        raise CommandFailed(
+            ErrorId.NOT_THE_HEAD, problem, command_line("resume", head.header.caller, "MODULE:WORKFLOW"), USAGE
+        )
     return head
 
 
@@ -110,4 +115,4 @@ async def _check_code(runnable: Runnable, head: Checkpoint, storage: BuiltInStor
             why = changed.differences
     if why:
         problem = f"{name} cannot continue run {head.run_id!r}: {'; '.join(why)}"
-        raise CommandFailed(problem, command_line("check", name), INCOMPATIBLE)
+        raise CommandFailed(ErrorId.GraphChanged, problem, command_line("check", name), INCOMPATIBLE)

@@ -16,6 +16,7 @@ from stepwell.cli.time_parser import parse_moment_option
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import pluralise, printable
+from stepwell.error_ids import ErrorId
 
 
 @click.command("retry")
@@ -50,7 +51,9 @@ def command(
     A TIME is 2026-11-16, 2026-11-16T10:00, or a duration ago: 30d, 12h, 90min.
     """
     if bool(runs) == (status is not None):
-        raise CommandFailed("name the runs to be retried, or pass --status", "--status failed --dry-run", USAGE)
+        raise CommandFailed(
+            ErrorId.WRONG_USAGE, "name the runs to be retried, or pass --status", "--status failed --dry-run", USAGE
+        )
 
     if (server := find_server()) is not None:
         check_no_by(by)

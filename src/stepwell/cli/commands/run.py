@@ -16,6 +16,7 @@ from stepwell.cli.settings import (
     tag_option,
 )
 from stepwell.cli.type_names import BuiltInStorage, Durability, Runnable, Stream
+from stepwell.error_ids import ErrorId
 from stepwell.storage.ids import new_run_id
 
 
@@ -69,6 +70,6 @@ def command(
                 replay=True,
             )
         except ValueError as error:  # an id or a tag that cannot be stored
-            raise CommandFailed(str(error), code=USAGE) from None
+            raise CommandFailed(ErrorId.WRONG_USAGE, str(error), code=USAGE) from None
 
     drive(workflow, open_run, agents=agents, follow=follow, json=json, make=True)

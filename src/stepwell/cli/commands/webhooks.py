@@ -44,9 +44,9 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except webhooks.UnknownWebhook as error:
-        raise CommandFailed(str(error), command_line("webhooks", "list"), NOT_FOUND) from error
+        raise CommandFailed(error.id, str(error), command_line("webhooks", "list"), NOT_FOUND) from error
     except DefinitionError as error:
-        raise CommandFailed(str(error), code=USAGE) from error
+        raise CommandFailed(error.id, str(error), code=USAGE) from error
 
 
 @command.command("add", epilog=COMMON)

@@ -23,6 +23,7 @@ from stepwell.cli.input_text import PASS_RESPONSE
 from stepwell.cli.settings import Settings
 from stepwell.cli.views.output import print_note
 from stepwell.cli.views.text import format_deadline, format_span, printable
+from stepwell.error_ids import ErrorId
 from stepwell.storage import clock
 from stepwell.storage.checked_reads import read_moment
 
@@ -36,7 +37,9 @@ def choose(questions: list[OpenRequest]) -> OpenRequest:
     labels = [f"{question.request_id} of {question.run_id}" for question in questions]
     if not _is_interactive():
         listing = "\n".join(labels)
-        raise CommandFailed(f"several requests match:\n{listing}", "name the run and the request", USAGE)
+        raise CommandFailed(
+            ErrorId.Ambiguous, f"several requests match:\n{listing}", "name the run and the request", USAGE
+        )
     return questions[_fill_in(ask_choice("request", labels))]
 
 
@@ -45,7 +48,7 @@ def ask_for_response(question: OpenRequest) -> Any:
     if not _is_interactive():
         problem = f"{question.request_id!r} expects {question.response_type}, and nobody can be asked for it"
         shape = shape_of(schema_for(question.data, question.response_type, question.response_schema))
-        raise CommandFailed(problem, f"{PASS_RESPONSE}, in JSON: {printable(shape)}", USAGE)
+        raise CommandFailed(ErrorId.NOBODY_TO_ASK, problem, f"{PASS_RESPONSE}, in JSON: {printable(shape)}", USAGE)
     _introduce(question)
     try:
         value = _fill_in(build_form(schema_for(question.data, question.response_type, question.response_schema)))
@@ -57,11 +60,14 @@ def ask_for_response(question: OpenRequest) -> Any:
             return value
     except Unfillable as error:
         raise CommandFailed(
-            f"there is no form for this response: {error}", "pass it with --response VALUE", USAGE
+            ErrorId.NOBODY_TO_ASK,
+            f"there is no form for this response: {error}",
+            "pass it with --response VALUE",
+            USAGE,
         ) from None
     except click.Abort:
         pass
-    raise CommandFailed("nothing was sent", code=INTERRUPTED)
+    raise CommandFailed(ErrorId.NOBODY_TO_ASK, "nothing was sent", code=INTERRUPTED)
 
 
 def _introduce(question: OpenRequest) -> None:

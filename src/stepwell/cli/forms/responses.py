@@ -17,6 +17,7 @@ from stepwell.cli.input_text import PASS_RESPONSE, read_input
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage, WorkerInfo
 from stepwell.cli.views.output import print_note
+from stepwell.error_ids import ErrorId
 
 Workers = tuple[WorkerInfo, ...]
 
@@ -74,7 +75,7 @@ async def _find_requests(storage: BuiltInStorage, run: str | None, request: str 
         questions = await open_requests(storage, info.run_id)
     if not questions and request is None:
         problem = f"run {info.run_id!r} has no open requests: it is {info.standing}"
-        raise CommandFailed(problem, command_line("requests"), NOT_FOUND)
+        raise CommandFailed(ErrorId.NOT_OPEN, problem, command_line("requests"), NOT_FOUND)
     matching = questions if request is None else match_requests(request, questions)
     if request is not None and not matching:
         raise await _explain_gone(storage, info.run_id, request, questions)
@@ -85,7 +86,7 @@ async def _read_inbox(storage: BuiltInStorage, prefix: str) -> list[OpenRequest]
     """Return open requests with ids that start with `prefix`, over all runs."""
     runs = [run_id async for run_id in _find_asking_runs(storage, prefix)]
     if not runs and not prefix:
-        raise CommandFailed("there are no open requests", code=NOT_FOUND)
+        raise CommandFailed(ErrorId.NOT_OPEN, "there are no open requests", code=NOT_FOUND)
     questions = [question for run_id in dict.fromkeys(runs) for question in await open_requests(storage, run_id)]
     return match_requests(prefix, questions) if prefix else questions
 
@@ -121,7 +122,7 @@ async def _explain_gone(
             how = "withdrawn" if request in commit.withdrawn else "answered"
             problem = f"{request!r} of run {run_id!r} was already {how}, in {run_id}@{commit.number}"
             break
-    return CommandFailed(problem, command_line("requests"), NOT_FOUND)
+    return CommandFailed(ErrorId.NOT_OPEN, problem, command_line("requests"), NOT_FOUND)
 
 
 async def _send(
@@ -153,10 +154,10 @@ def read_json(text: str, what: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise CommandFailed(f"{what} is nested too deeply", code=USAGE) from None
+        raise CommandFailed(ErrorId.WRONG_RESPONSE, f"{what} is nested too deeply", code=USAGE) from None
     except ValueError as error:
         hint = """quote a string for JSON and for the shell: '"like this"'"""
-        raise CommandFailed(f"{what} is not valid JSON: {error}", hint, USAGE) from None
+        raise CommandFailed(ErrorId.WRONG_RESPONSE, f"{what} is not valid JSON: {error}", hint, USAGE) from None
 
 
 def check_answer(question: OpenRequest, value: Any) -> None:
@@ -171,7 +172,9 @@ def check_answer(question: OpenRequest, value: Any) -> None:
         return
     if flaws:
         problem = f"this is not a valid response to {question.request_id!r}, which expects {question.response_type}"
-        raise CommandFailed("\n".join([problem, *flaws]), "`stepwell requests --json` prints the schema", USAGE)
+        raise CommandFailed(
+            ErrorId.WRONG_RESPONSE, "\n".join([problem, *flaws]), "`stepwell requests --json` prints the schema", USAGE
+        )
 
 
 async def check_answers(storage: BuiltInStorage, checkpoint: str, answers: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,11 +188,11 @@ async def check_answers(storage: BuiltInStorage, checkpoint: str, answers: Mappi
         matching = match_requests(name, questions)
         if len(matching) > 1:
             ids = ", ".join(repr(question.request_id) for question in matching)
-            raise CommandFailed(f"{name!r} matches {ids}", "use more characters of the id", USAGE)
+            raise CommandFailed(ErrorId.Ambiguous, f"{name!r} matches {ids}", "use more characters of the id", USAGE)
         # An unknown request is left to `admin.fork`, which lists the open ones in its error.
         id = matching[0].request_id if matching else name
         if id in checked:
-            raise CommandFailed(f"{id!r} is responded to twice", code=USAGE)
+            raise CommandFailed(ErrorId.WRONG_USAGE, f"{id!r} is responded to twice", code=USAGE)
         if matching:
             check_answer(matching[0], value)
         checked[id] = value
@@ -209,4 +212,5 @@ def check_unanswered(question: OpenRequest) -> None:
         problem = (
             f"{question.request_id!r} of run {question.run_id!r} already has a response{by}, which is not applied yet"
         )
-        raise CommandFailed(problem, f"{command_line('show', question.run_id)} says what applies it", NOT_FOUND)
+        hint = f"{command_line('show', question.run_id)} says what applies it"
+        raise CommandFailed(ErrorId.NOT_OPEN, problem, hint, NOT_FOUND)

@@ -9,6 +9,7 @@ from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.stores.keys import load_seal
 from stepwell.cli.stores.locations import FORMS, Format, StoreLocation, check_name, missing_store
 from stepwell.cli.type_names import BuiltInStorage
+from stepwell.error_ids import ErrorId
 from stepwell.errors import DurabilityError
 from stepwell.stores.files import layout
 from stepwell.stores.files.layout import MARK, StoreFolder, read_mark
@@ -30,7 +31,9 @@ class Directory(StoreLocation):
             return
         if make and path.is_dir() and any(path.iterdir()):
             problem = f"{path} is a directory with other files in it"
-            raise CommandFailed(problem, "name an empty directory, or one that does not exist yet", USAGE)
+            raise CommandFailed(
+                ErrorId.NOT_A_STORE, problem, "name an empty directory, or one that does not exist yet", USAGE
+            )
         if not make:
             what = "is a directory without runs" if path.is_dir() else "does not exist"
             raise missing_store(f"{path} {what}", FORMS)

@@ -13,6 +13,7 @@ import stepwell
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
 from stepwell.cli.secrets import hide
 from stepwell.cli.stores.locations import find_project_setting
+from stepwell.error_ids import ErrorId
 
 VARIABLE, FILE, IN_PROJECT = "STEPWELL_KEYS", "STEPWELL_KEYS_FILE", "keys_file"
 SIZES = (16, 24, 32)  # bytes
@@ -28,7 +29,7 @@ def load_seal() -> stepwell.Seal | None:
     try:
         return stepwell.Seal(keys, current=next(iter(keys)))
     except ImportError as missing:
-        raise CommandFailed(str(missing), code=USAGE) from None
+        raise CommandFailed(ErrorId.NOT_INSTALLED, str(missing), code=USAGE) from None
 
 
 def parse_keys(text: str, where: str) -> dict[str, bytes]:
@@ -39,7 +40,7 @@ def parse_keys(text: str, where: str) -> dict[str, bytes]:
     for number, word in enumerate((word for line in lines for word in line.replace(",", " ").split()), 1):
         name, key = _read_key(word, f"key {number} in {where}")
         if name in keys:
-            raise CommandFailed(f"two keys in {where} have the name {name!r}", _FORM, USAGE)
+            raise CommandFailed(ErrorId.WRONG_KEYS, f"two keys in {where} have the name {name!r}", _FORM, USAGE)
         keys[name] = key
     return keys
 
@@ -51,9 +52,9 @@ def _read_key(word: str, what: str) -> tuple[str, bytes]:
     try:
         key = base64.b64decode(text, validate=True)
     except ValueError:  # its message may quote the key
-        raise CommandFailed(f"{what} is not valid base64", _FORM, USAGE) from None
+        raise CommandFailed(ErrorId.WRONG_KEYS, f"{what} is not valid base64", _FORM, USAGE) from None
     if not name or len(key) not in SIZES:
-        raise CommandFailed(f"{what} has no name, or is not 16, 24 or 32 bytes long", _FORM, USAGE)
+        raise CommandFailed(ErrorId.WRONG_KEYS, f"{what} has no name, or is not 16, 24 or 32 bytes long", _FORM, USAGE)
     return name, key
 
 
@@ -75,7 +76,11 @@ def _read_file(path: Path, source: str) -> tuple[str, str]:
     try:
         return path.read_text(), str(path)
     except FileNotFoundError:
-        raise CommandFailed(f"the key file {path} does not exist ({source})", code=NOT_FOUND) from None
+        raise CommandFailed(
+            ErrorId.WRONG_KEYS, f"the key file {path} does not exist ({source})", code=NOT_FOUND
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not a text file"
-        raise CommandFailed(f"cannot read the key file {path} ({source}): {why}", code=USAGE) from None
+        raise CommandFailed(
+            ErrorId.WRONG_KEYS, f"cannot read the key file {path} ({source}): {why}", code=USAGE
+        ) from None

@@ -13,6 +13,7 @@ import msgspec
 
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
 from stepwell.cli.type_names import BuiltInStorage
+from stepwell.error_ids import ErrorId
 
 FORMS = "a store is a SQLite file such as runs.db, postgresql://host/database, or a directory"
 
@@ -59,11 +60,11 @@ class StoreLocation(ABC):
 def check_name(path: Path) -> None:
     # Without this check, the file system functions raise ValueError in many different places.
     if "\0" in str(path):
-        raise CommandFailed(f"{str(path)!r} is not a file name: it contains a NUL", FORMS, USAGE)
+        raise CommandFailed(ErrorId.NOT_A_STORE, f"{str(path)!r} is not a file name: it contains a NUL", FORMS, USAGE)
 
 
 def missing_store(what: str, hint: str) -> CommandFailed:
-    return CommandFailed(f"there is no store: {what}", hint, NOT_FOUND)
+    return CommandFailed(ErrorId.NO_STORE, f"there is no store: {what}", hint, NOT_FOUND)
 
 
 def find_project_setting(name: str) -> tuple[str, Path] | None:
@@ -87,9 +88,13 @@ def _read_setting(project: Path, name: str) -> str | None:
     try:
         value: object = tomllib.loads(project.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CommandFailed(f"{project} is not valid TOML: {error}", "fix the file", USAGE) from None
+        raise CommandFailed(
+            ErrorId.WRONG_SETTING, f"{project} is not valid TOML: {error}", "fix the file", USAGE
+        ) from None
     for part in ("tool", "stepwell", name):  # other tools own this file, too: `tool` may be anything
         value = value.get(part) if isinstance(value, dict) else None
     if value is not None and not isinstance(value, str):
-        raise CommandFailed(f"{name} in [tool.stepwell] of {project} is not a string", code=USAGE)
+        raise CommandFailed(
+            ErrorId.WRONG_SETTING, f"{name} in [tool.stepwell] of {project} is not a string", code=USAGE
+        )
     return value

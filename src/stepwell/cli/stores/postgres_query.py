@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 
 from stepwell.cli.failures import CommandFailed
+from stepwell.error_ids import ErrorId
 from stepwell.stores.postgres.errors import first_line
 from stepwell.stores.postgres.schema import quote_schema
 
@@ -26,5 +27,7 @@ def query_once(dsn: str, schema: str, template: str, values: Sequence[str], *, t
             row = psycopg.RawCursor(db).execute(query, parameters).fetchone()
     except psycopg.Error as error:
         advice = "check the address, the user and the password, and that the server is running"
-        raise CommandFailed(f"the PostgreSQL server cannot be used: {first_line(error)}", advice) from None
+        raise CommandFailed(
+            ErrorId.StoreUnavailable, f"the PostgreSQL server cannot be used: {first_line(error)}", advice
+        ) from None
     return None if row is None else row[0]

@@ -9,6 +9,7 @@ from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.stores.keys import load_seal
 from stepwell.cli.stores.locations import Format, StoreLocation, missing_store
 from stepwell.cli.type_names import BuiltInStorage
+from stepwell.error_ids import ErrorId
 from stepwell.stores.postgres import tables
 from stepwell.stores.postgres.storage import PostgresCheckpointStorage
 
@@ -35,7 +36,7 @@ class Schema(StoreLocation):
         try:
             return PostgresCheckpointStorage(self.dsn, schema=self.name, timeout=patience, seal=load_seal())
         except (ImportError, ValueError) as error:
-            raise CommandFailed(str(error), code=USAGE) from None
+            raise CommandFailed(ErrorId.NOT_A_STORE, str(error), code=USAGE) from None
 
     def read_format(self) -> Format | None:
         if not self._is_there():

@@ -15,6 +15,7 @@ from stepwell.cli.settings import Settings
 from stepwell.cli.stores.locations import FORMS, StoreLocation, find_project_setting
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.defaults import default_path
+from stepwell.error_ids import ErrorId
 
 T = TypeVar("T")
 VARIABLE = "STEPWELL_STORE"
@@ -72,7 +73,9 @@ def find_location() -> StoreLocation:
     The option --store comes first, then the environment, the project, and the default.
     """
     if Settings.current().server is not None:
-        raise CommandFailed("this command works on a store, and not with --server", "pass --store", USAGE)
+        raise CommandFailed(
+            ErrorId.WRONG_USAGE, "this command works on a store, and not with --server", "pass --store", USAGE
+        )
     address = Settings.current().store or os.environ.get(VARIABLE) or _find_project_address()
     if address is not None:
         hide_address(address)
@@ -97,10 +100,10 @@ def find_location() -> StoreLocation:
         # The driver would cut the password at the first @ and print the rest of it as a host name.
         if rest.count("@") > 1:
             hint = "write an @ in a password as %40"
-            raise CommandFailed("the address of the store has more than one @", hint, USAGE)
+            raise CommandFailed(ErrorId.NOT_A_STORE, "the address of the store has more than one @", hint, USAGE)
         return Schema(*_split_schema(address))
     # The address is not quoted: it may hold a password in a form that we do not recognise.
-    raise CommandFailed("the address of the store has an unknown scheme", FORMS, USAGE)
+    raise CommandFailed(ErrorId.NOT_A_STORE, "the address of the store has an unknown scheme", FORMS, USAGE)
 
 
 def _is_sqlite(path: Path) -> bool:
@@ -131,7 +134,7 @@ def _parse_path(rest: str) -> Path:
     """Return the path of `sqlite:///runs.db` (relative) or `sqlite:////var/runs.db` (absolute)."""
     if not rest.startswith("/") or len(rest) == 1:
         problem = "the address of a SQLite store has three slashes and a path: sqlite:///runs.db"
-        raise CommandFailed(problem, code=USAGE)
+        raise CommandFailed(ErrorId.NOT_A_STORE, problem, code=USAGE)
     return Path(unquote(rest[1:]))
 
 

@@ -12,6 +12,7 @@ from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.stores.keys import load_seal
 from stepwell.cli.stores.locations import FORMS, Format, StoreLocation, check_name, missing_store
 from stepwell.cli.type_names import BuiltInStorage
+from stepwell.error_ids import ErrorId
 from stepwell.stores.sqlite import schema
 from stepwell.stores.sqlite.store import SQLiteCheckpointStorage
 
@@ -28,7 +29,9 @@ class SQLiteFile(StoreLocation):
     def check(self, *, make: bool) -> None:
         check_name(self.path)
         if self.path.is_dir():
-            raise CommandFailed(f"{self.path} is a directory, and a SQLite store is a file", FORMS, USAGE)
+            raise CommandFailed(
+                ErrorId.NOT_A_STORE, f"{self.path} is a directory, and a SQLite store is a file", FORMS, USAGE
+            )
         if make:
             return
         if not self.path.is_file():
@@ -40,7 +43,7 @@ class SQLiteFile(StoreLocation):
         try:
             return SQLiteCheckpointStorage(self.path, seal=load_seal())
         except ValueError as error:  # a name that SQLite treats specially, such as `:memory:`
-            raise CommandFailed(str(error), FORMS, USAGE) from None
+            raise CommandFailed(ErrorId.NOT_A_STORE, str(error), FORMS, USAGE) from None
 
     def read_format(self) -> Format | None:
         if not self.path.exists() or self._query("SELECT count(*) FROM sqlite_schema") == 0:

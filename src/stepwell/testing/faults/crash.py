@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from stepwell.error_ids import ErrorId
 from stepwell.storage.port import Store
 from stepwell.testing.faults.wrapped_store import Call, WrappedStore
 
@@ -13,6 +14,8 @@ class Crash(BaseException):
 
     Not an Exception, so that no handler catches it and carries on.
     """
+
+    id = ErrorId.Crash
 
 
 class CrashingStore(WrappedStore):
