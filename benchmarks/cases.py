@@ -80,7 +80,7 @@ ALL = (
     Case(
         name="heavy",
         words=(
-            "{kib:,} KiB of state, of which every superstep changes a little: CPU time of the event loop's thread, to "
+            "{kib:,} KiB of state, of which every superstep changes a little. CPU time of the event loop's thread, to "
             "encode all of it (the least), to read it, to hand it over, and between two handler calls"
         ),
         full={"kib": 20480, "supersteps": 20},
@@ -94,7 +94,7 @@ ALL = (
         name="history",
         words=(
             "in a store with a run of few ({few:,}) and one of many ({checkpoints:,}) checkpoints, and a talk of "
-            "{talk} KiB: a new process calls the next handler of the run of many; then it reads the newest "
+            "{talk} KiB. A new process calls the next handler of the run of many; then it reads the newest "
             "checkpoint of each, lists {page}, and resumes"
         ),
         full={"few": 100, "checkpoints": 5000, "talk": 300, "page": 20, "looks": 5},

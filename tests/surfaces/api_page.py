@@ -19,8 +19,9 @@ from tools.site.pages import PACKAGES
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 TOP = """# Every public name
 
-The names are grouped by the package to import them from. Anything that is not on this page is
-internal and may change. This page is generated from the docstrings.
+For developers who look for a name. The names are grouped by the package to import them from.
+Anything that is not on this page is internal and may change. This page is generated from the
+docstrings.
 """
 
 

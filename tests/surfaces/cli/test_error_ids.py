@@ -28,6 +28,7 @@ def public_errors() -> Iterator[type[BaseException]]:
                 yield value
 
 
+@pytest.mark.process  # a library that a package loads asks for the kind of machine
 def test_every_public_error_has_the_id_of_its_name() -> None:
     ids = {kind.__name__: getattr(kind, "id", None) for kind in public_errors()}
     assert ids == {name: ErrorId[name] for name in ids}
