@@ -255,6 +255,7 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
+@pytest.mark.process  # a library that a package loads asks for the kind of machine
 def test_every_public_name_is_listed_with_what_its_docstring_says() -> None:
     assert api_page.PAGE.read_text() == api_page.page(), "python -m tests.surfaces.api_page writes the page anew"
 
