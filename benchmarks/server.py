@@ -63,6 +63,17 @@ class Connection:
 
     async def send(self, method: str, path: str, document: Any = None) -> asyncio.StreamReader:
         """Send a request; return the reader behind the head of the answer."""
+        is_reused = self._streams is not None
+        try:
+            return await self._send(method, path, document)
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            self.close()
+            # A server may close a connection that was idle; then it has not read the request.
+            if not is_reused or getattr(error, "partial", b""):
+                raise
+            return await self._send(method, path, document)
+
+    async def _send(self, method: str, path: str, document: Any) -> asyncio.StreamReader:
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port, limit=2**20)
         reader, writer = self._streams
@@ -111,6 +122,7 @@ class Load:
         self.port, self.process = port, process
         self.submits: list[float] = []
         self.responses: list[float] = []
+        self.failures: list[str] = []  # of submits
         self.answered_at: dict[str, float] = {}
         self.open, self.most_open = 0, 0
         self.memory: list[int] = []
@@ -147,8 +159,13 @@ class Load:
         async def submit_one() -> None:
             connection = free.pop() if free else Connection(self.port)
             sent = time.perf_counter()
-            await connection.ask("POST", "/api/v1/runs", {"workflow": "counting", "input": 3})
-            self.submits.append(time.perf_counter() - sent)
+            try:
+                await connection.ask("POST", "/api/v1/runs", {"workflow": "counting", "input": 3})
+            except (asyncio.IncompleteReadError, ConnectionError, RuntimeError) as error:
+                self.failures.append(str(error))
+                connection.close()
+            else:
+                self.submits.append(time.perf_counter() - sent)
             free.append(connection)
 
         for number in range(int(rate * seconds)):
@@ -178,6 +195,8 @@ class Load:
         await self.submit(rate, seconds)
         took = time.perf_counter() - begin
         for task in (*keeping, *aside):
+            if task.done():  # they never end by themselves
+                task.result()
             task.cancel()
         await asyncio.wait((*keeping, *aside))
         return took
@@ -225,6 +244,7 @@ def table(load: Load, took: float, cpu: float) -> list[str]:
     rows = [
         ("open streams, at most", str(load.most_open)),
         ("submits per second", f"{len(load.submits) / took:.0f}"),
+        ("submits that failed", str(len(load.failures))),
         ("a submit, median and 99 %", f"{milliseconds(load.submits, 50)}, {milliseconds(load.submits, 99)}"),
         (
             "from a response to its event in the stream, median and 99 %",
@@ -262,8 +282,8 @@ def main() -> None:
     if arguments.postgres:
         import postgres
 
-        with postgres.server() as dsn:
-            lines = measure(dsn, arguments)
+        with postgres.server() as server, postgres.fresh_database(server) as address:
+            lines = measure(address, arguments)
     else:
         with tempfile.TemporaryDirectory(prefix="stepwell-server-", dir=Path.cwd()) as folder:
             lines = measure(str(Path(folder) / "runs.db"), arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stepwell import SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
+from stepwell import InMemoryCheckpointStorage, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
 from stepwell.server import app
 from stepwell.server.api.runs import RunListQuery, read_page
 from stepwell.server.event_stream import EventStream, StreamItem
@@ -198,3 +199,57 @@ async def test_a_client_that_reads_nothing_is_cut_off_and_comes_back_with_its_cu
     assert b"event: end" not in received
     assert len(received) < 12_000_000  # what the buffers of the connection held
     await storage.close()
+
+
+async def test_streams_that_wait_look_at_the_store_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What streams cost that have nothing to send does not grow with their number."""
+    storage = InMemoryCheckpointStorage()
+    for n in range(40):
+        await asking(storage).submit(Order(1, []), run_id=f"order-{n}")
+    looks = list[str]()
+
+    def count(name: str) -> None:
+        read = getattr(storage._store, name)
+
+        async def counted(*arguments: Any, **options: Any) -> Any:
+            looks.append(name)
+            return await read(*arguments, **options)
+
+        monkeypatch.setattr(storage._store, name, counted)
+
+    for name in ("run", "runs", "history"):
+        count(name)
+    sent = asyncio.Queue[StreamItem]()
+
+    async def follow(run_id: str) -> None:
+        async with aclosing(follow_events(storage, run_id, EventCursor())) as events:
+            async for event in events:
+                sent.put_nowait(event)
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        tasks = [group.create_task(follow(f"order-{n}")) for n in range(40)]
+        await asyncio.sleep(2.5)  # from now on each looks once per second
+        looks.clear()
+        await asyncio.sleep(2.5)
+        assert looks
+        assert set(looks) == {"runs"}
+        assert len(looks) <= 8
+        # What is new is read for its run alone, and sent.
+        assert sent.empty()
+        await asking(storage).run(run_id="order-7")
+        assert (await sent.get()).data["run_id"] == "order-7"
+        assert "history" in looks
+        for task in tasks:
+            task.cancel()
+
+
+async def test_an_answer_is_not_held_back_until_its_beginning_is_confirmed() -> None:
+    with bind("127.0.0.1", 0, app(InMemoryCheckpointStorage(), auth=ADA).state.services) as listener:
+        listener.listen()
+        accepted, (_, writer) = await asyncio.gather(
+            asyncio.to_thread(listener.accept), asyncio.open_connection(*listener.getsockname())
+        )
+        with accepted[0] as connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        writer.close()
+        await writer.wait_closed()

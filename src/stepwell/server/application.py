@@ -25,6 +25,7 @@ from stepwell.server.identity import Authenticator, Identity, Role, Tokens
 from stepwell.server.open_streams import OpenStreams
 from stepwell.server.problems import handle_bug, handle_error
 from stepwell.server.response_links import routes as link_routes
+from stepwell.server.run_driver import RunDrivers
 from stepwell.server.services import RouteSet, ServerLimits, Services
 from stepwell.server.studio import page
 from stepwell.server.webhook_messages import delivering
@@ -134,6 +135,7 @@ def _make_services(
         auth=Tokens({auth: Identity("operator", Role.OPERATE)}) if isinstance(auth, str) else auth,
         limits=limits,
         streams=OpenStreams(limits.streams, limits.streams_each),
+        drivers=RunDrivers(storage),
         key=_link_key(auth) if key is None else key,
     )
 

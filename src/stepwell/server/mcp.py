@@ -36,7 +36,6 @@ from stepwell.admin.values import main_part, to_data
 from stepwell.errors import StepwellError
 from stepwell.server.identity import Forbidden, Identity, Role, require
 from stepwell.server.responses import send_checked_response
-from stepwell.server.run_driver import find_driver
 from stepwell.server.run_start import find_workflow, input_schema, start_run
 from stepwell.server.services import RouteSet, Services
 from stepwell.storage.pending_requests import PendingRequest
@@ -143,7 +142,7 @@ class Tools:
             if not await self._rests(run_id, _SOON):
                 if knows_tasks:
                     return {"resultType": "task", **await self._describe_task(run_id)}
-                driver = await find_driver(self.services.storage, run_id)
+                driver = await self.services.drivers.find(run_id)
                 if not driver.is_driven:
                     command = " ".join(driver.command or [])
                     return _error(f"the run {run_id!r} is stored, and {driver.sentence}: {command}")
@@ -234,7 +233,7 @@ class Tools:
             "pollIntervalMs": _POLL,
         }
         if document["status"] == "working":
-            document["statusMessage"] = (await find_driver(self.services.storage, run_id)).sentence
+            document["statusMessage"] = (await self.services.drivers.find(run_id)).sentence
         elif document["status"] == "input_required":
             requests = await self._find_requests(run_id)
             document["inputRequests"] = {request.request_id: _dump(_elicit(request)) for request in requests}

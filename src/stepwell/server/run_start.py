@@ -50,12 +50,13 @@ async def start_run(
     accepts, and InputMismatch if the run exists and was started with another one.
     """
     served = find_workflow(services, workflow)
-    if run_id is None:
-        run_id = new_run_id() if idempotency_key is None else derive_run_id(workflow, idempotency_key)
+    if run_id is None and idempotency_key is not None:
+        run_id = derive_run_id(workflow, idempotency_key)
     message: Any
     if isinstance(served, Workflow):
         message = read_message(served, value)
     else:
+        run_id = run_id or new_run_id()
         message = await served.find_start_message(value, run_id, services.storage)
     return await workflow_of(served).submit(
         message, run_id=run_id, tags=tags, priority=priority, by=by, checkpoint_storage=services.storage

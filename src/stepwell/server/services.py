@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 
 from stepwell.server.identity import Authenticator
 from stepwell.server.open_streams import OpenStreams
+from stepwell.server.run_driver import RunDrivers
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.worker.slices import Served
 
@@ -36,6 +37,7 @@ class Services:
     auth: Authenticator
     limits: ServerLimits
     streams: OpenStreams
+    drivers: RunDrivers
     key: bytes  # that response links are signed with
 
 

@@ -20,6 +20,7 @@ class RunFilter(msgspec.Struct, frozen=True):
     tags: Mapping[str, str] = {}  # the run has all of them
     children: bool = False  # include the runs that work for others
     parent: str | None = None  # forked from a checkpoint of this run
+    ids: tuple[str, ...] | None = None  # the id is one of these
     prefix: str | None = None  # the id starts with this
     # In the id, the workflow, or a name or value of a tag; ignores the case of A to Z.
     text: str | None = None
@@ -35,6 +36,7 @@ class RunFilter(msgspec.Struct, frozen=True):
             and self.tags.items() <= run.metadata.tags.items()
             and (self.children or run.metadata.caller is None)
             and (self.parent is None or (run.metadata.parent is not None and run.metadata.parent.run_id == self.parent))
+            and (self.ids is None or run.run_id in self.ids)
             and (self.prefix is None or run.run_id.startswith(self.prefix))
             and (self.text is None or any(fold_case(self.text) in fold_case(text) for text in _searchable_texts(run)))
             and (self.since is None or run.began >= self.since)

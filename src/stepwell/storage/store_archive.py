@@ -213,6 +213,8 @@ class StoreArchive:
             raise
         except Exception as error:
             raise commit_error(commit, header.run_id, error) from error
+        if effects.fence is None:  # nobody drives it: it was forked, or changed from outside
+            news.publish(self.store, header.run_id)
 
     async def submit(self, commit: Commit, after: Checkpoint) -> bool:
         # No lease has this number: the store refuses the commit if anybody has ever acquired the run.

@@ -73,6 +73,7 @@ def test_without_a_word_it_is_the_default_store(say: Say, tmp_path: Path, monkey
         ("nothing.db", 3, "nothing.db does not exist"),
         ("folder.db", 3, "without runs"),
         ("mysql://host/db", 2, "unknown scheme"),
+        ("host=db user=ada dbname=runs", 2, "the address of a PostgreSQL store is a URL"),
         ("postgresql://a:b@c@host/db", 2, "more than one @"),
         ("postgresql://host/db?nonsense=1", 2, "not a PostgreSQL dsn"),
     ],

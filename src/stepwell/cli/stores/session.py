@@ -90,6 +90,8 @@ def find_location() -> StoreLocation:
         from stepwell.cli.stores.sqlite_file import SQLiteFile  # lazy: 30 ms, and a command needs one kind
 
         return SQLiteFile(Path(address))
+    if not divider and address.startswith(("host=", "dbname=", "user=")):
+        raise CommandFailed("the address of a PostgreSQL store is a URL: postgresql://USER@HOST/DATABASE", code=USAGE)
     if not divider:
         from stepwell.cli.stores.directory import Directory  # lazy: 60 ms, and a command needs one kind
 

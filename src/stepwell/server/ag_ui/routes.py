@@ -51,7 +51,7 @@ async def _serve(services: Services, request: Request) -> EventStream:
     identity = require(request, Role.SEE if cursor is not None else Role.RESPOND)
     services.streams.check(identity.name)
     after = await _begin(services, request, run_input, cursor)
-    thread = Thread(services.storage, run_input, after)
+    thread = Thread(services.storage, services.drivers, run_input, after)
     return EventStream(thread.items(), identity.name, services.streams, services.limits)
 
 

@@ -30,7 +30,7 @@ from stepwell.server.ag_ui.json_patch import diff_json
 from stepwell.server.ag_ui.live_text import LiveText
 from stepwell.server.ag_ui.translation import Translator
 from stepwell.server.event_stream import StreamItem
-from stepwell.server.run_driver import find_driver
+from stepwell.server.run_driver import RunDrivers
 from stepwell.server.run_feed import EventCursor, follow_live, interleave
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.store_archive import StoreArchive
@@ -43,6 +43,7 @@ class Thread:
     """The stream of one request: history from a cursor, then what any process commits, until the run rests."""
 
     storage: BuiltInStorage
+    drivers: RunDrivers
     run_input: RunAgentInput
     after: EventCursor
     _state: dict[str, Any] = field(default_factory=dict)  # as the client has it
@@ -102,7 +103,7 @@ class Thread:
 
     async def _note_driver(self) -> AsyncIterator[StreamItem]:
         """Yield an event that says who drives the run, if nobody does."""
-        driver = await find_driver(self.storage, self.run_input.thread_id)
+        driver = await self.drivers.find(self.run_input.thread_id)
         run = await self.storage.get_run(self.run_input.thread_id)
         if not driver.is_driven and run is not None and run.standing in ("queued", "stalled", "sleeping"):
             value = {"sentence": driver.sentence, "command": driver.command}

@@ -18,7 +18,6 @@ from stepwell.server.api.runs import PageSize, RunQuery
 from stepwell.server.identity import Role
 from stepwell.server.response_links.signature import ResponseLink, sign
 from stepwell.server.responses import send_checked_response
-from stepwell.server.run_driver import find_driver
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.pending_requests import PendingRequest
@@ -74,7 +73,7 @@ async def respond(call: ApiCall[RequestQuery, ResponseOrder]) -> Responded:
     await send_checked_response(
         storage, run_id, call.query.request_id, call.body.value, by=by, comment=call.body.comment
     )
-    return Responded(run_id, call.query.request_id, by=by, driver=await find_driver(storage, run_id))
+    return Responded(run_id, call.query.request_id, by=by, driver=await call.services.drivers.find(run_id))
 
 
 class LinkOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -28,7 +28,6 @@ from stepwell.server.api.operation import ApiCall, Nothing, operation
 from stepwell.server.api.runs import Number, RunQuery
 from stepwell.server.identity import Role
 from stepwell.server.problems import RequestRefused
-from stepwell.server.run_driver import find_driver
 from stepwell.server.run_start import derive_run_id, start_run
 from stepwell.server.services import Services
 from stepwell.storage.store_archive import StoreArchive
@@ -112,7 +111,9 @@ async def submit(call: ApiCall[Nothing, Submission]) -> Submitted:
         priority=body.priority,
         idempotency_key=call.idempotency_key,
     )
-    return Submitted(run_id, await find_driver(call.services.storage, run_id))
+    is_new = body.run_id is None and call.idempotency_key is None
+    drivers = call.services.drivers
+    return Submitted(run_id, await (drivers.find_workers(body.workflow) if is_new else drivers.find(run_id)))
 
 
 @operation("POST", "/runs/{run_id}/cancel", Role.OPERATE)
@@ -236,7 +237,7 @@ async def _moved(services: Services, place: CheckpointInfo) -> Moved:
     run = await services.storage.get_run(place.run_id)
     if run is None:
         raise NotFound(f"run {place.run_id!r} was deleted meanwhile")
-    driver = await find_driver(services.storage, place.run_id)
+    driver = await services.drivers.find(place.run_id)
     return Moved(place.run_id, place.number, place.checkpoint_id, status=run.standing, driver=driver)
 
 

@@ -222,6 +222,9 @@ def runs_query(search: Search, criteria: RunFilter, past: RunEntry | None, limit
     conditions = ["r.began IS NOT NULL"]
     if criteria.tags:
         by, source = "t", "{schema}.tags AS t JOIN {schema}.runs AS r ON r.key = t.run"
+    if criteria.ids is not None:
+        ids = search.bind([escape(id) for id in criteria.ids])
+        conditions.append(f"r.run_id IN (SELECT jsonb_array_elements_text({ids}::jsonb))")
     if criteria.prefix:
         has_prefix = search.starts_with("run_id", criteria.prefix)
         source = source.replace("{schema}.runs", f"(SELECT * FROM {{schema}}.runs WHERE {has_prefix} OFFSET 0)")

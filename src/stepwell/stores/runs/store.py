@@ -78,13 +78,15 @@ class RunStore(ABC):
         """Return all webhooks, by id, inside `_write` or `_do`."""
 
     async def _read(self, run_id: str, read: Callable[[Run[Any]], T]) -> T:
-        def work() -> T:
-            with self._open(run_id) as run:
-                return read(run)
+        return await self._do(lambda: self._read_run(run_id, read))
 
-        return await self._do(work)
+    def _read_run(self, run_id: str, read: Callable[[Run[Any]], T]) -> T:
+        with self._open(run_id) as run:
+            return read(run)
 
-    async def _read_all(self, read: Callable[[Run[Any]], T]) -> list[T]:
+    async def _read_all(self, read: Callable[[Run[Any]], T], run_ids: Sequence[str] | None = None) -> list[T]:
+        if run_ids is not None:
+            return await self._do(lambda: [self._read_run(run_id, read) for run_id in run_ids])
         return await self._do(lambda: [read(run) for run in self._each_run()])
 
     # ---------------------------------------------------------------- records
@@ -167,7 +169,8 @@ class RunStore(ABC):
     async def runs(
         self, run_filter: RunFilter = TOP_RUNS, *, past: RunEntry | None = None, limit: int | None = None
     ) -> list[RunEntry]:
-        return run_filter.page(filter(None, await self._read_all(Run.listed)), past, limit)
+        runs = await self._read_all(Run.listed, run_filter.ids)
+        return run_filter.page(filter(None, runs), past, limit)
 
     async def checkpoints(
         self,

@@ -42,6 +42,8 @@ _decode_tags = msgspec.json.Decoder(dict[str, str]).decode
 def list_runs(
     db: sqlite3.Connection, run_filter: RunFilter, past: RunEntry | None, limit: int | None
 ) -> list[RunEntry]:
+    if run_filter.ids is not None:
+        return run_filter.page(filter(None, (find_run_entry(db, id) for id in run_filter.ids)), past, limit)
     query, values = _search_runs(run_filter, past)
     runs: list[RunEntry] = []
     # One query for runs without and one for runs with a caller: each reads an index in order. A

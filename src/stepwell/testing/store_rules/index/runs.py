@@ -100,6 +100,24 @@ async def a_page_starts_after_the_last_one_even_if_its_last_run_changed(store: S
 
 
 @rule
+async def runs_are_found_by_their_ids(store: Store) -> None:
+    await append_all(store, (record(name, 0, at=on(1)) for name in ODD_IDS))
+    await store.append(record("r0", 0, at=on(2), status="done"))
+    newest_first = ["r0", *sorted(ODD_IDS, reverse=True)]
+    await check_searches(
+        store,
+        (RunFilter(ids=()), []),
+        (RunFilter(ids=("r0",)), ["r0"]),
+        (RunFilter(ids=("unknown", "r0", "r")), ["r0"]),
+        (RunFilter(ids=tuple(newest_first)), newest_first),
+        (RunFilter(ids=tuple(newest_first), status="done"), ["r0"]),
+    )
+    (second,) = await store.runs(RunFilter(ids=(newest_first[1],)))
+    rest = await store.runs(RunFilter(ids=tuple(newest_first)), past=second, limit=1)
+    assert [run.run_id for run in rest] == newest_first[2:3]
+
+
+@rule
 async def runs_are_found_by_workflow_status_and_tags(store: Store) -> None:
     for n, (workflow, status, team) in enumerate(
         [("w", "done", "red"), ("w", "waiting", "red"), ("v", "done", "blue"), ("w", "done", "blue")]
