@@ -91,7 +91,8 @@ def find_location() -> StoreLocation:
 
         return SQLiteFile(Path(address))
     if not divider and address.startswith(("host=", "dbname=", "user=")):
-        raise CommandFailed("the address of a PostgreSQL store is a URL: postgresql://USER@HOST/DATABASE", code=USAGE)
+        problem = "the address of a PostgreSQL store is a URL: postgresql://USER@HOST/DATABASE"
+        raise CommandFailed(ErrorId.NOT_A_STORE, problem, code=USAGE)
     if not divider:
         from stepwell.cli.stores.directory import Directory  # lazy: 60 ms, and a command needs one kind
 
