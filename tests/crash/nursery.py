@@ -138,6 +138,7 @@ class Nursery:
         for what, *numbers in (line.decode().split() for line in lines):
             if what == "born":
                 self._born.append(int(numbers[0]))
+                self.ended.pop(int(numbers[0]), None)  # of one that had the same number long ago
             elif what == "ended":
                 self.ended[int(numbers[0])] = int(numbers[1])
 

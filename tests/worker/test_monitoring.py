@@ -14,6 +14,7 @@ from stepwell import InMemoryCheckpointStorage, StoreUnavailable, WorkflowBuilde
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.lease import this_process
 from stepwell.worker import Worker
+from stepwell.worker import metrics as metrics_module
 from stepwell.worker.health import answering
 from stepwell.worker.metrics import Metric, to_prometheus
 from tests.worker.samples import all_are, asking, counting, eventually, serving, standings
@@ -170,20 +171,23 @@ async def test_the_same_through_opentelemetry(monkeypatch: pytest.MonkeyPatch) -
     provider = MeterProvider([reader], shutdown_on_exit=False)
     monkeypatch.setattr(otel, "get_meter_provider", lambda: provider)
     storage = InMemoryCheckpointStorage()
+    monkeypatch.setattr(metrics_module, "_REFRESHED_EVERY", 0.02)
     workflow = counting(storage)
     await workflow.submit(0, run_id="r")
-    async with serving(Worker(storage, [workflow], slots=4)):
+    worker = Worker(storage, [workflow], slots=4)
+    async with serving(worker):
         await all_are(storage, "completed")
-        await asyncio.sleep(0.05)
-        data = reader.get_metrics_data()
+        await asyncio.sleep(0.1)
+        data, measured = reader.get_metrics_data(), values_of(await worker.metrics())
     assert data is not None
     values = {
-        metric.name: [point.value for point in metric.data.data_points if isinstance(point, NumberDataPoint)]
+        " ".join([metric.name.removeprefix("stepwell."), *map(str, (point.attributes or {}).values())]): point.value
         for resource in data.resource_metrics
         for scope in resource.scope_metrics
         for metric in scope.metrics
+        for point in metric.data.data_points
+        if isinstance(point, NumberDataPoint)
     }
-    assert values["stepwell.worker_slots"] == [4]
-    assert values["stepwell.worker_commits"] == [4]
-    assert "stepwell.runs" in values
+    assert (values["worker_slots"], values["worker_commits"], values["runs completed"]) == (4, 4, 1)
+    assert {name: values.get(name) for name in measured} == measured
     provider.shutdown()

@@ -145,6 +145,19 @@ async def test_the_run_of_a_dead_process_is_taken_over_within_two_seconds(storag
     assert time.monotonic() - started < 2
 
 
+async def test_the_run_of_a_process_elsewhere_is_taken_over_when_its_lease_is_over(storage: BuiltInStorage) -> None:
+    workflow, lease = counting(storage), 0.7
+    await submit(workflow, storage, 0, "r")
+    silent = replace(this_process("elsewhere"), host="elsewhere", machine="another")
+    acquired = time.monotonic()
+    await storage._store.acquire("r", silent, seconds=lease)
+    async with serving(Worker(storage, [workflow])):
+        await asyncio.sleep(lease / 2)
+        assert await standings(storage) == {"r": "running"}
+        await all_are(storage, "completed")
+    assert lease <= time.monotonic() - acquired < lease + worker_module.LOOK_EVERY + 2
+
+
 async def test_the_run_of_a_live_process_is_left_alone(storage: BuiltInStorage) -> None:
     workflow = counting(storage)
     await submit(workflow, storage, 0, "r")

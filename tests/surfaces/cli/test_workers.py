@@ -11,10 +11,13 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from stepwell.admin.retention.policy import Keep
+from stepwell.worker import Worker, shutdown
 from tests.support.command_line import Place, Say, ran
 
 CODE = """
@@ -130,3 +133,18 @@ def test_a_priority_that_no_run_can_have_is_refused(place: Place, say: Say) -> N
     )  # fmt: skip
     assert refused.exit_code == 2
     assert "priority must be a whole number from -100 to 100, not 101" in refused.output
+
+
+def test_cleaning_up_can_be_left_to_a_worker(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("greeting.py").write_text(CODE)
+    policies: list[Keep | None] = []
+
+    async def serve(worker: Worker) -> None:
+        policies.append(worker._policy)
+
+    monkeypatch.setattr(Worker, "serve", serve)
+    monkeypatch.setattr(shutdown, "exit_soon", lambda code: None)
+    for arguments in ((), ("--prune", "older-than 30d")):
+        result = say("worker", "greeting:workflow", *arguments, "--store", "sqlite:///runs.db")
+        assert result.exit_code == 0, result.output
+    assert policies == [None, Keep(age=timedelta(days=30))]
