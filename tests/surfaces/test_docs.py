@@ -33,6 +33,7 @@ from tests.surfaces import api_page
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
+SKILL = ROOT / "src" / "stepwell" / ".agents" / "skills" / "stepwell" / "SKILL.md"  # for coding agents, in the package
 COMMAND_LINE = DOCS / "cli.md"
 OF_COMMANDS = sorted((DOCS / "cli").glob("*.md"))  # they go on from what the program of the first leaves behind
 PAGES = [*sorted(DOCS.glob("*.md")), *OF_COMMANDS]
@@ -207,7 +208,7 @@ def _set_provider(monkeypatch: pytest.MonkeyPatch, provider: trace.TracerProvide
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("page", [*PAGES, README], ids=named)
+@pytest.mark.parametrize("page", [*PAGES, README, SKILL], ids=named)
 def test_every_block_of_a_page_runs_and_prints_what_is_shown(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,7 +227,7 @@ def test_every_block_of_a_page_runs_and_prints_what_is_shown(
                 compare(block, printed, following)
 
 
-@pytest.mark.parametrize("page", [*PAGES, README], ids=named)
+@pytest.mark.parametrize("page", [*PAGES, README, SKILL], ids=named)
 def test_no_block_of_a_page_is_kept_from_running(page: Path) -> None:
     known = {"python", "text", "sh", "sql", "json", "yaml", "ini", "mermaid", ""}
     assert {block.language for block in blocks_of(page)} <= known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
@@ -14,8 +15,10 @@ from urllib.parse import unquote
 import pytest
 from playwright.async_api import Page, Request, async_playwright, expect
 
+from stepwell.admin import retry
 from tests.support.browser import FLAGS, find_chromium
 from tools.site.hook import lead_inside
+from tools.site.llms import UNLISTED, Twin, describe_name, make_list
 from tools.site.pages import PACKAGES, link_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,6 +62,13 @@ def find_broken_links(folder: Path) -> list[str]:
     return broken
 
 
+def find_missing_twins(folder: Path) -> list[str]:
+    """Every page without a Markdown twin, or whose twin `llms.txt` does not list."""
+    listed = set(re.findall(r"^- \[.+?\]\((\S+)\): \S", (folder / "llms.txt").read_text(), re.MULTILINE))
+    pages = [page.relative_to(folder).with_suffix(".md") for page in folder.rglob("*.html") if page.name != "404.html"]
+    return [str(twin) for twin in pages if not (folder / twin).is_file() or twin.as_posix() not in listed]
+
+
 async def search(page: Page, words: str, title: str) -> None:
     """Search as a reader does, and open the result."""
     box = page.get_by_role("textbox", name="Search")
@@ -72,6 +82,7 @@ async def search(page: Page, words: str, title: str) -> None:
 async def test_the_site_is_complete_and_works_from_its_folder(tmp_path: Path) -> None:
     build_site(tmp_path)
     assert find_broken_links(tmp_path) == []
+    assert find_missing_twins(tmp_path) == []
     schemes: set[str] = set()
 
     def note(request: Request) -> None:
@@ -95,6 +106,20 @@ def test_a_link_out_of_the_docs_leads_to_the_page_that_shows_its_target() -> Non
     assert lead_inside("../DESIGN.md", "") == "design.md"
     assert lead_inside("../running.md", "cli") == "../running.md"
     assert lead_inside("https://example.org/../x", "") == "https://example.org/../x"
+
+
+def test_the_twin_of_a_reference_says_what_the_docstrings_say() -> None:
+    described = describe_name("stepwell.admin.retry")
+    assert described.startswith("## retry\n\n```python\nretry(storage: ")
+    assert str(inspect.getdoc(retry)) in described
+    assert "- `run`: " in describe_name("stepwell.Workflow")
+
+
+def test_the_list_of_pages_says_who_needs_each() -> None:
+    twin = Twin("a.md", "A page", "Learn", "# A\n\nFor people [who](b.md)\nask. It answers. More.\n\nNext.\n")
+    listed = make_list([twin, Twin("b.md", "Another", UNLISTED, "# B\n\nFor nobody.\n")])
+    assert "\n## Learn\n\n- [A page](a.md): For people who ask. It answers.\n\n## More\n" in listed
+    assert listed.endswith("- [Another](b.md): For nobody.\n")
 
 
 def test_the_list_of_names_leads_to_the_reference() -> None:

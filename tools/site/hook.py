@@ -10,14 +10,19 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # MkDocs loads this file alone, from anywhere
 
+from tools.site.llms import UNLISTED, Twin, write_twins
 from tools.site.pages import PACKAGES, link_names, make_pages
 
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 PICTURE = re.compile(r"^!\[([^\]]*)\]\((\S+)\.(svg|webp|png)\)$", re.MULTILINE)
+
+_twins: dict[str, Twin] = {}  # what this build has read, by the page's file
+_order: list[str] = []  # the files, in the order of the navigation
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -56,8 +61,22 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     folder = posixpath.dirname(page.file.src_uri)
     if page.file.src_uri == "api.md":
         markdown = link_names(markdown)
-    markdown = PICTURE.sub(lambda found: _show_in_two_colours(found, Path(config.docs_dir, folder)), markdown)
-    return LINK.sub(lambda found: lead_inside(found[1], folder) + (found[2] or ""), markdown)
+    markdown = LINK.sub(lambda found: lead_inside(found[1], folder) + (found[2] or ""), markdown)
+    *_, section = UNLISTED, *(str(ancestor.title) for ancestor in page.ancestors)  # the outermost comes last
+    _twins[page.file.src_uri] = Twin(page.file.src_uri, str(page.title), section, markdown)
+    return PICTURE.sub(lambda found: _show_in_two_colours(found, Path(config.docs_dir, folder)), markdown)
+
+
+def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
+    """Remember the order of the pages, for the list of them."""
+    _order[:] = [page.file.src_uri for page in nav.pages]
+    return nav
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write a Markdown twin of every page, and the list of them."""
+    unlisted = sorted(_twins.keys() - set(_order))
+    write_twins(Path(config.site_dir), [_twins[address] for address in [*_order, *unlisted]])
 
 
 def lead_inside(target: str, folder: str) -> str:
