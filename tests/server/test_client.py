@@ -17,7 +17,7 @@ from tests.server.flows import counting_down, refunds
 from tests.server.processes import TOKEN, server
 from tests.support.command_line import ran
 
-AGE = r"\d+ s\b|\"age_seconds\": \d+"  # differs from call to call
+AGE = r"\d+ (s|min)\b|\"age_seconds\": \d+"  # differs from call to call
 pytestmark = pytest.mark.process
 
 
@@ -52,6 +52,11 @@ def test_commands_say_the_same_of_a_server_as_of_its_store(tmp_path: Path) -> No
         assert both("tail", "numbers", "--follow", "-n", "2").count("\n") == 2
         waiting = ran("tail", "refund", "--follow", "--server", address)
         assert (waiting.returncode, waiting.stderr) == (4, "run 'refund' is waiting\n")
+        for words in (("numbers", "--utc"), ("refund",), ("refund@0", "--full")):
+            here, there = (ran("show", *words, *where) for where in (("--server", address), ("--store", str(store))))
+            assert (here.returncode, here.stderr) == (0, "")
+            # The command to type next names the store, if it was named.
+            assert re.sub(AGE, "", here.stdout) == re.sub(AGE, "", there.stdout.replace(f" --store {store}", ""))
         shown = json.loads(ran("show", "refund", "--json", "--server", address).stdout)
         stored = json.loads(ran("show", "refund", "--json", "--store", str(store)).stdout)
         assert {name: shown[name] for name in stored} == stored

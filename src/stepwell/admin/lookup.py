@@ -197,3 +197,15 @@ async def _no_match(store: Store, what: str, text: str) -> NotFound:
     hint = f"the newest runs are {', '.join(newest)}" if newest else "it holds no runs"
     short = "" if len(text) >= SHORTEST else f" (a shortened id has at least {SHORTEST} characters)"
     return NotFound(f"no {what} {text!r} in this store{short}; {hint}", newest)
+
+
+async def find_inside(storage: BuiltInStorage, run: str, checkpoint: str) -> str:
+    """Return the name of a checkpoint of this run. Raises NotFound if it belongs to another run."""
+    run_id = (await find_run(storage, run)).run_id
+    # A number counts from the start of the run, or from its end if it is negative.
+    if checkpoint.lstrip("-").isdigit():
+        return f"{run_id}@{checkpoint}"
+    info = await find_checkpoint(storage, checkpoint)
+    if info.run_id != run_id:
+        raise NotFound(f"checkpoint {info.checkpoint_id!r} belongs to run {info.run_id!r}, not to run {run_id!r}")
+    return info.checkpoint_id

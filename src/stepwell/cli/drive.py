@@ -12,6 +12,7 @@ from typing import Any
 
 from stepwell.admin.event_documents import data_of
 from stepwell.admin.overview.request_documents import request_to_dict
+from stepwell.admin.overview.request_lines import format_requests
 from stepwell.admin.run_events import TimedEvent
 from stepwell.admin.values import main_part, to_data, to_line
 from stepwell.cli.code_loader import Code, get_workflow, load_code
@@ -23,7 +24,6 @@ from stepwell.cli.views.events import Follower
 from stepwell.cli.views.follow import make_follower
 from stepwell.cli.views.live_view_state import Scene
 from stepwell.cli.views.output import print_document, print_json_line, print_lines, print_note, reserve_stdout
-from stepwell.cli.views.requests import format_requests
 from stepwell.cli.views.text import format_moment, printable
 from stepwell.declarative.stored_run import find_node
 from stepwell.error_ids import ErrorId
@@ -169,7 +169,7 @@ class _DriveSession:
             print_note(f"run {at.run_id!r} is sleeping until {format_moment(at.wake)}")
             print_note(f"hint: after that, {self.resume_command()}")
         else:
-            count, *requests = format_requests(at.requests.values())
+            count, *requests = format_requests(at.requests.values(), moment=format_moment)
             for line in (f"run {at.run_id!r} is waiting: {count}", *requests):
                 print_note(line)
             first = next(iter(at.requests))

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.cli.views.text import format_deadline, format_span, printable
+from stepwell.admin.phrases import format_deadline, format_span
+from stepwell.cli.views.text import printable
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

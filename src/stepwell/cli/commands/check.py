@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from stepwell import admin
+from stepwell.admin.phrases import pluralise
 from stepwell.cli.code_loader import load_code
 from stepwell.cli.failures import INCOMPATIBLE, exit_with
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_note, print_table
-from stepwell.cli.views.text import pluralise
 
 
 @click.command("check")

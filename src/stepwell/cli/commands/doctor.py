@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from stepwell import admin
+from stepwell.admin.phrases import pluralise
 from stepwell.cli.code_loader import load_code
 from stepwell.cli.failures import FAILED, OK, exit_with
 from stepwell.cli.settings import common_options, json_option
@@ -17,7 +18,7 @@ from stepwell.cli.stores.locations import Format
 from stepwell.cli.stores.session import find_location, run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
-from stepwell.cli.views.text import pluralise, printable
+from stepwell.cli.views.text import printable
 from stepwell.errors import CannotUnseal, DurabilityError, NewerFormat
 
 _COUNTS = ("runs", "records", "bytes", "log_entries", "signals", "requests")

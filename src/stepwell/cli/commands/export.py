@@ -11,6 +11,7 @@ import click
 
 import stepwell
 from stepwell import admin
+from stepwell.admin.phrases import pluralise
 from stepwell.cli.completion import complete_runs
 from stepwell.cli.confirmation import confirm, needs_confirmation
 from stepwell.cli.failures import USAGE, CommandFailed
@@ -18,7 +19,6 @@ from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_note
-from stepwell.cli.views.text import pluralise
 from stepwell.error_ids import ErrorId
 
 STDOUT = "-"

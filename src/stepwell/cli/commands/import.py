@@ -11,12 +11,13 @@ from typing import Any
 import click
 
 from stepwell import admin
+from stepwell.admin.phrases import pluralise
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
-from stepwell.cli.views.text import pluralise, printable
+from stepwell.cli.views.text import printable
 from stepwell.error_ids import ErrorId
 from stepwell.errors import CannotUnseal, CheckpointCorrupt, CodecError
 

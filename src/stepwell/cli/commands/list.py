@@ -9,13 +9,14 @@ from typing import Any
 import click
 
 from stepwell import admin
+from stepwell.admin.phrases import format_age
 from stepwell.cli.server_client import find_server
 from stepwell.cli.settings import common_options, json_option, tag_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_moment_option
 from stepwell.cli.type_names import BuiltInStorage, RunInfo
 from stepwell.cli.views.output import print_document, print_note, print_table
-from stepwell.cli.views.text import format_age, format_moment
+from stepwell.cli.views.text import format_moment
 from stepwell.model.status_words import STANDINGS
 from stepwell.storage import clock
 

@@ -6,12 +6,12 @@ import asyncio
 
 import click
 
+from stepwell.admin.phrases import pluralise
 from stepwell.cli.failures import CommandFailed, refusals
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.locations import Format, StoreLocation
 from stepwell.cli.stores.session import find_location
 from stepwell.cli.views.output import print_document, print_lines
-from stepwell.cli.views.text import pluralise
 from stepwell.error_ids import ErrorId
 
 

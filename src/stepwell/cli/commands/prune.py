@@ -12,6 +12,7 @@ import click
 
 import stepwell
 from stepwell import admin
+from stepwell.admin.phrases import pluralise
 from stepwell.cli.completion import complete_runs
 from stepwell.cli.confirmation import confirm, needs_confirmation
 from stepwell.cli.failures import USAGE, CommandFailed
@@ -20,7 +21,7 @@ from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_span_option
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
-from stepwell.cli.views.text import pluralise, printable
+from stepwell.cli.views.text import printable
 from stepwell.error_ids import ErrorId
 from stepwell.errors import DurabilityError
 from stepwell.model.status_words import STANDINGS, STATUSES_BY_STANDING, Standing

@@ -11,13 +11,13 @@ import click
 from stepwell import admin
 from stepwell.admin.lookup import has_prefix
 from stepwell.admin.overview.request_documents import pending_request_to_dict
+from stepwell.admin.phrases import format_deadline, format_span
 from stepwell.cli.server_client import find_server
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_span_option
 from stepwell.cli.type_names import BuiltInStorage, PendingRequest
 from stepwell.cli.views.output import print_document, print_note, print_table
-from stepwell.cli.views.text import format_deadline, format_span
 from stepwell.storage import clock
 
 _SHOWN = 100  # characters of a question in the table

@@ -7,6 +7,7 @@ from datetime import datetime
 import click
 
 from stepwell import admin
+from stepwell.admin.phrases import pluralise
 from stepwell.cli.completion import complete_runs
 from stepwell.cli.failures import USAGE, CommandFailed, refusals
 from stepwell.cli.server_client import check_no_by, find_server
@@ -15,7 +16,7 @@ from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_moment_option
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
-from stepwell.cli.views.text import pluralise, printable
+from stepwell.cli.views.text import printable
 from stepwell.error_ids import ErrorId
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
 import click
 
-from stepwell.admin.values import to_lines
 from stepwell.cli.completion import complete_runs
 from stepwell.cli.failures import command_line
 from stepwell.cli.server_client import find_server
@@ -12,7 +16,8 @@ from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines
-from stepwell.cli.views.text import printable
+from stepwell.cli.views.text import format_moment, printable
+from stepwell.storage import clock
 
 
 @click.command("show")
@@ -37,17 +42,44 @@ def command(run: str, checkpoint: str | None, full: bool, json: bool) -> None:
 
     if (server := find_server()) is not None:
         name, _, number = run.rpartition("@") if run.rpartition("@")[2].lstrip("-").isdigit() else (run, "", None)
-        document = server.get("runs", name, at=checkpoint or number)
         if json:
-            print_document(**document)
+            print_document(**server.get("runs", name, at=checkpoint or number))
         else:
-            print_lines([printable(document["sentence"]), "", *to_lines(document["state"], full=full)])
+            lines = server.get("runs", name, "lines", at=checkpoint or number, full="true" if full else None)
+            _print(*(_read_times(part) for part in lines.values()))
         return
 
     async def work(storage: BuiltInStorage) -> None:
-        from stepwell.cli.views.checkpoint import find_inside, print_checkpoint  # lazy: 60 ms
+        from stepwell.admin.lookup import find_inside  # lazy: 60 ms, with those that follow
+        from stepwell.admin.overview.lines import format_overview  # lazy: the same
+        from stepwell.admin.overview.run_document import overview_to_dict  # lazy: the same
+        from stepwell.admin.overview.run_overview import load_overview  # lazy: the same
 
         name = run if checkpoint is None else await find_inside(storage, run, checkpoint)
-        await print_checkpoint(storage, name, full=full, json=json, command_line=command_line)
+        overview = await load_overview(storage, name, every_commit=full)
+        if json:
+            print_document(**overview_to_dict(overview, now=clock.now(), moment=format_moment))
+        else:
+            lines = format_overview(overview, full=full, moment=format_moment)
+            command = None if lines.command is None else asdict(lines.command)
+            _print(lines.sentence, command, lines.explanation, lines.sections)
 
     run_on_store(work)
+
+
+def _read_times(part: Any) -> Any:
+    """Return what a server says with its times as they are shown here."""
+    if isinstance(part, str):
+        return re.sub("⟦([^⟦⟧]+)⟧", lambda match: format_moment(match[1]), part)
+    return [_read_times(inner) for inner in part] if isinstance(part, list) else part
+
+
+def _print(
+    sentence: str, command: Mapping[str, Any] | None, explanation: Iterable[str], sections: Iterable[list[str]]
+) -> None:
+    following = "nothing to do"
+    if command is not None:
+        following = command_line(command["name"], *command["arguments"], options=command["options"])
+    print_lines([sentence, f"next: {printable(following)}", *explanation])
+    for section in sections:
+        print_lines(["", *section])

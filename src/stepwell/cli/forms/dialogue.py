@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from stepwell.admin.diffs.json_diff import format_path
+from stepwell.admin.phrases import format_deadline, format_span
 from stepwell.admin.requests import OpenRequest
 from stepwell.admin.schemas.json_schema import shape_of
 from stepwell.admin.values import to_lines
@@ -22,7 +23,7 @@ from stepwell.cli.forms.value_parsers import are_numbered
 from stepwell.cli.input_text import PASS_RESPONSE
 from stepwell.cli.settings import Settings
 from stepwell.cli.views.output import print_note
-from stepwell.cli.views.text import format_deadline, format_span, printable
+from stepwell.cli.views.text import printable
 from stepwell.error_ids import ErrorId
 from stepwell.storage import clock
 from stepwell.storage.checked_reads import read_moment

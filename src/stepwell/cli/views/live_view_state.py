@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stepwell.admin.calls import summarise_calls
+from stepwell.admin.phrases import pluralise
 from stepwell.admin.run_events import TimedEvent
-from stepwell.cli.views.text import pluralise, printable
+from stepwell.cli.views.text import printable
 from stepwell.model.status_words import status_word
 
 # The states of an executor

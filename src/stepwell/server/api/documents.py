@@ -12,6 +12,23 @@ from stepwell.server.run_items import RunItem
 from stepwell.storage.worker_registry import WorkerInfo
 
 
+class CommandItem(msgspec.Struct, frozen=True):
+    """A command of `stepwell`."""
+
+    name: str
+    arguments: list[str]
+    options: list[str]
+
+
+class RunLines(msgspec.Struct, frozen=True):
+    """A run as people read it."""
+
+    sentence: str
+    command: CommandItem | None  # that moves it on
+    explanation: list[str]  # of the words of the command that stand for something else
+    sections: list[list[str]]
+
+
 class RunDocument(msgspec.Struct, frozen=True):
     """A run at one of its checkpoints: the facts of `stepwell show --json`, and what a page draws."""
 

@@ -13,8 +13,10 @@ from stepwell.admin.diffs.checkpoints import diff, diff_from_parent
 from stepwell.admin.diffs.documents import document_of
 from stepwell.admin.diffs.json_diff import format_path
 from stepwell.admin.lineage import find_lineage
-from stepwell.admin.lookup import complete_run_id, find_checkpoint, find_run, load_checkpoint
+from stepwell.admin.lookup import complete_run_id, find_checkpoint, find_inside, find_run, load_checkpoint
+from stepwell.admin.overview.lines import format_overview
 from stepwell.admin.overview.run_document import describe_run
+from stepwell.admin.overview.run_overview import load_overview
 from stepwell.admin.run_search import search
 from stepwell.admin.transfer.exporter import export_run
 from stepwell.admin.values import to_data
@@ -25,10 +27,12 @@ from stepwell.server.api.documents import (
     ChangeItem,
     CheckpointItem,
     CheckpointPage,
+    CommandItem,
     DifferenceDocument,
     EventPage,
     LineageDocument,
     RunDocument,
+    RunLines,
     StateDocument,
 )
 from stepwell.server.api.operation import ApiCall, operation
@@ -87,6 +91,13 @@ class StateQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
     """Which checkpoint of a run: the newest, unless a number is given."""
 
     at: Annotated[int, Meta(ge=-(2**62), le=2**62, description="-1 is the newest.")] | None = None
+
+
+class LinesQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
+    """Which checkpoint, and how much of it."""
+
+    at: Annotated[str, Meta(description="A number or the id of a checkpoint; without it, the newest.")] | None = None
+    full: Annotated[bool, Meta(description="Shorten nothing, and read all commits.")] = False
 
 
 class DiffQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -166,6 +177,22 @@ async def get_lineage(call: ApiCall[LineageQuery, None]) -> LineageDocument:
     """Return the tree of forks that a run belongs to: what it descends from, and what was forked from these runs."""
     lineage = await find_lineage(call.services.storage, call.query.run_id, limit=call.query.limit)
     return msgspec.convert(lineage.to_dict(), LineageDocument)
+
+
+@operation("GET", "/runs/{run_id}/lines", Role.SEE)
+async def get_run_lines(call: ApiCall[LinesQuery, None]) -> RunLines:
+    """Return a run as lines that people read. Times are ISO 8601 between ⟦ and ⟧, for the reader's own zone."""
+    storage, query = call.services.storage, call.query
+    name = query.run_id if query.at is None else await find_inside(storage, query.run_id, query.at)
+    overview = await load_overview(storage, name, every_commit=query.full)
+    lines = format_overview(overview, full=query.full, moment=lambda stored: f"⟦{stored}⟧")
+    command = lines.command
+    return RunLines(
+        lines.sentence,
+        None if command is None else CommandItem(command.name, list(command.arguments), list(command.options)),
+        lines.explanation,
+        lines.sections,
+    )
 
 
 @operation("GET", "/runs/{run_id}/checkpoints", Role.SEE)
@@ -251,4 +278,14 @@ async def export(call: ApiCall[ExportQuery, None]) -> Response:
     return Response(content, headers=headers, media_type="application/octet-stream")
 
 
-OPERATIONS = (list_runs, get_run, get_lineage, list_checkpoints, get_state, get_difference, list_events, export)
+OPERATIONS = (
+    list_runs,
+    get_run,
+    get_run_lines,
+    get_lineage,
+    list_checkpoints,
+    get_state,
+    get_difference,
+    list_events,
+    export,
+)

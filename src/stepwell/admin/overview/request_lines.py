@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from stepwell.admin.diffs.documents import plain_value
+from stepwell.admin.overview.sentence import FormatMoment
+from stepwell.admin.phrases import format_age, format_deadline, pluralise
 from stepwell.admin.questions import sentence_for
 from stepwell.admin.values import to_lines
-from stepwell.cli.type_names import Request, Response
-from stepwell.cli.views.text import format_age, format_deadline, format_moment, pluralise, printable
+from stepwell.model.request import Request
+from stepwell.model.visible_text import visible
 from stepwell.storage import clock
+from stepwell.storage.answers import Response
 from stepwell.storage.checked_reads import read_moment
 
 
 def format_requests(
-    requests: Iterable[Request], pending: Mapping[str, Response] | None = None, *, full: bool = False
+    requests: Iterable[Request],
+    pending: Mapping[str, Response] | None = None,
+    *,
+    moment: FormatMoment,
+    full: bool = False,
 ) -> Iterator[str]:
     """Yield the number of requests, then each with its question and its response, if that has arrived."""
     requests, now = list(requests), clock.now()
@@ -24,7 +31,7 @@ def format_requests(
         due = None if request.deadline is None else read_moment(request.deadline, f"request {request.id!r}")
         until = "" if due is None else f", deadline {format_deadline(due, now)}"
         wanted = f"from {request.executor}, {format_age(request.at, now)}, expects {request.response_type}"
-        yield f"  {printable(request.id)}: {printable(wanted)}{until}"
+        yield f"  {visible(request.id)}: {visible(wanted)}{until}"
         stored = plain_value(request.payload)
         if (sentence := sentence_for(stored)) is not None:
             yield f"    {sentence}"
@@ -33,8 +40,5 @@ def format_requests(
             yield from (f"    {line}" for line in to_lines(stored, full=full))
         if pending and (answer := pending.get(request.id)) is not None:
             by = f" by {answer.by}" if answer.by else ""
-            yield f"    answered{printable(by)}{_when(answer.at)}; the response is not applied yet"
-
-
-def _when(at: str) -> str:
-    return f" at {format_moment(at)}" if at else ""
+            when = f" at {moment(answer.at)}" if answer.at else ""
+            yield f"    answered{visible(by)}{when}; the response is not applied yet"

@@ -1,26 +1,26 @@
-"""Print a run at one checkpoint: what `stepwell show` shows."""
+"""A run at one checkpoint, as lines for people: what `stepwell show` shows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from stepwell.admin.diffs.documents import document_of, plain_value
-from stepwell.admin.lookup import NotFound, find_checkpoint, find_run
 from stepwell.admin.overview.branches import BranchProgress
-from stepwell.admin.overview.run_document import compute_progress, overview_to_dict
-from stepwell.admin.overview.run_overview import RunOverview, load_overview
-from stepwell.admin.overview.sentence import command_of, sentence_of
+from stepwell.admin.overview.request_lines import format_requests
+from stepwell.admin.overview.run_document import compute_progress
+from stepwell.admin.overview.run_overview import RunOverview
+from stepwell.admin.overview.sentence import FormatMoment, SuggestedCommand, command_of, sentence_of
 from stepwell.admin.overview.set_timers import timers_of
 from stepwell.admin.overview.turns import turns_of
+from stepwell.admin.phrases import format_age, pluralise
 from stepwell.admin.questions import question_of
 from stepwell.admin.tracebacks import shorten_traceback
 from stepwell.admin.values import main_part, to_line, to_lines
-from stepwell.cli.type_names import BuiltInStorage, WorkflowErrorDetails
-from stepwell.cli.views.output import print_document, print_lines
-from stepwell.cli.views.requests import format_requests
-from stepwell.cli.views.text import format_age, format_moment, pluralise, printable
 from stepwell.declarative.stored_run import values_of
+from stepwell.model.event import WorkflowErrorDetails
+from stepwell.model.visible_text import visible
 from stepwell.storage import clock
 from stepwell.viz.durations import format_seconds
 
@@ -29,58 +29,49 @@ TRACEBACK = 30  # lines
 _OF_A_TURN = ("/turn", "/done", "/stand", "/working")  # keys of what an executor keeps while an agent's turn lasts
 
 
-async def find_inside(storage: BuiltInStorage, run: str, checkpoint: str) -> str:
-    """Return the name of a checkpoint of this run. Raises NotFound if it belongs to another run."""
-    run_id = (await find_run(storage, run)).run_id
-    # A number counts from the start of the run, or from its end if it is negative.
-    if checkpoint.lstrip("-").isdigit():
-        return f"{run_id}@{checkpoint}"
-    info = await find_checkpoint(storage, checkpoint)
-    if info.run_id != run_id:
-        raise NotFound(f"checkpoint {info.checkpoint_id!r} belongs to run {info.run_id!r}, not to run {run_id!r}")
-    return info.checkpoint_id
+@dataclass(frozen=True, slots=True)
+class OverviewLines:
+    """A run at a checkpoint as people read it."""
+
+    sentence: str
+    command: SuggestedCommand | None  # None: there is nothing to do
+    explanation: list[str]  # of the words of the command that stand for something else
+    sections: list[list[str]]
 
 
-async def print_checkpoint(
-    storage: BuiltInStorage, name: str, *, full: bool, json: bool, command_line: Callable[..., str]
-) -> None:
-    """Print a run at a checkpoint, for a person or as JSON. `command_line` formats the command to type next."""
-    overview = await load_overview(storage, name, every_commit=full)
-    if json:
-        print_document(**overview_to_dict(overview, now=clock.now(), moment=format_moment))
-        return
-    print_lines([printable(sentence_of(overview, now=clock.now(), moment=format_moment))])
-    if (following := command_of(overview)) is None:
-        print_lines(["next: nothing to do"])
-    else:
-        command = command_line(following.name, *following.arguments, options=following.options)
-        print_lines([f"next: {printable(command)}", *map(printable, following.explain(overview))])
-    for section in _sections(overview, full):
-        print_lines(["", *section])
+def format_overview(overview: RunOverview, *, full: bool, moment: FormatMoment) -> OverviewLines:
+    """Return a run as lines; `full` shortens nothing."""
+    command = command_of(overview)
+    return OverviewLines(
+        visible(sentence_of(overview, now=clock.now(), moment=moment)),
+        command,
+        [] if command is None else [*map(visible, command.explain(overview))],
+        [*_sections(overview, full, moment)],
+    )
 
 
-def _sections(overview: RunOverview, full: bool) -> Iterator[list[str]]:
+def _sections(overview: RunOverview, full: bool, moment: FormatMoment) -> Iterator[list[str]]:
     """Yield the parts that follow the first sentence; those that would be empty are left out."""
     at, document = overview.at, document_of(overview.at)
     if overview.has_input:
         yield ["input", *_indent(to_lines(overview.input, full=full))]
     elif at.header.parent_run:
-        yield ["input", printable(f"  that of run {at.header.parent_run}, which this one was forked from")]
+        yield ["input", visible(f"  that of run {at.header.parent_run}, which this one was forked from")]
     if overview.outputs:
         yield ["output", *_indent(_format_outputs(overview.outputs, full))]
     for failure in overview.failures:
         yield [*_format_failure(failure, full)]
     if overview.requests:
-        yield [*format_requests(overview.requests.values(), overview.pending, full=full)]
+        yield [*format_requests(overview.requests.values(), overview.pending, moment=moment, full=full)]
     if timers := timers_of(at):
-        yield ["timers", *_indent(printable(f"{words}, due {format_moment(due)}") for words, due in timers)]
+        yield ["timers", *_indent(visible(f"{words}, due {moment(due)}") for words, due in timers)]
     if overview.answers:
         yield ["answers", *_indent(_format_answers(overview, full))]
     if overview.branches:
-        yield [f"superstep {at.iteration + 1}", *_indent(_format_branches(overview.branches))]
+        yield [f"superstep {at.iteration + 1}", *_indent(_format_branches(overview.branches, moment))]
     if calls := [*_format_calls(overview, full)]:
         yield ["calls", *_indent(calls)]
-    yield [*_format_facts(overview), *_format_progress(overview)]
+    yield [*_format_facts(overview, moment), *_format_progress(overview)]
     if lines := [*_format_state(overview, full)]:
         yield ["state", *_indent(lines)]
     # Most executors keep no state of their own.
@@ -106,13 +97,13 @@ def _format_outputs(outputs: Sequence[Any], full: bool) -> Iterator[str]:
 
 def _format_failure(failure: WorkflowErrorDetails, full: bool) -> Iterator[str]:
     where = f" in {failure.executor_id}" if failure.executor_id else ""
-    yield printable(f"error{where}")
-    yield f"  {printable(f'{failure.error_type}: {failure.message}')}"
+    yield visible(f"error{where}")
+    yield f"  {visible(f'{failure.error_type}: {failure.message}')}"
     traceback = failure.traceback or ""
     shown, left_out = (traceback.rstrip().splitlines(), 0) if full else shorten_traceback(traceback, most=TRACEBACK)
     if left_out:
         yield f"  ({pluralise(left_out, 'line')} of the traceback left out; --full shows them)"
-    yield from (f"  {printable(line)}" for line in shown)
+    yield from (f"  {visible(line)}" for line in shown)
 
 
 def _format_answers(overview: RunOverview, full: bool) -> Iterator[str]:
@@ -120,20 +111,20 @@ def _format_answers(overview: RunOverview, full: bool) -> Iterator[str]:
     for answer in overview.answers if full else overview.answers[-LATEST:]:
         by = f" by {answer.by}" if answer.by else ""
         value = to_line(plain_value(answer.value))
-        yield f"{printable(answer.request_id)}: {value}{printable(by)}, {format_age(answer.at, now)}"
+        yield f"{visible(answer.request_id)}: {value}{visible(by)}, {format_age(answer.at, now)}"
         if (asked := overview.question(answer.request_id)) is not None:
             yield f"  asked: {question_of(asked)}"
         if answer.comment:
-            yield f"  comment: {printable(answer.comment)}"
+            yield f"  comment: {visible(answer.comment)}"
 
 
-def _format_branches(branches: Sequence[BranchProgress]) -> Iterator[str]:
+def _format_branches(branches: Sequence[BranchProgress], moment: FormatMoment) -> Iterator[str]:
     now = clock.now()
     for branch in branches:
         failure = branch.failure
         why = "" if failure is None else f", {failure.error_type}: {to_line(failure.message)}"
-        yield printable(f"{branch.executor}: {branch.describe(now=now, moment=format_moment)}{why}")
-        yield from (f"  {printable(call.describe())}" for call in branch.calls)
+        yield visible(f"{branch.executor}: {branch.describe(now=now, moment=moment)}{why}")
+        yield from (f"  {visible(call.describe())}" for call in branch.calls)
 
 
 def _format_calls(overview: RunOverview, full: bool) -> Iterator[str]:
@@ -145,9 +136,9 @@ def _format_calls(overview: RunOverview, full: bool) -> Iterator[str]:
     for turn in shown:
         facts = [format_seconds(turn.time.seconds)] if turn.time is not None else []
         facts += [f"attempt {turn.attempts}"] if turn.attempts > 1 else []
-        yield printable(", ".join([f"{turn.executor} (commit {turn.commit})", *facts]))
-        yield from (f"  {printable(call.describe())}" for call in turn.calls)
-        yield from (f"  {printable(question.describe())}" for question in turn.asked)
+        yield visible(", ".join([f"{turn.executor} (commit {turn.commit})", *facts]))
+        yield from (f"  {visible(call.describe())}" for call in turn.calls)
+        yield from (f"  {visible(question.describe())}" for question in turn.asked)
 
 
 def _format_state(overview: RunOverview, full: bool) -> Iterator[str]:
@@ -162,28 +153,28 @@ def _format_state(overview: RunOverview, full: bool) -> Iterator[str]:
     yield from to_lines(agents, full=full, nulls=False) if agents else ()
 
 
-def _format_facts(overview: RunOverview) -> Iterator[str]:
+def _format_facts(overview: RunOverview, moment: FormatMoment) -> Iterator[str]:
     at, header = overview.at, overview.at.header
     who = f", by {overview.commit.by}" if overview.commit.by else ""
     run = overview.run if overview.is_head else None
     status = overview.standing
-    since = f" since {format_moment(run.since)}" if run is not None and run.since else ""
+    since = f" since {moment(run.since)}" if run is not None and run.since else ""
     fields = {
         "run": f"{header.run_id}@{at.number}",
         "workflow": header.workflow,
         "status": f"{status}{since}",
         "driven by": run.owner if run is not None and status == "running" else "",
         "left by": run.owner if run is not None and status == "stalled" else "",
-        "started": format_moment(overview.run.began_at),
-        "committed": f"{format_moment(at.stamp.at)} ({overview.commit.kind.value}{who})",
+        "started": moment(overview.run.began_at),
+        "committed": f"{moment(at.stamp.at)} ({overview.commit.kind.value}{who})",
         "checkpoint": at.stamp.checkpoint_id,
         "tags": " ".join(f"{name}={value}" for name, value in sorted(header.tags.items())),
         "priority": str(header.priority) if header.priority else "",
         "forked from": f"{header.parent_run}@{header.parent_number}" if header.parent_run else "",
         "called by": header.caller or "",
-        "sleeps until": "" if at.wake is None else format_moment(at.wake),
+        "sleeps until": "" if at.wake is None else moment(at.wake),
     }
-    yield from (f"{name:<12}  {printable(value)}" for name, value in fields.items() if value)
+    yield from (f"{name:<12}  {visible(value)}" for name, value in fields.items() if value)
 
 
 def _format_progress(overview: RunOverview) -> Iterator[str]:
@@ -198,4 +189,4 @@ def _format_progress(overview: RunOverview) -> Iterator[str]:
         ("not called", progress["not_called"] if is_whole else [], ""),
     ):
         if names:
-            yield f"{title:<12}  {printable(', '.join(names))}{more}"
+            yield f"{title:<12}  {visible(', '.join(names))}{more}"
