@@ -64,14 +64,11 @@ def _describe_package(package: str) -> str:
 
 
 def _make_examples() -> dict[str, str]:
-    pages, rows = {}, []
+    pages = {}
     for program in sorted((ROOT / "examples").glob("*.py")):
         source = program.read_text()
         purpose = " ".join((ast.get_docstring(ast.parse(source)) or "").split("\n\n")[0].split())
         listing = f'```python title="examples/{program.name}"\n{source}```'
         pages[f"examples/{program.stem}.md"] = f"# {program.stem}\n\n{purpose}\n\n{listing}\n"
-        rows.append(f"| [{program.stem}]({program.stem}.md) | {purpose} |")
-    about = "This page is for people who learn from programs. Each runs offline; the tests run them all."
-    table = ["| program | what it shows |", "|---|---|", *rows]
-    pages["examples/index.md"] = "\n".join(["# Examples", "", about, "", *table, ""])
+    pages["examples/index.md"] = re.sub(r"\.py\)", ".md)", (ROOT / "examples" / "README.md").read_text())
     return pages
