@@ -14,7 +14,7 @@ from stepwell.stores.postgres.notifications import channel_of
 from stepwell.worker import Worker
 from stepwell.worker import worker as worker_module
 from tests.support.postgres_server import ask, dsn, fresh_schema
-from tests.worker.samples import all_are, asking, counting, serving
+from tests.worker.samples import all_are, asking, counting, eventually, serving
 
 pytestmark = pytest.mark.process
 
@@ -69,12 +69,20 @@ async def test_a_worker_whose_notifications_are_cut_off_looks_every_second(
     schema: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with opened(schema) as ours, opened(schema) as theirs, serving(Worker(ours, [counting(ours)])):
-        await asyncio.sleep(0.3)
-        cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE $1"
-        await asyncio.to_thread(ask, cut.replace("$1", "%s"), f"LISTEN {channel_of(schema)}%")
+        cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE %s"
+
+        async def is_cut() -> bool:
+            return bool(await asyncio.to_thread(ask, cut, f"LISTEN {channel_of(schema)}%"))
+
+        await eventually(is_cut)  # as soon as it listens
+        await eventually(lambda: has_logged(caplog, "the dispatcher is away"))
         await counting(theirs).submit(0, run_id="r")
         await all_are(theirs, "completed")
     assert caplog.text.count("the dispatcher is away") == 1
+
+
+async def has_logged(caplog: pytest.LogCaptureFixture, words: str) -> bool:
+    return words in caplog.text
 
 
 def test_two_schemas_have_two_channels_that_any_name_fits() -> None:
