@@ -68,6 +68,21 @@ async def test_a_retried_handler_has_all_its_attempts_again(storage: BuiltInStor
     assert weather.calls == ["second", "second"]
 
 
+async def test_a_run_is_retried_once_with_the_same_key_even_if_it_has_failed_again(storage: BuiltInStorage) -> None:
+    weather = Weather()
+    workflow = failing(storage, weather)
+    await fail(workflow, "r")
+    assert (await admin.retry(storage, ["r"], key="k")).runs == ("r",)
+    assert (await admin.retry(storage, ["r"], key="k")).runs == ("r",)  # it is ready already
+    with pytest.raises(HandlerFailed):
+        await workflow.run(run_id="r")
+    for runs in (["r"], []):
+        assert (await admin.retry(storage, runs, key="k")).runs == ("r",)
+        assert await standings(storage) == {"r": "failed"}
+    assert (await admin.retry(storage, ["r"], key="another")).runs == ("r",)
+    assert await standings(storage) == {"r": "queued"}
+
+
 async def test_runs_are_selected_by_status_workflow_and_time(storage: BuiltInStorage) -> None:
     weather = Weather()
     one, other, waiting = failing(storage, weather), failing(storage, weather, "other"), asking(storage)

@@ -187,6 +187,7 @@ async def retry_runs(call: ApiCall[Nothing, RetryOrder]) -> Retried:
         workflow_name=body.workflow,
         since=body.since,
         by=call.identity.name,
+        key=call.idempotency_key,
         dry_run=body.dry_run,
     )
     return Retried(list(report.runs), report.skipped, report.dry_run)
