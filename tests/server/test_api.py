@@ -145,10 +145,10 @@ async def test_a_run_is_cancelled_retried_exported_and_deleted(tmp_path: Path) -
         retried = [(await client.post("/api/v1/retry", json={"runs": ["orders"]})).json() for _ in range(2)]
         assert [answer["runs"] for answer in retried] == [["orders"], []]
         await client.post("/api/v1/runs/orders/cancel")
-        order, key = {"runs": ["orders"]}, {"Idempotency-Key": "again"}
-        assert (await client.post("/api/v1/retry", json=order, headers=key)).json()["runs"] == ["orders"]
+        again, key = {"runs": ["orders"]}, {"Idempotency-Key": "again"}
+        assert (await client.post("/api/v1/retry", json=again, headers=key)).json()["runs"] == ["orders"]
         await client.post("/api/v1/runs/orders/cancel")
-        assert (await client.post("/api/v1/retry", json=order, headers=key)).json()["runs"] == ["orders"]
+        assert (await client.post("/api/v1/retry", json=again, headers=key)).json()["runs"] == ["orders"]
         assert (await client.get("/api/v1/runs/orders")).json()["status"] == "cancelled"
         events = (await client.get("/api/v1/runs/orders/events")).json()["events"]
         assert [event["by"] for event in events if event["type"] == "status" and event.get("by")] == ["ada"] * 5
