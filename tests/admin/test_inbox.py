@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -182,52 +181,3 @@ async def test_a_request_is_withdrawn_wherever_a_process_dies() -> None:
     assert [event.request_id for event in waiting.get_request_info_events()] == ["ann"]
     report = await crash_everywhere(workflow, ["ann", "bo"], answer=lambda event: event.request_id == "ann")
     assert report.crashes > 4
-
-
-CALLS: list[str] = []  # of `Pair`
-
-
-class Pair(Executor):
-    """Makes a request; asked for more, waits in the middle of a handler."""
-
-    @handler
-    async def begin(self, name: str, ctx: WorkflowContext[None, str]) -> None:
-        CALLS.append(name)
-        if name == "tea":
-            await ctx.request_info("tea?", bool, request_id="tea")
-        else:
-            await ctx.yield_output(f"{name} {await ctx.ask(f'{name}?', bool, request_id=name)}")
-
-    @response_handler
-    async def decide(self, question: str, granted: bool, ctx: WorkflowContext[None, str]) -> None:
-        await ctx.yield_output(f"{question} {granted}")
-
-
-async def test_while_a_handler_asks_an_answer_to_another_request_waits_for_its_superstep(everywhere: Any) -> None:
-    storage = everywhere()
-    CALLS.clear()
-    workflow = build(storage, Pair("pair"))
-    await workflow.run("tea", run_id="r")
-    await workflow.attach("r").send("milk")
-    assert (await workflow.run(run_id="r")).get_final_state() is WAITING
-    assert sorted(await listed(storage)) == ["milk", "tea"]
-    assert (await storage.get_run("r")).standing == "waiting"
-
-    await workflow.respond("r", "tea", True, by="ann")
-    number = (await storage.get_run("r")).number
-    for _ in range(2):  # driving it changes nothing: the handler still asks
-        assert (await storage.get_run("r")).standing == "queued"
-        tea = await storage.get_request("tea")
-        assert tea.answered is not None
-        assert tea.answered.by == "ann"
-        assert (await storage.get_request("milk")).answered is None
-        async with asyncio.timeout(20):
-            parked = await workflow.run(run_id="r")
-        assert (parked.get_final_state(), parked.get_outputs()) == (WAITING, [])
-    assert ((await storage.get_run("r")).number, CALLS) == (number, ["tea", "milk"])
-
-    await workflow.respond("r", "milk", False, by="bo")
-    done = await workflow.run(run_id="r")
-    assert (done.get_final_state(), done.get_outputs()) == (IDLE, ["milk False", "tea? True"])
-    assert await listed(storage) == []
-    await storage.close()

@@ -174,9 +174,8 @@ class Drive:
     # One turn of the loop of `_advance` is one of these, in this order:
     # - the run is parked for long, or was cancelled: the drive ends;
     # - nothing is to be delivered, or requests are open and no superstep can have started: signals are
-    #   applied in an intake commit, or a request without a response fails the run. Not while a superstep
-    #   may have been tried: an intake changes the place of its messages, and with it the names under
-    #   which its outcomes are logged and its idempotency keys;
+    #   applied in an intake commit, or a request without a response fails the run. In a superstep that may
+    #   have been tried that is done by a late intake, which keeps the names of its outcomes;
     # - still nothing is to be delivered: the run rests, and the drive ends;
     # - a superstep: the handlers run, and it ends in a commit, in an error that is committed and then
     #   raised, or, if the stream is left, at the commit before it.
@@ -185,7 +184,7 @@ class Drive:
         plan: Plan | None = first
         may_have_run = bool(first.deliveries)
         while plan is not None and not (kernel.is_at_rest(at) and self._intake.rests(at, plan)):
-            if not plan.deliveries or ((at.requests or at.timers or at.children) and not may_have_run):
+            if self._intake.may_apply(at, plan, may_have_run=may_have_run):
                 intake = await self._decide_intake(at, plan)
                 if intake is not None:
                     at, plan = await self._commit(intake, at), intake.next
@@ -279,6 +278,7 @@ class Drive:
         self.at, self._by = at, by if first is None else None
         signals = run.signals if run.is_continued else {}
         self._intake.signals = await passed.send(self._archive, at, signals, by)
+        self._intake.log = run.log
         scope = create_scope(
             self._definition,
             options,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any, Protocol
 
 import msgspec
@@ -21,7 +22,7 @@ import msgspec
 from stepwell import kernel
 from stepwell.engine.drive_options import ListRequest
 from stepwell.engine.responses import expiry_error, has_passed, rejection_error
-from stepwell.engine.superstep_log import WAITS_HERE, Parked, SuperstepLog
+from stepwell.engine.superstep_log import WAITS_HERE, Parked, SuperstepLog, earliest, is_far
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowEventSource
 from stepwell.model.log_keys import LogEntry, answer_log_key, child_request_key, rejection_log_key
@@ -100,6 +101,15 @@ class Questions(msgspec.Struct, eq=False):
                 await self._expire(request)
             else:
                 await self._wait(asker, request)
+
+    def check_answered(self, delivery: str) -> None:
+        """Raise Parked if a handler was left because it waits, and nothing that it waits for has come."""
+        asked = [r for r in self._at.requests.values() if r.is_awaited and str(r.waiting).startswith(f"{delivery}/")]
+        if not asked or any(self._log[answer_log_key(str(r.waiting))] or self._find_answer(r) for r in asked):
+            return
+        due = reduce(earliest, [*map(self._deadline_of, asked), *self._log.timers_of(delivery)])
+        if due is None or is_far(due):
+            raise Parked(due)
 
     async def list_for_child(self, delivery: str, request: Request) -> None:
         """List a request of a sub-workflow run that a handler drives, before that run rests."""
@@ -261,10 +271,12 @@ class Questions(msgspec.Struct, eq=False):
             return
         for id, future in self._waiting.items():
             request = self._find_request(id)
-            # The caller of a sub-workflow run keeps its deadlines.
-            due = None if request is None or self._at.header.caller is not None else request.deadline
             if not future.done():
-                future.set_exception(Parked(due))
+                future.set_exception(Parked(None if request is None else self._deadline_of(request)))
+
+    def _deadline_of(self, request: Request) -> str | None:
+        # The caller of a sub-workflow run keeps its deadlines.
+        return None if self._at.header.caller is not None else request.deadline
 
     def _close(self) -> None:
         """Stop looking for answers: the handlers are done or left."""

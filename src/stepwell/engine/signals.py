@@ -18,10 +18,12 @@ from stepwell.kernel import CommitDecision
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, Stamp
 from stepwell.model.event import WorkflowRunState
+from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Plan
 from stepwell.model.payload import Pack
+from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedCancel, ReceivedInput, ReceivedJson, ReceivedResponse, Signal
-from stepwell.storage.archive import Archive
+from stepwell.storage.archive import EMPTY_LOG, Archive
 from stepwell.storage.ids import new_stamp
 from stepwell.storage.signals import answer_key, first_answer_key, is_of_epoch
 
@@ -42,18 +44,25 @@ class JudgedSignals(msgspec.Struct, frozen=True):
         return {signal.request_id for signal in self.arrived if isinstance(signal, ReceivedResponse)}
 
 
-def judge_signals(graph: Graph, at: Checkpoint, signals: Mapping[str, Signal], pack: Pack) -> JudgedSignals:
-    """Decide which signals are applied. Those of an earlier epoch are ignored, and consumed with the others."""
+def judge_signals(
+    graph: Graph, at: Checkpoint, signals: Mapping[str, Signal], pack: Pack, early: Mapping[str, Request] = {}
+) -> JudgedSignals:
+    """Decide which signals are applied. Those of an earlier epoch are ignored, and consumed with the others.
+
+    `early` are the requests of a superstep that is not committed yet.
+    """
     # By their keys: a request id may have been used before, and that of a sub-workflow's request may change.
-    requests = {answer_key(at.header.epoch, request): request for request in at.requests.values()}
+    requests = {answer_key(at.header.epoch, request): request for request in (*early.values(), *at.requests.values())}
     arrived: list[ReceivedResponse | ReceivedInput] = []
     refused: list[ResponseRejected] = []
+    left: set[str] = set()
     for key, signal in select_epoch(at, signals).items():
         if isinstance(signal, ReceivedInput):
             arrived.append(signal)
         request = requests.get(first_answer_key(key) or "")
         if request is not None and request.is_awaited:
-            continue  # for a handler that waits, not for an intake
+            left.add(key)  # for a handler that waits, not for an intake
+            continue
         if isinstance(signal, ReceivedResponse) and request is not None:
             arrived.append(replace(signal, request_id=request.id))
         elif isinstance(signal, ReceivedJson) and request is not None:
@@ -64,7 +73,7 @@ def judge_signals(graph: Graph, at: Checkpoint, signals: Mapping[str, Signal], p
             else:
                 by, comment = signal.by, signal.comment
                 arrived.append(ReceivedResponse(request.id, value, by=by, comment=comment, at=signal.at))
-    return JudgedSignals(tuple(arrived), tuple(signals), tuple(refused))
+    return JudgedSignals(tuple(arrived), tuple(key for key in signals if key not in left), tuple(refused))
 
 
 def select_epoch(at: Checkpoint, signals: Mapping[str, Signal]) -> dict[str, Signal]:
@@ -107,10 +116,12 @@ class Intake:
         self.signals: Mapping[str, Signal] | None = None
         # Keys of cancel signals that came too late: the next commit consumes them.
         self.stale_cancels: tuple[str, ...] = ()
+        # Of the superstep in which the run was opened.
+        self.log: RecalledLog = EMPTY_LOG
 
-    def judge(self, at: Checkpoint) -> JudgedSignals:
+    def judge(self, at: Checkpoint, early: Mapping[str, Request] = {}) -> JudgedSignals:
         """Judge the signals that were read."""
-        return judge_signals(self._graph, at, self.signals or {}, self._archive.pack)
+        return judge_signals(self._graph, at, self.signals or {}, self._archive.pack, early)
 
     def find_answered(self, at: Checkpoint) -> set[str]:
         """Return the requests that get a response, or their default, at the next intake."""
@@ -124,9 +135,22 @@ class Intake:
         answered = {request.id for request in asked if answer_key(at.header.epoch, request) in sent}
         return answered | {request.id for request in find_overdue(at) if request.is_awaited}
 
+    def may_apply(self, at: Checkpoint, plan: Plan, *, may_have_run: bool) -> bool:
+        """Return whether signals can be applied before the superstep of a plan."""
+        if may_have_run:
+            return not plan.deliveries or self.is_late(at, plan)
+        return not plan.deliveries or bool(at.requests or at.timers or at.children)
+
+    def is_late(self, at: Checkpoint, plan: Plan) -> bool:
+        """Return whether there is something to apply in the middle of a superstep whose handlers sleep or wait."""
+        # An answer that a handler has used is on record in the next commit of its superstep: that one comes first.
+        if not plan.deliveries or not kernel.is_parked(at) or self.find_asks(at):
+            return False
+        return bool(self.signals or find_overdue(at) or find_due(at, self._timers_until))
+
     def rests(self, at: Checkpoint, plan: Plan) -> bool:
         """Return whether the handlers of a run sleep or wait, and there is nothing to do yet."""
-        if not plan.deliveries:
+        if not plan.deliveries or self.is_late(at, plan):
             return False
         if at.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:  # they wait in `ctx.ask`
             return (at.wake is None or is_far(at.wake)) and not self.find_asks(at)
@@ -149,28 +173,38 @@ class Intake:
 
     async def decide(self, at: Checkpoint, plan: Plan) -> CommitDecision | None:
         """Decide on the signals that arrived since the last commit, and on requests that got no response in time."""
+        is_late = self.is_late(at, plan)
+        early = kernel.early_requests(at, self.log) if is_late else {}
         # Those of the opening, if there were any; what is sent meanwhile is read after the next commit.
         self.signals = self.signals or await self._archive.pending_signals(at.run_id)
-        judged = self.judge(at)
+        judged = self.judge(at, early)
         # A default is stored as a signal, so that the first response wins no matter who sends it.
         if await send_defaults(self._archive, at, [r for r in find_overdue(at) if r.id not in judged.answered]):
             self.signals = await self._archive.pending_signals(at.run_id)
-            judged = self.judge(at)
+            judged = self.judge(at, early)
         signals, self.signals = self.signals, None
         cancels = await self.find_cancels(at, signals)
         if cancels.first is not None:
             return CommitDecision(cancel_commit(at, cancels.first), None, consumed=cancels.valid)
-        late = [] if plan.deliveries else [request for request in find_overdue(at) if request.default is None]
-        expired = expiry_error(at, late[0]) if late else None
+        may_end = is_late or not plan.deliveries
+        expired = next((expiry_error(at, r) for r in find_overdue(at) if r.default is None), None) if may_end else None
         # Responses come first: their handlers may cancel a timer.
         due = [] if judged.arrived else find_due(at, self._timers_until)
         resumed = expired is None and not plan.deliveries and _is_resumed(at, plan)
-        if judged.arrived or due or (judged.keys and not plan.deliveries) or resumed:
-            pack = self._archive.pack
-            intake = kernel.intake(self._graph, at, judged.arrived, _next_stamp(at), due=due, pack=pack)
+        if judged.arrived or due or (judged.keys and may_end) or resumed:
+            intake = kernel.intake(
+                self._graph,
+                at,
+                judged.arrived,
+                _next_stamp(at),
+                due=due,
+                early=early,
+                is_late=is_late,
+                pack=self._archive.pack,
+            )
             commit = replace(intake.commit, warnings=tuple(map(str, judged.refused)))
             # A rejected response fails the call, unless there is something else to continue with.
-            error = None if judged.arrived else next(iter(judged.refused), None)
+            error = None if judged.arrived or is_late else next(iter(judged.refused), None)
             return replace(intake, commit=commit, error=error, consumed=judged.keys)
         if expired is None:
             return None

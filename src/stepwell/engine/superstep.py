@@ -136,7 +136,7 @@ class Superstep(msgspec.Struct, eq=False):
             await self.persist()
             if not self._scope.archive.has_superstep_log:
                 await self._keep_log()
-            return self._settle(CommitDecision(kernel.park(at, reduce(earliest, self.parked.values()), stamp), None))
+            return self._settle(CommitDecision(kernel.park(at, self._find_wake(), stamp), None))
         if not errors:
             try:
                 routes: dict[str, list[Routed]] = {}
@@ -157,6 +157,13 @@ class Superstep(msgspec.Struct, eq=False):
             errors[0].error.add_note(f"also: {other.error}")
         commit = kernel.fail(at, tuple(failure.details for failure in errors), stamp)
         return self._settle(CommitDecision(commit, None, errors[0].error))
+
+    def _find_wake(self) -> str | None:
+        """Return when there is something to do for a superstep whose handlers sleep or wait."""
+        # The caller of a sub-workflow run keeps its timers; they are not due before the superstep has ended.
+        is_child = self._at.header.caller is not None
+        timer = None if is_child else kernel.next_timer(self._at.timers, self._at.children)
+        return reduce(earliest, self.parked.values(), timer)
 
     def _settle(self, decision: CommitDecision) -> CommitDecision:
         """Return a decision with what the handlers have asked, and were answered."""
@@ -290,6 +297,7 @@ class Superstep(msgspec.Struct, eq=False):
                     error = handler_error(self._scope.run_id, delivery.executor, details, stored=self.is_stored)
                     self.failures[delivery.id] = Failure(error, details)
                     return None
+                self.asks.check_answered(delivery.id)
                 self._log.check_awake(delivery.id)
                 attempts = Attempts(self._log, delivery.id)
                 await attempts.wait_until_due()

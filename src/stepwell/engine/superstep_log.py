@@ -166,14 +166,18 @@ class SuperstepLog(msgspec.Struct, eq=False):
 
     def check_awake(self, delivery: str) -> None:
         """Raise Parked if a timer of the delivery ends far in the future."""
-        if self._timers is None:
-            self._timers = _by_delivery(self.entries)
-        # A handler that asks is called in any case: there may be an answer.
+        # A handler that asks is called if there may be an answer: see `Questions.check_answered`.
         if any(key.startswith(f"{delivery}/ask/") for key in self.entries):
             return
-        ahead = [due for due in self._timers.get(delivery, ()) if clock.until(due) > timedelta(0)]
+        ahead = [due for due in self.timers_of(delivery) if clock.until(due) > timedelta(0)]
         if ahead and is_far(min(ahead)):
             raise Parked(min(ahead))
+
+    def timers_of(self, delivery: str) -> Sequence[str]:
+        """Return the times at which the timers of a delivery end, those that have ended included."""
+        if self._timers is None:
+            self._timers = _by_delivery(self.entries)
+        return self._timers.get(delivery, ())
 
     async def wait(self, due: str) -> None:
         """Wait until a time. Raises Parked if it is far away and the run can be parked."""

@@ -44,9 +44,12 @@ just as if the process had died a moment earlier.
 stored as a *signal* first. Intake turns responses and inputs into messages, in a commit that
 consumes them in the same transaction: a signal is either applied, once, or still waiting. (A cancel
 becomes a `cancelled` commit instead.) That commit puts new messages in flight and so begins a new
-place. Deliveries that may already have been attempted must not be renamed; therefore intake happens
-only when nothing is to be delivered, or, for a run with open requests, before its next superstep
-starts.
+place. Deliveries that may already have been attempted must not be renamed; therefore such an intake
+happens only when nothing is to be delivered, or, for a run with open requests, before its next
+superstep starts. A *late* intake happens while all handlers of a superstep that are not done sleep or
+wait for an answer, perhaps for days. It keeps the place; its messages join the superstep and come
+last in its plan, so that no delivery is renamed. Only the answer to a request that was made in this
+very superstep is held until its commit: before it, the executor that asked has not changed yet.
 
 The functions, in the order in which a run meets them:
 
@@ -66,13 +69,14 @@ The functions, in the order in which a run meets them:
     Migrator, migrate   checkpoint, declared migrations     -> the commit that adapts the run to it
 """
 
-from stepwell.kernel.commit import apply, events, find_fired, is_at_rest, output_events, request_events
+from stepwell.kernel.commit import apply, events, find_fired, is_at_rest, is_parked, output_events, request_events
 from stepwell.kernel.compatibility import find_incompatibilities, find_rejected_signals
 from stepwell.kernel.lifecycle import begin, cancel, fail, fork, intake, park, restore, retry, settle_asks
 from stepwell.kernel.migrate import Migrator, migrate
 from stepwell.kernel.suggestions import suggest_steps
 from stepwell.kernel.superstep import (
     CommitDecision,
+    early_requests,
     inner_id,
     merge,
     name_request,
@@ -92,6 +96,7 @@ __all__ = [
     "apply",
     "begin",
     "cancel",
+    "early_requests",
     "events",
     "fail",
     "find_due",
@@ -102,6 +107,7 @@ __all__ = [
     "inner_id",
     "intake",
     "is_at_rest",
+    "is_parked",
     "merge",
     "migrate",
     "name_request",

@@ -75,7 +75,9 @@ def _open_children(before: Mapping[str, Child], commit: Commit) -> Mapping[str, 
 
 def _open_requests(before: Mapping[str, Request], commit: Commit) -> Mapping[str, Request]:
     still_open = {id: request for id, request in before.items() if id not in commit.closed}
-    return still_open | {request.id: request for request in commit.asked}
+    # An intake puts the requests that it answers early on record
+    answered = commit.questions if commit.kind is CommitKind.INTAKE else ()
+    return still_open | {request.id: request for request in commit.asked if request.id not in answered}
 
 
 _UNDER_WAY = (WorkflowRunState.IN_PROGRESS, WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS)
@@ -84,6 +86,14 @@ _UNDER_WAY = (WorkflowRunState.IN_PROGRESS, WorkflowRunState.IN_PROGRESS_PENDING
 def is_at_rest(at: Checkpoint) -> bool:
     """Return whether a run stops at a checkpoint: completed, waiting for people, parked, failed or cancelled."""
     return at.wake is not None or at.status not in _UNDER_WAY
+
+
+def is_parked(at: Checkpoint) -> bool:
+    """Return whether a run that has deliveries ahead rests in their middle: its handlers sleep, or wait for answers."""
+    if at.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
+        return True
+    # One that is ready to be resumed after it had stopped has the time of its commit
+    return at.status in _UNDER_WAY and at.wake is not None and at.wake != at.stamp.at
 
 
 # -------------------------------------------------------------------- events
@@ -109,6 +119,8 @@ def events(
         events.append(create("restored", commit.restored))
     if commit.migrated:
         events.append(create("migrated", list(commit.migrated)))
+    if commit.kind is CommitKind.INTAKE and commit.questions:
+        _add_question_events(events, commit, create)
     for answer in commit.answers:
         events.append(
             create("request_answered", payload=answer.value, executor_id=answer.executor, answer=answer, by=answer.by)
@@ -157,7 +169,7 @@ def events(
 
 
 def _add_question_events(events: list[WorkflowEvent], commit: Commit, create: Callable[..., WorkflowEvent]) -> None:
-    """Add the requests that handlers wait for."""
+    """Add the requests that handlers wait for, and those that are answered before their superstep is committed."""
     origin = WorkflowEventSource.EXECUTOR
     for request in commit.asked:
         if request.id in commit.questions:

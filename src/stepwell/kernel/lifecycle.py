@@ -17,7 +17,7 @@ from stepwell.model.event import WorkflowErrorDetails, WorkflowRunState
 from stepwell.model.log_keys import LogEntry
 from stepwell.model.message import Reply, RoutedMessage
 from stepwell.model.payload import Pack, Payload, pack_copy
-from stepwell.model.request import AnswerRecord
+from stepwell.model.request import AnswerRecord, Request
 from stepwell.model.signal import ReceivedInput, ReceivedResponse
 from stepwell.model.state_writes import Assigned
 
@@ -79,17 +79,20 @@ def intake(
     stamp: Stamp,
     *,
     due: Sequence[DueTimer] = (),
+    early: Mapping[str, Request] = {},
+    is_late: bool = False,
     pack: Pack = pack_copy,
 ) -> CommitDecision:
     """Return the commit that applies these signals and the timers that are due, and the plan that follows from it.
 
     A response to a request that is not open is ignored: it was refused when it was sent, or the
-    request was closed since.
+    request was closed since. `is_late`: they join a superstep that has been tried; `early` are the
+    requests that were made in it.
     """
     number = before.number + 1
-    requests = dict(before.requests)
+    requests = {**early, **before.requests}
     messages = list(before.messages)
-    answers = []
+    answers, answered_early = [], []
     # Numbered by position in `arrived`, ignored signals included: the ids then depend on nothing else
     for n, signal in enumerate(arrived):
         if isinstance(signal, ReceivedInput):
@@ -103,25 +106,30 @@ def intake(
                 AnswerRecord(request.id, request.executor, signal.value, at=at, by=signal.by, comment=signal.comment)
             )
             reply, asker = Reply(request.id, request.payload, request.child), request.executor
-            messages.append(
-                RoutedMessage(f"{number}.{n}", None, signal.value, target=asker, takers=(asker,), reply=reply)
-            )
+            takers = (asker,) if request.id in before.requests else ()  # none: it is held
+            messages.append(RoutedMessage(f"{number}.{n}", None, signal.value, asker, takers, reply=reply))
+            if not takers:
+                answered_early.append(request)
     for n, timer in enumerate(due, len(arrived)):
         name, target = pack(timer.name, "$.timer"), timer.executor
         messages.append(RoutedMessage(f"{number}.{n}", None, name, target=target, takers=(target,), timer=timer.due))
     timers, children = _end_timers(before, due) if due else ({}, {})
-    following, wake = plan(graph, number, messages, before.held), None
+    place = before.place if is_late else number
+    waiting = any(id in before.requests for id in requests)
+    following, wake = plan(graph, place, messages, before.held), None
     if not following.deliveries and (before.timers or before.children):
         wake = next_timer(before.timers, before.children)
     commit = Commit(
         number=number,
         kind=CommitKind.INTAKE,
         stamp=stamp,
-        status=status_of(following, waiting=bool(requests), wake=wake),
+        status=status_of(following, waiting=waiting, wake=wake),
         iteration=before.iteration,
         since_input=0,  # the limit on supersteps counts from the last message that came from outside
-        place=number,
+        place=place,
         messages=tuple(messages),
+        asked=tuple(answered_early),
+        questions=tuple(request.id for request in answered_early),
         closed=tuple(answer.request_id for answer in answers),
         answers=tuple(answers),
         timers=timers,
@@ -200,10 +208,11 @@ def settle_asks(before: Checkpoint, commit: Commit, log: Mapping[str, LogEntry])
 def _without_asks(source: Checkpoint) -> Checkpoint:
     """Return a checkpoint whose superstep starts afresh: its handlers ask again."""
     requests = {id: request for id, request in source.requests.items() if not request.is_awaited}
-    if len(requests) == len(source.requests):
+    messages = tuple(message for message in source.messages if not message.is_held)
+    if len(requests) == len(source.requests) and len(messages) == len(source.messages):
         return source
     status = WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS if requests else WorkflowRunState.IN_PROGRESS
-    return replace(source, requests=requests, status=status)
+    return replace(source, requests=requests, messages=messages, status=status)
 
 
 def restore(head: Checkpoint, source: Checkpoint, stamp: Stamp) -> Commit:

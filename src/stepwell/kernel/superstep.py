@@ -46,15 +46,18 @@ def plan(graph: Graph, place: int, messages: Iterable[RoutedMessage], held: Held
     """Turn the messages in flight into deliveries.
 
     A fan-in delivers once each of its sources has sent something. The same arguments always give
-    the same deliveries under the same ids: a resume relies on it to recall stored outcomes.
+    the same deliveries under the same ids: a resume relies on it to recall stored outcomes. Late
+    messages come last, so that they change no id.
     """
     calls: list[_Call] = []
+    late: list[_Call] = []
     # Copied only when a fan-in receives something: `merge` takes an unchanged `held` as a sign that
     # there is nothing to store.
     holding: dict[str, dict[str, tuple[Payload, ...]]] | None = None
     for message in messages:
         sources = () if message.source is None else (message.source,)
-        calls += [(taker, message.payload, sources, message.reply, message.timer) for taker in message.takers]
+        following = late if message.source is None and message.is_late(place) else calls
+        following += [(taker, message.payload, sources, message.reply, message.timer) for taker in message.takers]
         if message.joins and message.source is not None:
             holding = {key: dict(by_source) for key, by_source in held.items()} if holding is None else holding
             for key in message.joins:
@@ -63,6 +66,7 @@ def plan(graph: Graph, place: int, messages: Iterable[RoutedMessage], held: Held
     # After all messages are sorted in, so that a fan-in delivers everything its sources sent at once
     if holding is not None:
         calls.extend(_complete_fan_ins(graph, holding))
+    calls += late
     deliveries = [Delivery(f"{place}.{n}", *call) for n, call in enumerate(calls)]
     return Plan(tuple(deliveries), held if holding is None else holding)
 
@@ -161,6 +165,9 @@ def merge(
     """
     # `outcomes` is in the order in which handlers finished; from here on only plan order counts
     ordered = [outcomes[delivery.id] for delivery in current.deliveries]
+    early = [message for message in before.messages if message.is_held]
+    if early:
+        ordered, early = _release_answers(ordered, early)
     asked: list[Request] = []
     saved: dict[str, Payload] = {}
     others: list[Outcome] = []  # those that change more
@@ -176,6 +183,7 @@ def merge(
     if asked:
         ordered, asked, renamed = _check_requests(before, ordered)
     messages, done, unreceived = _build_messages(ordered, routes)
+    messages += early
     warnings = _explain_unreceived(graph, before, unreceived) if unreceived else []
     number = before.number + 1
     waiting = bool(asked) or (bool(before.requests) and _is_waiting(before, withdrawn))
@@ -193,7 +201,7 @@ def merge(
         iteration=before.iteration + 1,
         since_input=before.since_input + 1,
         place=number,
-        messages=messages,
+        messages=tuple(messages),
         held=current.held if current.held is not before.held else None,  # by identity: see `plan`
         state=fold_writes(before.header.run_id, before.state, ordered, graph.reducers, pack),
         tags=tags,
@@ -208,6 +216,28 @@ def merge(
         warnings=tuple(warnings),
     )
     return CommitDecision(commit, following)
+
+
+def _release_answers(
+    ordered: Sequence[Outcome], early: Sequence[RoutedMessage]
+) -> tuple[list[Outcome], list[RoutedMessage]]:
+    """Return outcomes without those requests that were answered before this commit, and the answers, to be delivered.
+
+    An answer whose request was not made in the end is dropped.
+    """
+    answers = {(m.reply.child, inner_id(m.reply.request_id, m.reply.child)): m for m in early if m.reply is not None}
+    released: list[RoutedMessage] = []
+    distinct: list[Outcome] = []
+    for outcome in ordered:
+        unanswered = []
+        for request in outcome.requests:
+            answer = answers.pop((request.child, inner_id(request.id, request.child)), None)
+            if answer is None:
+                unanswered.append(request)
+            else:
+                released.append(replace(answer, takers=(request.executor,)))
+        distinct.append(replace(outcome, requests=tuple(unanswered)) if outcome.requests else outcome)
+    return distinct, released
 
 
 def _is_waiting(before: Checkpoint, withdrawn: Collection[str]) -> bool:
@@ -242,7 +272,7 @@ def _waiting_children(children: Mapping[str, Child]) -> list[str]:
 
 def _build_messages(
     ordered: Sequence[Outcome], routes: Routes
-) -> tuple[tuple[RoutedMessage, ...], tuple[Done, ...], list[Routed]]:
+) -> tuple[list[RoutedMessage], tuple[Done, ...], list[Routed]]:
     """Return the messages in flight, the summaries of the outcomes, and the routes that lead to nobody."""
     messages: list[RoutedMessage] = []
     done: list[Done] = []
@@ -269,7 +299,7 @@ def _build_messages(
                 steps=outcome.steps,
             )
         )
-    return tuple(messages), tuple(done), unreceived
+    return messages, tuple(done), unreceived
 
 
 def _explain_unreceived(graph: Graph, before: Checkpoint, unreceived: Sequence[Routed]) -> list[str]:
@@ -340,19 +370,20 @@ def _rename(request: Request) -> Request:
 
 def open_requests(at: Checkpoint, log: RecalledLog) -> dict[str, Request]:
     """Return the requests that can be answered: those of a checkpoint, and those in the superstep log after it."""
-    requests = dict(at.requests)
-    for outcome in log.outcomes.values():
-        requests |= {request.id: request for request in outcome.requests}
-    for entry in log.entries.values():
-        if entry.request is not None:
-            requests[entry.request.id] = entry.request
-    for entry in log.entries.values():
-        if entry.answer is not None:
-            requests.pop(entry.answer.request_id, None)
-    return requests
+    answered = {entry.answer.request_id for entry in log.entries.values() if entry.answer is not None}
+    requests = {**at.requests, **early_requests(at, log)}
+    return {id: request for id, request in requests.items() if id not in answered}
 
 
-def inner_id(request_id: str, child: str) -> str:
+def early_requests(at: Checkpoint, log: RecalledLog) -> dict[str, Request]:
+    """Return the requests in the superstep log, without those whose answers wait for the end of the superstep."""
+    requests = {request.id: request for outcome in log.outcomes.values() for request in outcome.requests}
+    requests |= {entry.request.id: entry.request for entry in log.entries.values() if entry.request is not None}
+    held = {message.reply.request_id for message in at.messages if message.is_held and message.reply is not None}
+    return {id: request for id, request in requests.items() if id not in held}
+
+
+def inner_id(request_id: str, child: str | None) -> str:
     """Return the id that a sub-workflow's run itself uses for a request of this run."""
     return request_id.removesuffix(f"@{child}")
 

@@ -76,7 +76,8 @@ class Commit(msgspec.Struct, frozen=True):
     state: Mapping[str, Write | Edited] = {}
     executors: Mapping[str, Payload | Edited] = {}
     asked: tuple[Request, ...] = ()
-    # ids of those that handlers wait for since this commit
+    # ids of those that handlers wait for since this commit; of an intake: that it closes before the superstep in which
+    # they were made is committed
     questions: tuple[str, ...] = ()
     # ids of requests that are no longer open
     closed: tuple[str, ...] = ()

@@ -45,6 +45,16 @@ class RoutedMessage(msgspec.Struct, frozen=True):
     # of a timer, whose name is the payload: the time that was set
     timer: str | None = None
 
+    @property
+    def is_held(self) -> bool:
+        """Whether it answers a request of the superstep in progress: it is delivered after that one."""
+        return self.reply is not None and not self.takers
+
+    def is_late(self, place: int) -> bool:
+        """Return whether it came from outside when the superstep of its place had been tried already."""
+        number, _, rest = self.id.partition(".")
+        return self.source is None and bool(rest) and number.isdecimal() and int(number) > place
+
 
 class Delivery(msgspec.Struct, frozen=True):
     """One handler call to make in this superstep. Its id, `place.index`, is the same in every attempt."""

@@ -42,14 +42,14 @@ Three words are missing, because a status alone does not tell them from `running
 """
 
 IN_PROGRESS = STATUSES_BY_WORD["running"]
-# A signal gives a run something to do only if it rests: one in progress has something to do anyway,
-# and one that failed or was cancelled is resumed by a person or not at all.
-RESTING = (WorkflowRunState.IDLE, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS)
+# A signal gives a run something to do, even if it sleeps; one that failed or was cancelled is resumed by
+# a person or not at all.
+SIGNALLED = (WorkflowRunState.IDLE, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS, *IN_PROGRESS)
 
 STATUSES_BY_STANDING: Mapping[str, tuple[WorkflowRunState, ...]] = MappingProxyType(
     {
         **STATUSES_BY_WORD,
-        "queued": (*IN_PROGRESS, *RESTING),
+        "queued": SIGNALLED,
         "stalled": IN_PROGRESS,
         "sleeping": IN_PROGRESS,
     }
@@ -91,9 +91,9 @@ def standing_of(
         if is_driven:
             return "running"
         if wake is not None and wake > now:
-            return "sleeping"
+            return "queued" if is_signalled else "sleeping"
         return "stalled" if was_left else "queued"
-    if status in RESTING and (is_signalled or (wake is not None and wake <= now)):
+    if status in SIGNALLED and (is_signalled or (wake is not None and wake <= now)):
         return "queued"
     match status:
         case WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from stepwell.errors import CheckpointMissing, DefinitionError, RequestError, UnknownRequest
 from stepwell.model.checkpoint import Retention
 from stepwell.model.event import WorkflowRunState
-from stepwell.model.status_words import RESTING, STANDINGS, Standing
+from stepwell.model.status_words import SIGNALLED, STANDINGS, Standing
 from stepwell.model.valid_text import is_text
 from stepwell.storage import clock
 from stepwell.storage.checkpoint_list import list_entries
@@ -197,7 +197,7 @@ class BuiltInStorage:
         if not _are_storable(workflow_name):
             return []
         ready_filter = ReadyFilter(
-            clock.stored_moment(clock.now() if by is None else by), workflow_name, resting=RESTING
+            clock.stored_moment(clock.now() if by is None else by), workflow_name, resting=SIGNALLED
         )
         return [run_info(entry) for entry in await self._store.ready(ready_filter, limit=limit)]
 

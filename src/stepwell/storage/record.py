@@ -42,9 +42,9 @@ def wake_of(after: Checkpoint) -> str | None:
     """Return from when on a run can be driven: now, when its wait is over, or when a deadline is reached."""
     if after.header.caller is not None:  # a child is resumed by its caller
         return None
-    if after.status in IN_PROGRESS:
-        return after.wake or after.stamp.at
-    if after.status is not WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
+    if after.status in IN_PROGRESS and after.wake is None:
+        return after.stamp.at
+    if after.status not in (*IN_PROGRESS, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS):
         return after.wake
     times = [after.wake, *(request.deadline for request in after.requests.values())]
     return min((time for time in times if time is not None), key=datetime.fromisoformat, default=None)
@@ -82,6 +82,7 @@ def build_record(commit: Commit, after: Checkpoint, *, snapshot: bool, before: C
         commit = replace(
             full,
             kind=commit.kind,
+            asked=(*full.asked, *(r for r in commit.asked if r.id not in after.requests)),
             children={**_closed_children(commit, header), **full.children},
             tags=commit.tags,
             done=commit.done,

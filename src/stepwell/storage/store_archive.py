@@ -190,7 +190,7 @@ class StoreArchive:
         effects = CommitEffects(
             drop_log_through,
             consumed,
-            asked=pending_of(header, commit.asked) if commit.asked else (),
+            asked=pending_of(header, [r for r in commit.asked if r.id in after.requests]) if commit.asked else (),
             closed=commit.closed,
             wake=wake_of(after),
             metadata=metadata_of(header) if new_header or commit.tags else None,

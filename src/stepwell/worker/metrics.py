@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stepwell.engine.telemetry import find_meter
 from stepwell.errors import DurabilityError
-from stepwell.model.status_words import RESTING, status_word
+from stepwell.model.status_words import SIGNALLED, status_word
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import ReadyFilter
@@ -72,7 +72,7 @@ def measure_worker(counters: Counters, slots: int, busy: int) -> list[Metric]:
 
 async def measure_store(storage: BuiltInStorage) -> list[Metric]:
     """Return how much the store holds, and how long its ready runs have been waiting."""
-    ready = await storage._store.ready(ReadyFilter(clock.stamp(), resting=RESTING), limit=MOST_READY)
+    ready = await storage._store.ready(ReadyFilter(clock.stamp(), resting=SIGNALLED), limit=MOST_READY)
     oldest = min((run.wake or run.at for run in ready), default=None)
     age = 0.0 if oldest is None else max(0.0, (clock.now() - datetime.fromisoformat(oldest)).total_seconds())
     metrics = [

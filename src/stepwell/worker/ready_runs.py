@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from stepwell.model.status_words import RESTING
+from stepwell.model.status_words import SIGNALLED
 from stepwell.storage import clock
 from stepwell.storage.filters import ReadyFilter
 from stepwell.storage.port import Store
@@ -36,7 +36,7 @@ async def find_ready(
     moment, until = clock.stored_moment(now), clock.stored_moment(now + timedelta(seconds=horizon))
 
     async def look(workflow: str) -> tuple[list[RunEntry], list[str]]:
-        due_now = ReadyFilter(moment, workflow, resting=RESTING, orphans=orphans)
+        due_now = ReadyFilter(moment, workflow, resting=SIGNALLED, orphans=orphans)
         soon = await store.ready(replace(due_now, by=until), limit=limit)
         now_ready = list(filter(due_now.matches, soon))
         if len(now_ready) < len(soon) == limit:
@@ -52,5 +52,5 @@ async def find_ready(
 
 async def find_unserved(store: Store, workflows: Collection[str]) -> list[RunEntry]:
     """Return some of the ready runs that belong to other workflows than these."""
-    ready = await store.ready(ReadyFilter(clock.stamp(), resting=RESTING), limit=_LOOKED_AT)
+    ready = await store.ready(ReadyFilter(clock.stamp(), resting=SIGNALLED), limit=_LOOKED_AT)
     return [run for run in ready if run.workflow not in workflows]

@@ -15,7 +15,7 @@ import stepwell
 from stepwell.admin.retention.policy import Keep
 from stepwell.engine.open_run import ResumeRun, Stopped
 from stepwell.errors import CommitConflict, DefinitionError, DurabilityError, RunBusy, RunError, StoreUnavailable
-from stepwell.model.status_words import RESTING
+from stepwell.model.status_words import SIGNALLED
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import ReadyFilter
@@ -271,7 +271,7 @@ class Worker:
             return
         if run is None or run.workflow not in self._served or self._stopping or len(self._driving) >= self.slots:
             return
-        is_ready = ReadyFilter(clock.stamp(), resting=RESTING).matches(run)
+        is_ready = ReadyFilter(clock.stamp(), resting=SIGNALLED).matches(run)
         if is_ready and self._shortlist.is_due(run, time.monotonic()) and run_id not in self._driving:
             await asyncio.wait([self._start(run)])
 

@@ -111,7 +111,8 @@ def _plan_calls(at: Checkpoint) -> Iterator[tuple[str, str]]:
 
     As `kernel.plan` does it with the graph; here its stored signature is enough.
     """
-    calls = [taker for message in at.messages for taker in message.takers]
+    late = [message for message in at.messages if message.is_late(at.place)]
+    calls = [taker for message in at.messages if message not in late for taker in message.takers]
     joined = {key: {s for s, held in by_source.items() if held} for key, by_source in at.held.items()}
     for message in at.messages:
         for key in message.joins:
@@ -121,6 +122,7 @@ def _plan_calls(at: Checkpoint) -> Iterator[tuple[str, str]]:
         fan_in = fan_in_of(text) if text in moved else None
         if fan_in is not None and joined[text].issuperset(fan_in.sources):
             calls.append(fan_in.target)
+    calls += [taker for message in late for taker in message.takers]
     return ((f"{at.place}.{n}", executor) for n, executor in enumerate(calls))
 
 

@@ -143,6 +143,7 @@ def read_changes(shape: WireCommit, entry: Entry, codec: Codec) -> Commit:
         state={} if shape.state is None else _read_writes(shape.state, codec, entry),
         executors=_read_executors(shape, codec, entry) if shape.executors or shape.executor_splices else {},
         asked=tuple([read_request(r, codec) for r in shape.asked]),
+        questions=shape.questions,
         closed=shape.closed,
         children=convert_children(shape.children, Child) if shape.children else {},
         tags=shape.tags,
@@ -163,7 +164,6 @@ def read_commit(record: Record, codec: Codec) -> tuple[Commit, WireCommit]:
         migrated=shape.migrated,
         answers=tuple([read_answer(a, codec) for a in shape.answers]),
         withdrawn=shape.withdrawn,
-        questions=shape.questions,
         done=tuple(
             Done(
                 d.delivery,

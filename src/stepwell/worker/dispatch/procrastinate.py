@@ -26,7 +26,7 @@ from psycopg.sql import SQL, Identifier
 from psycopg_pool import PoolTimeout
 
 from stepwell.errors import DefinitionError, DurabilityError, StoreUnavailable
-from stepwell.model.status_words import RESTING
+from stepwell.model.status_words import SIGNALLED
 from stepwell.storage import clock, news
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import ReadyFilter
@@ -227,7 +227,7 @@ async def _sending_hints(storage: BuiltInStorage, app: procrastinate.App) -> Asy
 async def _find_ready(storage: BuiltInStorage, run_ids: set[str]) -> list[RunEntry]:
     """Return those of the runs that somebody should drive; one that is driven needs no hint."""
     entries = await asyncio.gather(*(storage._store.run(run_id) for run_id in run_ids))
-    ready = ReadyFilter(clock.stamp(), resting=RESTING)
+    ready = ReadyFilter(clock.stamp(), resting=SIGNALLED)
     # JSON in PostgreSQL cannot hold a NUL: such a run is found without a hint.
     return [run for run in entries if run is not None and ready.matches(run) and "\0" not in run.run_id + run.workflow]
 
