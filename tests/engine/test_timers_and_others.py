@@ -279,7 +279,7 @@ def asking(storage: Any, called: list[Any], **options: Any) -> Workflow:
     return WorkflowBuilder(name="w", start_executor=desk, checkpoint_storage=storage).add_edge(desk, sleeps).build()
 
 
-async def test_an_answer_to_a_run_that_sleeps_is_kept_and_taken_in_when_it_wakes(storage: Any, later: Any) -> None:
+async def test_an_answer_to_a_run_that_sleeps_joins_its_superstep(storage: Any, later: Any) -> None:
     called: list[Any] = []
     both = WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS
     asleep = await asking(storage, called).run(1, run_id="r")
@@ -296,12 +296,13 @@ async def test_an_answer_to_a_run_that_sleeps_is_kept_and_taken_in_when_it_wakes
     assert called == ["called", "called"]
 
 
-async def test_a_deadline_that_passes_while_the_run_sleeps_is_seen_when_it_wakes(storage: Any, later: Any) -> None:
+async def test_a_deadline_that_passes_while_the_run_sleeps_is_seen_at_once(storage: Any, later: Any) -> None:
     options = {"deadline": timedelta(minutes=30), "default": "nothing"}
     asleep = await asking(storage, [], **options).run(1, run_id="r")
     later(minutes=31)
-    assert await storage.ready_runs() == []
+    assert [run.run_id for run in await storage.ready_runs()] == ["r"]
     assert (await asking(storage, [], **options).run(run_id="r")).wakes_at == asleep.wakes_at
+    assert (await storage.ready_runs(), await storage.pending_requests()) == ([], [])
     later(minutes=90)
     assert asleep.wakes_at is not None
     assert [due.since for due in await storage.ready_runs()] == [asleep.wakes_at.isoformat()]

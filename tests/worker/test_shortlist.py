@@ -59,11 +59,6 @@ def test_a_run_whose_drive_ended_badly_is_tried_again_after_growing_waits() -> N
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
-def test_a_run_that_only_an_answer_can_move_is_tried_again_soon() -> None:
-    shortlist = Shortlist("me")
-    assert [shortlist.set_back(A, now, needs_answer=True) for now in (0.0, 1.0, 3.0, 5.0)] == [1, 2, 2, 2]
-
-
 def test_a_run_that_moved_is_not_punished_for_earlier_errors() -> None:
     shortlist = Shortlist("me")
     shortlist.set_back(A, 0.0)

@@ -13,6 +13,7 @@ import pytest
 
 from stepwell import (
     DefinitionError,
+    Executor,
     InMemoryCheckpointStorage,
     SQLiteCheckpointStorage,
     StoreUnavailable,
@@ -23,11 +24,12 @@ from stepwell import (
     admin,
     executor,
     handler,
+    timer_handler,
 )
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import ALL_RUNS
 from stepwell.storage.lease import this_process
-from stepwell.worker import Worker, shortlist
+from stepwell.worker import Worker
 from stepwell.worker import worker as worker_module
 from tests.conftest import Later
 from tests.worker.samples import Asker, all_are, asking, counting, eventually, serving, standings, submit
@@ -42,11 +44,9 @@ async def test_new_runs_are_driven_to_their_end(storage: BuiltInStorage) -> None
     assert (await workflow.run(run_id="r0")).get_outputs() == [3]
 
 
-async def test_an_answer_to_a_handler_that_asks_is_used_soon_after_one_that_cannot_be_used_yet(
-    storage: BuiltInStorage, monkeypatch: pytest.MonkeyPatch
+async def test_an_answer_to_another_request_does_not_keep_a_worker_busy_while_a_handler_asks(
+    storage: BuiltInStorage,
 ) -> None:
-    monkeypatch.setattr(shortlist, "_FIRST_WAIT", 600.0)
-    monkeypatch.setattr(shortlist, "_LONGEST_WAIT_FOR_ANSWER", 0.1)
     calls: list[str] = []
 
     class Both(Asker):
@@ -61,23 +61,45 @@ async def test_an_answer_to_a_handler_that_asks_is_used_soon_after_one_that_cann
     workflow = WorkflowBuilder(name="both", start_executor=Both("both"), checkpoint_storage=storage).build()
     await workflow.run("tea?", run_id="r")
     await workflow.attach("r").send("milk?")
-    worker = Worker(storage, [workflow])
-    async with serving(worker):
+    async with serving(Worker(storage, [workflow])):
         await eventually(lambda: has_open(storage, 2))
         await workflow.respond("r", "tea", "green")
-        await eventually(lambda: is_set_back(worker, "r"))
-        assert (await standings(storage), calls) == ({"r": "queued"}, ["tea?", "milk?"])
+        await eventually(lambda: has_open(storage, 1))
+        await all_are(storage, "waiting")
+        assert calls == ["tea?", "milk?"]
         await workflow.respond("r", "milk", "none")
         await all_are(storage, "completed")
     assert (await workflow.result("r")).get_outputs() == ["none", "green"]
 
 
+class Alarm(Executor):
+    """Sets a timer for the next day, and yields each further message."""
+
+    @handler
+    async def set(self, text: str, ctx: WorkflowContext[None, str]) -> None:
+        if text == "set":
+            ctx.set_timer("tomorrow", timedelta(days=1))
+        else:
+            await ctx.yield_output(text)
+
+    @timer_handler
+    async def ring(self, name: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(name)
+
+
+async def test_input_to_a_run_that_only_has_a_timer_is_applied_when_it_arrives(storage: BuiltInStorage) -> None:
+    workflow = WorkflowBuilder(name="alarm", start_executor=Alarm("alarm"), checkpoint_storage=storage).build()
+    await workflow.run("set", run_id="r")
+    assert await standings(storage) == {"r": "sleeping"}
+    await workflow.attach("r").send("hello")
+    assert await standings(storage) == {"r": "queued"}
+    async with serving(Worker(storage, [workflow])):
+        await all_are(storage, "sleeping")
+    assert (await workflow.result("r")).get_outputs() == ["hello"]
+
+
 async def has_open(storage: BuiltInStorage, count: int) -> bool:
     return len(await storage.pending_requests()) == count
-
-
-async def is_set_back(worker: Worker, run_id: str) -> bool:
-    return run_id in worker._shortlist._set_back
 
 
 async def test_a_run_that_was_answered_continues(storage: BuiltInStorage) -> None:
@@ -411,7 +433,7 @@ async def test_the_lease_of_a_worker_is_its_own(tmp_path: Path) -> None:
     assert storage._lease == 30
 
 
-async def test_a_run_whose_answer_cannot_be_applied_yet_is_not_driven_over_and_over() -> None:
+async def test_a_run_with_an_answer_beside_an_open_question_is_driven_once() -> None:
     class Both(Asker):
         @handler
         async def ask(self, question: str, ctx: WorkflowContext[str, str]) -> None:  # type: ignore[override]
@@ -426,11 +448,12 @@ async def test_a_run_whose_answer_cannot_be_applied_yet_is_not_driven_over_and_o
     builder = WorkflowBuilder(name="both", start_executor=both, checkpoint_storage=storage)
     workflow = builder.add_edge(both, waiting).build()
     await workflow.run("tea or coffee?", run_id="r")
-    await admin.respond(storage, "r", "q", "tea")  # it waits for the answer to the other question
+    await admin.respond(storage, "r", "q", "tea")
     worker = Worker(storage, [workflow])
     async with serving(worker):
-        await asyncio.sleep(1.5)
-        assert worker._counters.drives <= 4
+        await all_are(storage, "waiting")
+        await asyncio.sleep(1.2)  # longer than it takes to look again
+        assert worker._counters.drives == 1
         await admin.respond(storage, "r", "open", "coffee")
         await all_are(storage, "completed")
     assert sorted((await workflow.run(run_id="r")).get_outputs()) == ["coffee", "tea"]

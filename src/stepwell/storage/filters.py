@@ -64,8 +64,8 @@ class ReadyFilter(msgspec.Struct, frozen=True):
 
     by: str  # UTC, ISO 8601
     workflow: str | None = None  # None matches everything
-    # The statuses in which a pending signal is something to do. In any other, a run is ready from its
-    # `wake` on, or waits for somebody to resume it.
+    # The statuses in which a pending signal is something to do. In any other, a run waits for somebody to
+    # resume it.
     resting: tuple[str, ...] = ()
     # Runs whose lease is not over, and whose driver on this machine is dead, are ready. To see that, a
     # store has to look at all runs that are driven on this machine: with False it may leave them out.

@@ -23,8 +23,6 @@ HINTED_IN_BACKLOG = 10.0  # the same while hints keep coming: that for the run m
 OFFERED = 0.25  # seconds for which a run is offered to one worker before the next
 # Seconds until a run whose drive ended with an error is tried again: the first wait, and the longest.
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
-# The longest for a run that only an answer can move: that it has arrived does not show in the list of ready runs.
-_LONGEST_WAIT_FOR_ANSWER = 2.0
 _MOST = 1000  # runs to ask for at once
 _SPARE = 5  # runs to ask for beyond those that can be taken, for each worker; more if many slots are free
 
@@ -99,12 +97,10 @@ class Shortlist:
         """Leave a run to others until it has moved."""
         self._set_back[run.run_id] = _SetBack(run.number, FOREVER, FOREVER)
 
-    def set_back(self, run: RunEntry, now: float, *, needs_answer: bool = False) -> float:
+    def set_back(self, run: RunEntry, now: float) -> float:
         """Try a run again later; return in how many seconds. Each time in a row it takes longer."""
         before = self._set_back.get(run.run_id)
-        longest = _LONGEST_WAIT_FOR_ANSWER if needs_answer else _LONGEST_WAIT
-        wait = _FIRST_WAIT if before is None or before.number != run.number else before.wait * 2
-        wait = min(wait, longest)
+        wait = _FIRST_WAIT if before is None or before.number != run.number else min(before.wait * 2, _LONGEST_WAIT)
         self._set_back[run.run_id] = _SetBack(run.number, now + wait, wait)
         return wait
 

@@ -324,8 +324,8 @@ class Worker:
         if await drive_slice(drive, is_over, self._counters, was_left=run.lease is not None):
             self._shortlist.end_turn(run, time.monotonic())
         elif drive.at is not None and drive.at.number == run.number:
-            # It is ready and cannot move: its signals are for what comes after a question that is still open.
-            self._shortlist.set_back(run, time.monotonic(), needs_answer=True)
+            # It was ready and did not move, because somebody else was faster.
+            self._shortlist.set_back(run, time.monotonic())
 
     def _finish(self, run: RunEntry, task: asyncio.Task[None]) -> None:
         del self._driving[run.run_id]
