@@ -18,8 +18,8 @@ Answers = tuple[tuple[str, int | None], ...]
 Timers = tuple[tuple[str, str], ...]
 """Of which executors, and their names."""
 
-Intake = tuple[int, Answers, Timers]
-"""After how many supersteps answers came in, or timers were due."""
+Intake = tuple[int, Answers, Timers, bool]
+"""After how many supersteps answers came in, or timers were due; and whether handlers of the next one waited then."""
 
 
 class TooMuch(Exception):
@@ -66,6 +66,7 @@ class _Message:
     takers: tuple[str, ...]
     joins: tuple[Edge, ...] = ()
     reply: _Asked | None = None
+    is_late: bool = False  # it came while handlers of its superstep waited
 
 
 @dataclass
@@ -91,16 +92,16 @@ class _Run:
         while self.messages:
             self.superstep()
 
-    def take_in(self, answers: Answers) -> None:
+    def take_in(self, answers: Answers, *, is_late: bool = False) -> None:
         for trail, said in answers:
             asked = self.open.pop(trail)
             answer = answer_to(asked.question, self._asker(asked)) if said is None else said
-            self.messages.append(_Message(None, answer, (asked.node,), reply=asked))
+            self.messages.append(_Message(None, answer, (asked.node,), reply=asked, is_late=is_late))
 
-    def fire(self, timers: Timers) -> None:
+    def fire(self, timers: Timers, *, is_late: bool) -> None:
         for node, name in timers:
             del self.timers[node, name]
-            self.messages.append(_Message(None, Due(name), (node,)))
+            self.messages.append(_Message(None, Due(name), (node,), is_late=is_late))
 
     def _asker(self, asked: _Asked) -> Node:
         return next(node for node in self.graph.every_node() if node.name == asked.question.asker)
@@ -122,7 +123,8 @@ class _Run:
 
     def _calls(self) -> Iterator[tuple[Node, Any, _Asked | None]]:
         for message in self.messages:
-            yield from ((self.nodes[taker], message.token, message.reply) for taker in message.takers)
+            if not message.is_late:
+                yield from ((self.nodes[taker], message.token, message.reply) for taker in message.takers)
             for edge in message.joins:
                 assert message.source is not None
                 self.held.setdefault(edge, {}).setdefault(message.source, []).append(message.token)
@@ -131,6 +133,9 @@ class _Run:
             if edge.kind == "fan in" and all(held.get(source) for source in edge.sources):
                 del self.held[edge]
                 yield self.nodes[edge.targets[0]], [t for s in edge.sources for t in held[s]], None
+        for message in self.messages:
+            if message.is_late:
+                yield from ((self.nodes[taker], message.token, message.reply) for taker in message.takers)
 
     def _call(
         self, node: Node, given: Any, reply: _Asked | None, before: list[str], mine: list[str], lists: list[str]
@@ -219,7 +224,7 @@ def foretold(plan: Plan, intakes: Sequence[Intake] | None = None, most: int = 10
                 if run.open:
                     run.take_in(((next(iter(run.open)), None),))
                 else:
-                    run.fire((next(iter(run.timers)),))
+                    run.fire((next(iter(run.timers)),), is_late=False)
                 run.to_rest()
         else:
             _replay(run, list(intakes))
@@ -231,13 +236,16 @@ def foretold(plan: Plan, intakes: Sequence[Intake] | None = None, most: int = 10
 
 def _replay(run: _Run, intakes: list[Intake]) -> None:
     while run.messages or intakes:
+        early: dict[str, int | None] = {}  # to questions of the superstep in which they came
         while intakes and intakes[0][0] == run.iteration:
-            _, answers, timers = intakes.pop(0)
-            run.take_in(answers)
-            run.fire(timers)
+            _, answers, timers, is_late = intakes.pop(0)
+            early |= {trail: said for trail, said in answers if is_late and trail not in run.open}
+            run.take_in(tuple(answer for answer in answers if answer[0] not in early), is_late=is_late)
+            run.fire(timers, is_late=is_late)
         if not run.messages:
             break
         run.superstep()
+        run.take_in(tuple((trail, early[trail]) for trail in run.open if trail in early))
     assert not intakes, f"answers came in where the run never was: {intakes}"
 
 

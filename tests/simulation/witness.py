@@ -111,7 +111,8 @@ class Witness:
         replies = [one for one in new if one.get("reply")]
         answers = [(_trail(one["reply"]["question"]), one["payload"]) for one in replies]
         timers = [(one["takers"][0], one["payload"]) for one in new if one.get("timer")]
-        self.intakes.append((body["iteration"], tuple(answers), tuple(timers)))
+        is_late = body["place"] != number
+        self.intakes.append((body["iteration"], tuple(answers), tuple(timers), is_late))
         for one in replies:
             self._took(one["reply"]["request_id"], one["payload"])
 

@@ -12,7 +12,9 @@ from typing import Any
 
 from stepwell import CommitConflict, RequestError, RunBusy, StoreUnavailable, WorkflowContext, WorkflowRunResult
 from stepwell.model import checkpoint as core_model
+from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.stored_values import RunEntry
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import Crash, Ledger
 from tests.simulation import verdict
@@ -123,10 +125,15 @@ class World:
             return {"message": first_token(self.plan)}
         if status == "IDLE_WITH_PENDING_REQUESTS":
             return await self._people.answers(again=fault is not None and fault.kind == "again")
+        if self._sleeps(await self.bare.run(RUN)) and self.loop.dice.randrange(2):
+            return await self._people.answers(again=False)
         for run in await self.bare.runs():
             if run.wake is not None and (fault is None or fault.kind != "hasty"):
                 self.clock.until(datetime.fromisoformat(run.wake))
         return {}
+
+    def _sleeps(self, run: RunEntry | None) -> bool:
+        return run is not None and run.wake is not None and run.wake > clock.stamp()
 
     async def drive(
         self, given: dict[str, Any], fault: Fault | None = None, expects: type[Exception] | None = None
