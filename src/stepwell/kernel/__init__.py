@@ -73,15 +73,13 @@ from stepwell.kernel.commit import apply, events, find_fired, is_at_rest, is_par
 from stepwell.kernel.compatibility import find_incompatibilities, find_rejected_signals
 from stepwell.kernel.lifecycle import begin, cancel, fail, fork, intake, park, restore, retry, settle_asks
 from stepwell.kernel.migrate import Migrator, migrate
+from stepwell.kernel.requests import early_requests, inner_id, open_requests
 from stepwell.kernel.suggestions import suggest_steps
 from stepwell.kernel.superstep import (
     CommitDecision,
-    early_requests,
-    inner_id,
     merge,
     name_request,
     name_requests,
-    open_requests,
     plan,
     route,
     status_of,

@@ -16,12 +16,12 @@ from stepwell.errors import RoutingFailed, RunError, StepwellError
 from stepwell.graph.edges import Edge, FanIn
 from stepwell.graph.graph import Graph
 from stepwell.graph.type_matching import describe
+from stepwell.kernel.requests import inner_id, release_answers
 from stepwell.kernel.timers import TimerChanges, change_timers, next_timer
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit, CommitKind, Done, Stamp
 from stepwell.model.event import WorkflowRunState
-from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Delivery, Held, Outcome, Plan, Reply, Routed, RoutedMessage
 from stepwell.model.payload import Pack, Payload, PayloadList
 from stepwell.model.request import Request
@@ -167,7 +167,7 @@ def merge(
     ordered = [outcomes[delivery.id] for delivery in current.deliveries]
     early = [message for message in before.messages if message.is_held]
     if early:
-        ordered, early = _release_answers(ordered, early)
+        ordered, early = release_answers(ordered, early)
     asked: list[Request] = []
     saved: dict[str, Payload] = {}
     others: list[Outcome] = []  # those that change more
@@ -216,28 +216,6 @@ def merge(
         warnings=tuple(warnings),
     )
     return CommitDecision(commit, following)
-
-
-def _release_answers(
-    ordered: Sequence[Outcome], early: Sequence[RoutedMessage]
-) -> tuple[list[Outcome], list[RoutedMessage]]:
-    """Return outcomes without those requests that were answered before this commit, and the answers, to be delivered.
-
-    An answer whose request was not made in the end is dropped.
-    """
-    answers = {(m.reply.child, inner_id(m.reply.request_id, m.reply.child)): m for m in early if m.reply is not None}
-    released: list[RoutedMessage] = []
-    distinct: list[Outcome] = []
-    for outcome in ordered:
-        unanswered = []
-        for request in outcome.requests:
-            answer = answers.pop((request.child, inner_id(request.id, request.child)), None)
-            if answer is None:
-                unanswered.append(request)
-            else:
-                released.append(replace(answer, takers=(request.executor,)))
-        distinct.append(replace(outcome, requests=tuple(unanswered)) if outcome.requests else outcome)
-    return distinct, released
 
 
 def _is_waiting(before: Checkpoint, withdrawn: Collection[str]) -> bool:
@@ -366,26 +344,6 @@ def name_request(request: Request, taken: Collection[str]) -> Request:
 
 def _rename(request: Request) -> Request:
     return replace(request, id=f"{request.id}@{request.child}")
-
-
-def open_requests(at: Checkpoint, log: RecalledLog) -> dict[str, Request]:
-    """Return the requests that can be answered: those of a checkpoint, and those in the superstep log after it."""
-    answered = {entry.answer.request_id for entry in log.entries.values() if entry.answer is not None}
-    requests = {**at.requests, **early_requests(at, log)}
-    return {id: request for id, request in requests.items() if id not in answered}
-
-
-def early_requests(at: Checkpoint, log: RecalledLog) -> dict[str, Request]:
-    """Return the requests in the superstep log, without those whose answers wait for the end of the superstep."""
-    requests = {request.id: request for outcome in log.outcomes.values() for request in outcome.requests}
-    requests |= {entry.request.id: entry.request for entry in log.entries.values() if entry.request is not None}
-    held = {message.reply.request_id for message in at.messages if message.is_held and message.reply is not None}
-    return {id: request for id, request in requests.items() if id not in held}
-
-
-def inner_id(request_id: str, child: str | None) -> str:
-    """Return the id that a sub-workflow's run itself uses for a request of this run."""
-    return request_id.removesuffix(f"@{child}")
 
 
 def _collect_children(moved: Sequence[Mapping[str, Child | None]]) -> dict[str, Child | None]:

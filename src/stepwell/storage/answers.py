@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from stepwell.errors import ResponseRejected
-from stepwell.kernel.superstep import open_requests
+from stepwell.kernel.requests import open_requests
 from stepwell.model.signal import ReceivedJson, ReceivedResponse, Signal
 from stepwell.storage.archive import Archive
 from stepwell.storage.signals import answer_key, first_answer_key, next_answer_key

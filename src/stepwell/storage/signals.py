@@ -10,7 +10,7 @@ import msgspec
 
 from stepwell.codec.codec import DEFAULT_CODEC, Codec, Encoded
 from stepwell.errors import NewerFormat
-from stepwell.kernel.superstep import inner_id
+from stepwell.kernel.requests import inner_id
 from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedCancel, ReceivedInput, ReceivedJson, ReceivedResponse, Signal
 from stepwell.storage.checked_reads import damage_error, decode_stored, read_moment

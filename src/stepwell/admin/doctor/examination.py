@@ -22,7 +22,7 @@ from stepwell.admin.transfer.redaction import LOCK
 from stepwell.admin.transfer.run_copy import PAGE, PARTLY_HERE, RunCopy, check_log_entry, check_record, read_run_copy
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointCorrupt, CodecError, DurabilityError, NewerFormat, StoreUnavailable
-from stepwell.kernel.superstep import open_requests
+from stepwell.kernel.requests import open_requests
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.status_words import status_word

@@ -17,7 +17,7 @@ from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.declarative.stored_run import find_node, input_of, is_of_named_agents, without_conductor
 from stepwell.errors import CheckpointMissing
 from stepwell.kernel.lifecycle import drop_undone
-from stepwell.kernel.superstep import open_requests
+from stepwell.kernel.requests import open_requests
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind, Done
 from stepwell.model.event import WorkflowErrorDetails

@@ -21,7 +21,7 @@ from stepwell.admin.transfer.import_check import Opener, RunContents, check_file
 from stepwell.admin.transfer.run_copy import PARTLY_HERE, check_record
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import DefinitionError, StoreUnavailable
-from stepwell.kernel.superstep import open_requests
+from stepwell.kernel.requests import open_requests
 from stepwell.model.checkpoint import Checkpoint, Retention
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import checkpoint_id
