@@ -168,6 +168,36 @@ async def test_a_run_is_cancelled_retried_exported_and_deleted(tmp_path: Path) -
     await storage.close()
 
 
+async def test_what_people_decided_is_listed(storage: Any) -> None:
+    async with serving(storage, [asking(storage)]) as client:
+        order = {"workflow": "refunds", "input": {"id": 7, "lines": ["a hat"]}, "run_id": "hat"}
+        await client.post("/api/v1/runs", json=order)
+        await drive(storage, "hat")
+        await client.post("/api/v1/runs/hat/requests/refund-7/response", json={"value": False, "comment": "too late"})
+        await drive(storage, "hat")
+        await client.post("/api/v1/runs/hat/fork", json={"number": 1})
+        first = (await client.get("/api/v1/decisions", params={"limit": 2})).json()
+        second = (await client.get("/api/v1/decisions", params={"limit": 2, "after": first["next"]})).json()
+        listed = [*first["decisions"], *second["decisions"]]
+        assert [(item["kind"], item["by"], item["source_number"]) for item in listed] == [
+            ("forked", "ada", 1),
+            ("answered", "ada", None),
+            ("started", "ada", None),
+        ]
+        assert (listed[1]["request_id"], listed[1]["value"], listed[1]["comment"]) == ("refund-7", False, "too late")
+        assert second["next"] is None
+
+        async def find(**criteria: Any) -> list[str]:
+            answer = await client.get("/api/v1/decisions", params=criteria)
+            return [item["kind"] for item in answer.json()["decisions"]]
+
+        assert await find(run="hat", kind=["answered", "forked"]) == ["answered"]
+        assert await find(by="eve") == []
+        assert await find(workflow="refunds", since="2020-01-01T00:00:00Z") == ["forked", "answered", "started"]
+        for wrong in ({"kind": "eaten"}, {"after": "there"}, {"limit": 0}):
+            assert (await client.get("/api/v1/decisions", params=wrong)).status_code == 422, wrong
+
+
 async def test_lists_have_filters_and_pages(tmp_path: Path) -> None:
     storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
     flow = counting(storage)

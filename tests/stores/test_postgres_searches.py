@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from stepwell.storage.filters import CheckpointFilter, ReadyFilter, RequestFilter, RunFilter
 from stepwell.storage.ids import run_hash
 from stepwell.storage.lease import this_process
-from stepwell.storage.stored_values import CommitEffects, RunMetadata
+from stepwell.storage.stored_values import CommitEffects, Entry, RunMetadata
 from stepwell.stores.postgres import queries
 from stepwell.stores.postgres.queries import Search, checkpoints_query, ready_query, requests_query, runs_query
 from stepwell.stores.postgres.store import PostgresStore
@@ -83,6 +83,14 @@ async def test_a_search_uses_its_index(
     assert "Seq Scan" not in plan
     # Few runs have signals that nobody has applied yet: those are sorted.
     assert "Sort" not in plan or query == queries.LOCATE or "since" in query
+
+
+@pytest.mark.parametrize("before", [None, record("r", 3).entry])
+async def test_decisions_are_found_by_their_index(store: PostgresStore, schema: str, before: Entry | None) -> None:
+    await fill(store, "r", 1)
+    plan = json.dumps(explained(schema, *built(checkpoints_query, CheckpointFilter(decisions=True), before, 5)))
+    assert "commits_with_decisions" in plan
+    assert "Seq Scan" not in plan
 
 
 async def test_the_newest_record_is_found_without_statistics_and_without_reading_the_run(

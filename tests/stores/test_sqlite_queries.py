@@ -150,6 +150,8 @@ async def test_checkpoints_are_found_by_an_index(store: SQLiteStore) -> None:
     assert "commits_with_foreign_id (checkpoint_id=?)" in place
     of_workflow = await plans_of(store, store.checkpoints(CheckpointFilter(workflow="w"), limit=5), sorts=True)
     assert "(workflow=?)" in of_workflow
+    decided = await plans_of(store, store.checkpoints(CheckpointFilter(decisions=True), limit=5), sorts=True)
+    assert "commits_with_decisions (at<?)" in decided
     by_prefix = await plans_of(store, store.checkpoints(CheckpointFilter(prefix="0a1b"), limit=5), sorts=True)
     assert "runs_by_hash (hash>? AND hash<?)" in by_prefix
     assert "commits_with_foreign_id (checkpoint_id>? AND checkpoint_id<?)" in by_prefix

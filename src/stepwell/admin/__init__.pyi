@@ -4,6 +4,7 @@
 """
 
 from stepwell.admin.cancellation import Cancelled, cancel
+from stepwell.admin.decisions import DecisionRecord, list_decisions
 from stepwell.admin.deploy_check import Checked, CheckedRun, check
 from stepwell.admin.diffs.checkpoints import Difference, NotForked, diff, diff_from_parent
 from stepwell.admin.diffs.json_diff import Change, apply_patch, compare
@@ -33,6 +34,7 @@ __all__ = [
     "Change",
     "Checked",
     "CheckedRun",
+    "DecisionRecord",
     "Difference",
     "EditRefused",
     "Examined",
@@ -68,6 +70,7 @@ __all__ = [
     "fork",
     "import_from",
     "import_run",
+    "list_decisions",
     "load_overview",
     "open_requests",
     "preview_fork",

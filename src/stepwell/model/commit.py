@@ -33,6 +33,18 @@ class CommitKind(StrEnum):
     SAVED = "saved"  # a checkpoint that a user passed to `CheckpointStorage.save`
 
 
+# What nobody but a person, or a program on behalf of one, brings about.
+DECIDED = frozenset({CommitKind.CANCELLED, CommitKind.FORKED, CommitKind.RETRIED, CommitKind.RESTORED})
+
+
+def decides(kind: str, *, caller: str | None, by: str | None, has_answers: bool) -> bool:
+    """Return whether a commit of that kind puts on record what somebody decided: an answer, a cancel, a fork.
+
+    What was decided for the run of a sub-workflow is on record in its caller.
+    """
+    return caller is None and (has_answers or by is not None or kind in DECIDED)
+
+
 class Stamp(msgspec.Struct, frozen=True):
     """The id and time of a commit, which the pure kernel cannot make up itself."""
 

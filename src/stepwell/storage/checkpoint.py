@@ -18,7 +18,7 @@ from stepwell.errors import CheckpointCorrupt, CodecError
 from stepwell.graph.graph import signature_hash
 from stepwell.kernel.commit import apply, request_events
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.commit import Commit
+from stepwell.model.commit import Commit, decides
 from stepwell.model.event import CheckpointInfo, WorkflowEvent, WorkflowRunState
 from stepwell.model.message import Reply, RoutedMessage
 from stepwell.model.payload import Payload
@@ -259,6 +259,7 @@ def entry_of(checkpoint: WorkflowCheckpoint) -> Entry:
     outputs = "restored" in checkpoint.position or any(
         done.get("outputs") for done in checkpoint.position.get("done", ())
     )
+    position = checkpoint.position
     return Entry(
         checkpoint.run_id,
         checkpoint.number,
@@ -269,6 +270,12 @@ def entry_of(checkpoint: WorkflowCheckpoint) -> Entry:
         at=checkpoint.timestamp,
         is_snapshot=True,
         outputs=outputs,
+        decisions=decides(
+            position.get("kind", ""),
+            caller=position.get("run", {}).get("caller"),
+            by=position.get("by"),
+            has_answers=bool(position.get("answers")),
+        ),
     )
 
 

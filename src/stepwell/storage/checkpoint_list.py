@@ -20,7 +20,7 @@ async def list_entries(
     # A page may contain hidden entries, so more pages may be needed to fill one for the caller.
     while limit is None or len(entries) < limit:
         page = await store.checkpoints(criteria, before=last, limit=limit)
-        entries = await _visible(store, page) + entries
+        entries = await visible_entries(store, page) + entries
         if limit is None or len(page) < limit:
             return entries
         last = page[0]
@@ -32,7 +32,8 @@ def _check_limit(limit: int | None) -> None:
         raise ValueError(f"limit must be a number of checkpoints, at least 1, not {limit!r}")
 
 
-async def _visible(store: Store, page: list[Entry]) -> list[Entry]:
+async def visible_entries(store: Store, page: list[Entry]) -> list[Entry]:
+    """Return those that readers see: of a run that keeps only its latest checkpoint, that one."""
     runs = [await store.run(run_id) for run_id in {entry.run_id for entry in page if entry.latest_only}]
     heads = {run.run_id: run.number for run in runs if run is not None}
     return [entry for entry in page if not entry.latest_only or entry.number == heads.get(entry.run_id)]

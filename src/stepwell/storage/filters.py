@@ -98,12 +98,14 @@ class CheckpointFilter(msgspec.Struct, frozen=True):
     workflow: str | None = None
     run_id: str | None = None
     prefix: str | None = None  # the checkpoint id starts with this
+    decisions: bool = False  # only those whose commits say what people decided
 
     def matches(self, entry: Entry) -> bool:
         return (
             self.workflow in (None, entry.workflow)
             and self.run_id in (None, entry.run_id)
             and (self.prefix is None or entry.checkpoint_id.startswith(self.prefix))
+            and (entry.decisions or not self.decisions)
         )
 
     def page(self, entries: Iterable[Entry], before: Entry | None, limit: int | None) -> list[Entry]:

@@ -14,7 +14,7 @@ _decode = msgspec.json.Decoder(WireCommit).decode
 
 
 def outputs_alone(record: Record) -> Record:
-    """Return the record without state, messages, requests, errors and warnings.
+    """Return the record without state, messages, requests, answers, errors and warnings.
 
     The result is a commit that changes nothing and holds the outputs that were yielded, or the fact
     that earlier ones were withdrawn (`restored`). It is read like any other commit. Applying the
@@ -34,4 +34,4 @@ def outputs_alone(record: Record) -> Record:
         restored=shape.restored,
         done=[replace(done, sent=(), asked=()) for done in shape.done if done.outputs],
     )
-    return Record(replace(entry, is_snapshot=False), _encode(outputs))
+    return Record(replace(entry, is_snapshot=False, decisions=False), _encode(outputs))

@@ -164,7 +164,8 @@ class Index(Protocol):
 
         With a filter by run, the order is that of their numbers. With `limit`, the last so many;
         with `before`, those that come before that entry, which may be gone meanwhile. In one run
-        the cost grows with the page; otherwise it also looks at each run that matches.
+        the cost grows with the page; otherwise it also looks at each run that matches. With a filter by
+        decisions it grows with the page or, in one run, with the records of the run.
         """
 
     async def locate(self, checkpoint_id: str) -> Entry | None:

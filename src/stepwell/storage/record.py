@@ -17,7 +17,7 @@ from stepwell.errors import CheckpointCorrupt
 from stepwell.kernel.commit import apply
 from stepwell.kernel.lifecycle import full_commit
 from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
-from stepwell.model.commit import Commit
+from stepwell.model.commit import Commit, decides
 from stepwell.model.event import CheckpointInfo, WorkflowRunState
 from stepwell.model.request import Request
 from stepwell.model.state_writes import Assigned
@@ -109,6 +109,7 @@ def build_record(commit: Commit, after: Checkpoint, *, snapshot: bool, before: C
         # A restore withdraws outputs, so readers of outputs alone must see it too.
         outputs=commit.restored is not None or any(done.outputs for done in commit.done),
         latest_only=header.retention is Retention.LatestOnly,
+        decisions=decides(commit.kind, caller=header.caller, by=commit.by, has_answers=bool(commit.answers)),
     )
     body = write_commit(commit, header if snapshot else None, after.previous_id, None if snapshot else before)
     return Record(entry, body)

@@ -19,7 +19,7 @@ class _Value(msgspec.Struct, frozen=True, gc=False):
     """The base of everything that is passed through the port."""
 
 
-class Entry(_Value, frozen=True):
+class Entry(_Value, frozen=True, omit_defaults=True):
     """What is known of a record without reading its body."""
 
     run_id: str
@@ -34,6 +34,7 @@ class Entry(_Value, frozen=True):
     # The run keeps only its latest checkpoint: once a later record exists, readers do not see this
     # one.
     latest_only: bool = False
+    decisions: bool = False  # the body says what people decided: see `model.commit.decides`
 
     def __str__(self) -> str:
         return f"checkpoint {self.checkpoint_id} of run {self.run_id!r}"

@@ -10,7 +10,7 @@ from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointCorrupt, CheckpointMissing, CommitConflict
 from stepwell.kernel.commit import apply
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.commit import Commit
+from stepwell.model.commit import Commit, decides
 from stepwell.storage.filters import CheckpointFilter
 from stepwell.storage.ids import child_run_id, forked_child_id
 from stepwell.storage.port import Store
@@ -110,10 +110,14 @@ def check_record(before: Checkpoint | None, record: Record) -> tuple[Checkpoint 
     entry = record.entry
     what = f"checkpoint {entry.checkpoint_id} of run {entry.run_id!r}"
     # The flag may be set without outputs, but a commit with outputs, or one that undoes outputs,
-    # must have it: readers of results skip all other records.
+    # must have it: readers of results skip all other records. So do readers of decisions.
     has_outputs = commit.restored is not None or any(done.outputs for done in commit.done)
     expected = (commit.status.value, commit.iteration, shape.run is not None)
-    if (entry.status, entry.iteration, entry.is_snapshot) != expected or (has_outputs and not entry.outputs):
+    is_decided = after is not None and decides(
+        commit.kind, caller=after.header.caller, by=commit.by, has_answers=bool(commit.answers)
+    )
+    hides = (has_outputs and not entry.outputs) or (is_decided and not entry.decisions)
+    if (entry.status, entry.iteration, entry.is_snapshot) != expected or hides:
         raise CheckpointCorrupt(f"the list entry of {what} does not match its content")
     if after is None and not (entry.latest_only and entry.outputs):
         raise CheckpointCorrupt(f"{what} is a delta, and the record it is based on is missing")

@@ -152,6 +152,30 @@ class EventPage(msgspec.Struct, frozen=True):
     next: int | None  # the `after` of the next page; None if there is nothing more now
 
 
+class DecisionItem(msgspec.Struct, frozen=True):
+    """What somebody decided: an answer to a request, or a change of a run."""
+
+    kind: str  # answered, cancelled, forked, restored, retried, started, resumed
+    run_id: str
+    workflow: str
+    number: int  # of the commit that has it on record
+    at: str
+    by: str | None
+    comment: str | None  # to an answer; of a cancel, the reason
+    request_id: str | None
+    executor: str | None
+    value: Any  # what was answered
+    source_run: str | None  # where a fork started, or where a run was moved back to
+    source_number: int | None
+
+
+class DecisionPage(msgspec.Struct, frozen=True):
+    """A page of decisions, newest first."""
+
+    decisions: list[DecisionItem]
+    next: str | None  # the `after` of the next page
+
+
 class RequestPage(msgspec.Struct, frozen=True):
     """A page of open requests, oldest first."""
 

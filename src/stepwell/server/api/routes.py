@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.routing import Mount
 
-from stepwell.server.api import requests, run_changes, runs, service, streams
+from stepwell.server.api import decisions, requests, run_changes, runs, service, streams
 from stepwell.server.api.openapi import make_document
 from stepwell.server.api.operation import Api, ApiCall, Nothing, Operation, operation
 from stepwell.server.identity import Role
@@ -29,6 +29,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *runs.OPERATIONS,
     *run_changes.OPERATIONS,
     *requests.OPERATIONS,
+    *decisions.OPERATIONS,
     *streams.OPERATIONS,
     get_openapi,
 )

@@ -20,7 +20,8 @@ from stepwell.storage.stored_values import Entry, RequestEntry, RunEntry
 from stepwell.stores.postgres.values import clock_ahead, escape
 
 ENTRY = """
-r.run_id, c.number, c.checkpoint_id, r.workflow, c.status, c.iteration, c.at, c.is_snapshot, c.outputs, c.latest_only
+r.run_id, c.number, c.checkpoint_id, r.workflow, c.status, c.iteration, c.at, c.is_snapshot, c.outputs, c.latest_only,
+c.decisions
 """.strip()
 # The seconds that are left of a lease, by the clock of the database.
 RUN = """
@@ -79,6 +80,10 @@ CHECKPOINTS_BY_PREFIX = f"""
 SELECT {ENTRY} FROM {COMMITS}
 WHERE r.hash >= {{first_hash}} AND r.hash < {{end_hash}} AND NOT c.foreign_id AND {{of_run}} AND {{of_commit}}
 UNION ALL SELECT {ENTRY} FROM {COMMITS} WHERE c.foreign_id AND {{of_run}} AND {{of_commit}} {LATEST_FIRST}
+"""
+DECISIONS = f"""
+SELECT {ENTRY} FROM {COMMITS} WHERE c.decisions AND {{of_run}} AND {{of_commit}}
+ORDER BY c.at DESC, r.run_id DESC, c.number DESC LIMIT {{limit}}
 """
 CHECKPOINTS_OF_RUN = f"""
 SELECT {ENTRY} FROM {COMMITS} WHERE c.run = (SELECT r.key FROM {{schema}}.runs AS r WHERE {{of_run}}) AND {{of_commit}}
@@ -279,13 +284,16 @@ def checkpoints_query(search: Search, criteria: CheckpointFilter, before: Entry 
         first, end = run_hashes_for(criteria.prefix) or (0, 0)
         query = CHECKPOINTS_BY_PREFIX.replace("{first_hash}", f"{first}").replace("{end_hash}", f"{end}")
         of_commit.append(search.starts_with("c.checkpoint_id", criteria.prefix))
+    if criteria.decisions:
+        query = DECISIONS
+        of_commit.append("c.decisions")
     if criteria.run_id is not None:
         query = CHECKPOINTS_OF_RUN
     if before is not None and criteria.run_id is not None:
         of_commit.append(f"c.number < {search.bind(before.number)}::bigint")
     elif before is not None:
         place = (search.bind(before.at), search.bind(before.run_id), f"{search.bind(before.number)}::bigint")
-        of_commit.append(f"(c.at, r.run_id, c.number) < ({', '.join(place)})")
+        of_commit.append(f"c.at <= {place[0]} AND (c.at, r.run_id, c.number) < ({', '.join(place)})")
     of_run = search.all_of(workflow=criteria.workflow, run_id=criteria.run_id)
     query = query.replace("{of_run}", of_run).replace("{of_commit}", search.all_of(*of_commit))
     most = search.limit(limit)

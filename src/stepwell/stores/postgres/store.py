@@ -104,7 +104,7 @@ class PostgresStore:
     # ---------------------------------------------------------------- records
 
     async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
-        ((refusal,),) = await self._write("append", encode_append(record, effects), body=13, holds_back=True)
+        ((refusal,),) = await self._write("append", encode_append(record, effects), body=14, holds_back=True)
         if refusal is not None:
             _raise_conflict(record.entry, msgspec.json.decode(refusal), effects.fence)
         if not effects.fence:

@@ -55,6 +55,7 @@ CREATE TABLE {schema}.commits (
     is_snapshot   boolean NOT NULL,
     outputs       boolean NOT NULL,
     latest_only   boolean NOT NULL,
+    decisions     boolean NOT NULL DEFAULT false,               -- the body says what people decided
     foreign_id    boolean NOT NULL,                             -- the id was not made for this run and number
     checkpoint_id text COLLATE "C" NOT NULL,
     status        text NOT NULL,
@@ -64,6 +65,25 @@ CREATE TABLE {schema}.commits (
 );
 CREATE INDEX commits_with_foreign_ids ON {schema}.commits (checkpoint_id) WHERE foreign_id;
 CREATE INDEX commits_with_outputs ON {schema}.commits (run, number) WHERE outputs;
+CREATE INDEX commits_with_decisions ON {schema}.commits (at, run, number) WHERE decisions;
+
+-- What people decided. Of a sealed commit it shows that there was something, and when. Not jsonb, which cannot hold
+-- every text.
+CREATE VIEW {schema}.decisions AS
+WITH decided AS (
+    SELECT r.run_id, r.workflow, c.number, c.at, c.body::json AS body, c.body::json->>'kind' AS kind,
+        c.body::json->>'by' AS by
+    FROM {schema}.commits AS c JOIN {schema}.runs AS r ON r.key = c.run WHERE c.decisions)
+SELECT run_id, workflow, number, 'answered' AS kind, a->>'at' AS at, a->>'by' AS by, a->>'comment' AS comment,
+    a->>'request_id' AS request_id, a->>'executor' AS executor, a->'value' AS response
+FROM decided, json_array_elements(body->'answers') AS a
+UNION ALL
+SELECT run_id, workflow, number, CASE WHEN kind IS NULL THEN 'sealed' WHEN kind = 'input' THEN 'started'
+        WHEN kind IN ('cancelled', 'forked', 'retried', 'restored') THEN kind ELSE 'resumed' END,
+    at, by, body->>'reason', NULL, NULL, NULL
+FROM decided
+WHERE kind IS NULL OR kind IN ('cancelled', 'forked', 'retried', 'restored')
+    OR by IS NOT NULL AND body->'answers' IS NULL;
 
 CREATE TABLE {schema}.superstep_log (
     run   bigint NOT NULL,

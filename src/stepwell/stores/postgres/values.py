@@ -93,6 +93,7 @@ def encode_append(record: Record, effects: CommitEffects) -> list[bytes | None]:
         b"t" if entry.is_snapshot else b"f",
         b"t" if entry.outputs else b"f",
         b"t" if entry.latest_only else b"f",
+        b"t" if entry.decisions else b"f",
         record.body,
         None if effects.drop_log_through is None else b"%d" % effects.drop_log_through,
         None if effects.wake is None else effects.wake.encode(),

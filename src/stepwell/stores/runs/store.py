@@ -182,7 +182,8 @@ class RunStore(ABC):
         run_id = checkpoint_filter.run_id
         if run_id is None:
             return await self._do(lambda: self._checkpoints(checkpoint_filter, before, limit))
-        at_least = limit if before is None and checkpoint_filter.prefix is None else None
+        takes_all = checkpoint_filter.prefix is None and not checkpoint_filter.decisions
+        at_least = limit if before is None and takes_all else None
         entries = await self._read(run_id, lambda run: transactions.read_entries(run, at_least))
         return checkpoint_filter.page(entries, before, limit)
 

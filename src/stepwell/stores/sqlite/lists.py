@@ -148,7 +148,7 @@ ORDER BY at DESC LIMIT 1
 """
 SELECT_CHECKPOINTS_OF_RUN = f"""
 {_COMMITS} WHERE run_id = :of_run AND (:workflow IS NULL OR workflow = :workflow) AND number < :number
-    AND checkpoint_id >= :prefix AND checkpoint_id < :prefix_end
+    AND (decisions OR NOT :decisions) AND checkpoint_id >= :prefix AND checkpoint_id < :prefix_end
 ORDER BY number DESC LIMIT :limit
 """
 # The conditions on a run, and on a commit.
@@ -159,6 +159,11 @@ WITH_PREFIX = """
 """
 _MATCHES = """
 (at, run_id, number) < (:at, :run_id, :number) AND checkpoint_id >= :prefix AND checkpoint_id < :prefix_end
+"""
+SELECT_DECISIONS = f"""
+SELECT {ENTRY} FROM commits INDEXED BY commits_with_decisions CROSS JOIN runs ON runs.run = commits.run
+WHERE decisions AND at <= :at AND {_MATCHES} AND (:workflow IS NULL OR workflow = :workflow)
+ORDER BY at DESC, run_id DESC, number DESC LIMIT :limit
 """
 # In a run whose times rise, the last commits are the latest; and of those runs, only the ones with
 # the latest commits count. A run whose times do not rise is looked at as a whole.
@@ -189,13 +194,18 @@ def list_checkpoints(
         "number": number,
         "low": low,
         "high": high,
+        "decisions": checkpoint_filter.decisions,
         "limit": NO_LIMIT if limit is None else limit,
         **_prefix(prefix),
     }
     wanted = {"TRUE": True, OF_WORKFLOW: workflow, WITH_PREFIX: prefix}
     of_run = " AND ".join(condition for condition, value in wanted.items() if value is not None)
-    all_runs = SELECT_CHECKPOINTS.format(of_run=of_run)
-    rows = db.execute(all_runs if checkpoint_filter.run_id is None else SELECT_CHECKPOINTS_OF_RUN, values)
+    query = SELECT_CHECKPOINTS.format(of_run=of_run)
+    if checkpoint_filter.run_id is not None:
+        query = SELECT_CHECKPOINTS_OF_RUN
+    elif checkpoint_filter.decisions:
+        query = SELECT_DECISIONS
+    rows = db.execute(query, values)
     return [entry_in(row) for row in rows][::-1]
 
 

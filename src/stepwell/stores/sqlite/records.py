@@ -27,7 +27,7 @@ LAST = 2**63 - 1  # the largest integer of SQLite
 
 ENTRY = """
 runs.run_id, commits.number, commits.checkpoint_id, runs.workflow, commits.status, commits.iteration, commits.at,
-commits.snapshot, commits.outputs, commits.latest_only
+commits.snapshot, commits.outputs, commits.latest_only, commits.decisions
 """
 # As bytes, whether they are UTF-8 or not; a body that is missing in a damaged table is empty.
 BODY = "CAST(coalesce(body, '') AS BLOB)"
@@ -42,11 +42,14 @@ SELECT {ENTRY} FROM runs CROSS JOIN commits ON commits.run = runs.run WHERE runs
     AND (number = :newest OR number <= :last + 1
         AND number >= coalesce((SELECT max(number) FROM commits WHERE run = :run AND number < :first), :first))
 """
-_COLUMNS = "checkpoint_id, status, iteration, at, snapshot, outputs, latest_only, foreign_id, body, run, number"
-INSERT_COMMIT = f"INSERT INTO commits ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?)"
+INSERT_COMMIT = """
+INSERT INTO commits (checkpoint_id, status, iteration, at, snapshot, outputs, latest_only, decisions, foreign_id, body,
+    run, number)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?)
+"""
 UPDATE_COMMIT = """
 UPDATE commits SET checkpoint_id = ?, status = ?, iteration = ?, at = ?, snapshot = ?, outputs = ?, latest_only = ?,
-    foreign_id = ?, body = CAST(? AS TEXT)
+    decisions = ?, foreign_id = ?, body = CAST(? AS TEXT)
 WHERE run = ? AND number = ?
 """
 # Starts where the last one ended, so that the outputs that are kept are not looked at again.
@@ -260,18 +263,18 @@ def history(db: sqlite3.Connection, run_id: str, after: int, upto: int | None, o
 
 
 def entry_in(row: tuple[Any, ...]) -> Entry:
-    """Return the entry in the columns `ENTRY`. SQLite has no booleans: the last three are integers."""
-    return Entry(*(*row[:7], row[7] != 0, row[8] != 0, row[9] != 0))
+    """Return the entry in the columns `ENTRY`. SQLite has no booleans: the last four are integers."""
+    return Entry(*(*row[:7], row[7] != 0, row[8] != 0, row[9] != 0, row[10] != 0))
 
 
 def _record(row: tuple[Any, ...]) -> Record:
-    return Record(entry_in(row), row[10])
+    return Record(entry_in(row), row[11])
 
 
 def _columns(run: RunRow, record: Record) -> tuple[object, ...]:
     """Return the values of a record in the order of `INSERT_COMMIT` and `UPDATE_COMMIT`."""
     e = record.entry
-    flags = (e.is_snapshot, e.outputs, e.latest_only, not says_its_location(e))
+    flags = (e.is_snapshot, e.outputs, e.latest_only, e.decisions, not says_its_location(e))
     return (e.checkpoint_id, e.status, e.iteration, e.at, *flags, record.body, run.run, e.number)
 
 

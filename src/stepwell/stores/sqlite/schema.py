@@ -54,12 +54,33 @@ CREATE TABLE commits (
     snapshot      INTEGER NOT NULL,
     outputs       INTEGER NOT NULL,
     latest_only   INTEGER NOT NULL,
+    decisions     INTEGER NOT NULL,                   -- 1 if the body says what people decided
     foreign_id    INTEGER NOT NULL,                   -- 1 if the checkpoint id does not lead to this row
     body          TEXT NOT NULL,                      -- last, so that reading the others does not load its pages
     UNIQUE (run, number)
 ) STRICT;
 CREATE INDEX commits_with_outputs ON commits (run, number) WHERE outputs;
+CREATE INDEX commits_with_decisions ON commits (at, run, number) WHERE decisions;
 CREATE INDEX commits_with_foreign_id ON commits (checkpoint_id) WHERE foreign_id;
+
+-- What people decided, newest last. Of a sealed commit it shows that there was something, and when.
+CREATE VIEW decisions AS
+WITH decided AS (
+    SELECT run_id, workflow, number, at, body, json_extract(body, '$.kind') AS kind, json_extract(body, '$.by') AS by
+    FROM commits CROSS JOIN runs ON runs.run = commits.run WHERE decisions)
+SELECT run_id, workflow, number, 'answered' AS kind, json_extract(a.value, '$.at') AS at,
+    json_extract(a.value, '$.by') AS by, json_extract(a.value, '$.comment') AS comment,
+    json_extract(a.value, '$.request_id') AS request_id, json_extract(a.value, '$.executor') AS executor,
+    (SELECT CASE v.type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'text' THEN json_quote(v.value)
+        WHEN 'null' THEN 'null' ELSE v.value END FROM json_each(a.value) AS v WHERE v.key = 'value') AS response
+FROM decided, json_each(body, '$.answers') AS a
+UNION ALL
+SELECT run_id, workflow, number, CASE WHEN kind IS NULL THEN 'sealed' WHEN kind = 'input' THEN 'started'
+        WHEN kind IN ('cancelled', 'forked', 'retried', 'restored') THEN kind ELSE 'resumed' END,
+    at, by, json_extract(body, '$.reason'), NULL, NULL, NULL
+FROM decided
+WHERE kind IS NULL OR kind IN ('cancelled', 'forked', 'retried', 'restored')
+    OR by IS NOT NULL AND json_type(body, '$.answers') IS NULL;
 
 CREATE TABLE superstep_log (
     run   INTEGER NOT NULL,

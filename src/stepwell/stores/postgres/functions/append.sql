@@ -2,7 +2,7 @@
 CREATE FUNCTION {schema}.append(
     format integer, again boolean, of_run text, of_hash bigint, new_number bigint, new_id text, is_foreign boolean,
     of_workflow text, new_status text, new_iteration bigint, new_at text, new_snapshot boolean, new_outputs boolean,
-    new_latest_only boolean, new_body text, log_through bigint, new_wake text, lease bigint, ends_lease boolean,
+    new_latest_only boolean, new_decisions boolean, new_body text, log_through bigint, new_wake text, lease bigint, ends_lease boolean,
     effects jsonb
 ) RETURNS text {plans} AS $stepwell$
 DECLARE
@@ -41,8 +41,8 @@ BEGIN
         RETURN CASE WHEN NOT FOUND THEN {schema}.position(of_run) END;
     END IF;
     INSERT INTO {schema}.commits
-        (run, number, iteration, is_snapshot, outputs, latest_only, foreign_id, checkpoint_id, status, at, body)
-    VALUES (of_key, new_number, new_iteration, new_snapshot, new_outputs, new_latest_only, is_foreign, new_id,
+        (run, number, iteration, is_snapshot, outputs, latest_only, decisions, foreign_id, checkpoint_id, status, at, body)
+    VALUES (of_key, new_number, new_iteration, new_snapshot, new_outputs, new_latest_only, new_decisions, is_foreign, new_id,
         new_status,
         new_at, new_body);
     IF log_through IS NOT NULL THEN
@@ -109,7 +109,7 @@ BEGIN
         END IF;
     END IF;
     UPDATE {schema}.commits AS c SET
-        iteration = n.iteration, is_snapshot = n.is_snapshot, outputs = n.outputs, latest_only = n.latest_only,
+        iteration = n.iteration, is_snapshot = n.is_snapshot, outputs = n.outputs, latest_only = n.latest_only, decisions = n.decisions,
         foreign_id = n.foreign_id, checkpoint_id = n.checkpoint_id, status = n.status, at = n.at, body = n.body
     FROM jsonb_populate_recordset(NULL::{schema}.commits, effects->'reduced') AS n
     WHERE c.run = of_key AND c.number = n.number;

@@ -25,7 +25,7 @@ BEGIN
         SELECT jsonb_build_array(owner, extract(epoch FROM until - moment)) INTO holder
         FROM {schema}.runs WHERE run_id = of_run AND until IS NOT NULL;
         IF FOUND THEN
-            RETURN NEXT ROW('holder', NULL, holder, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::{schema}.part;
+            RETURN NEXT ROW('holder', NULL, holder, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::{schema}.part;
             RETURN;
         END IF;
         INSERT INTO {schema}.runs (run_id, hash, owner, until) VALUES (of_run, of_hash, new_owner, ends)
@@ -33,7 +33,7 @@ BEGIN
         EXIT WHEN FOUND;
     END LOOP;
     RETURN NEXT ROW('lease', lease, NULL, NULL, NULL, lost, NULL, NULL,
-        EXISTS (SELECT FROM {schema}.commits AS c WHERE c.run = of_key AND c.outputs), NULL, NULL)::{schema}.part;
+        EXISTS (SELECT FROM {schema}.commits AS c WHERE c.run = of_key AND c.outputs), NULL, NULL, NULL)::{schema}.part;
     IF reads THEN
         RETURN QUERY SELECT * FROM {schema}.read(of_run, NULL, true);
     END IF;

@@ -43,8 +43,8 @@ BEGIN
     END IF;
     DELETE FROM {schema}.commits AS c WHERE c.run = run.key AND c.number = ANY (going || changed);
     INSERT INTO {schema}.commits
-        (run, number, iteration, is_snapshot, outputs, latest_only, foreign_id, checkpoint_id, status, at, body)
-    SELECT run.key, w.number, w.iteration, w.is_snapshot, w.outputs, w.latest_only, w.foreign_id, w.checkpoint_id,
+        (run, number, iteration, is_snapshot, outputs, latest_only, decisions, foreign_id, checkpoint_id, status, at, body)
+    SELECT run.key, w.number, w.iteration, w.is_snapshot, w.outputs, w.latest_only, w.decisions, w.foreign_id, w.checkpoint_id,
         w.status, w.at, w.body
     FROM jsonb_populate_recordset(NULL::{schema}.commits, written) AS w;
     SELECT * INTO newest FROM {schema}.commits AS c WHERE c.run = run.key ORDER BY c.number DESC LIMIT 1;

@@ -1,7 +1,7 @@
 -- A record, an entry of the superstep log or a signal. Only records have all columns.
 CREATE TYPE {schema}.part AS (
     kind text, number bigint, name text, workflow text, status text, iteration bigint, at text, is_snapshot boolean,
-    outputs boolean, latest_only boolean, body bytea
+    outputs boolean, latest_only boolean, decisions boolean, body bytea
 );
 
 -- Returns the last snapshot at or before `upto` (the newest record, if it is NULL) and every record up to it; with
@@ -25,17 +25,17 @@ BEGIN
     WHERE c.run = run.key AND c.number <= upto AND c.is_snapshot ORDER BY c.number DESC LIMIT 1;
     RETURN QUERY
     SELECT 'record', c.number, c.checkpoint_id, run.workflow, c.status, c.iteration, c.at, c.is_snapshot, c.outputs,
-        c.latest_only, convert_to(c.body, 'UTF8')
+        c.latest_only, c.decisions, convert_to(c.body, 'UTF8')
     FROM {schema}.commits AS c WHERE c.run = run.key AND c.number BETWEEN coalesce(base, upto) AND upto
     ORDER BY c.number;
     IF everything THEN
         RETURN QUERY
         SELECT 'log', l.place, l.key, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::boolean, NULL::boolean,
-            NULL::boolean, convert_to(l.body, 'UTF8')
+            NULL::boolean, NULL::boolean, convert_to(l.body, 'UTF8')
         FROM {schema}.superstep_log AS l WHERE l.run = run.key;
         RETURN QUERY
         SELECT 'signal', s.seq, s.key, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::boolean, NULL::boolean,
-            NULL::boolean, convert_to(s.body, 'UTF8')
+            NULL::boolean, NULL::boolean, convert_to(s.body, 'UTF8')
         FROM {schema}.signals AS s WHERE s.run = run.key AND NOT s.consumed ORDER BY s.seq;
     END IF;
 END $stepwell$;

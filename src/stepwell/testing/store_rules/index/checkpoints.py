@@ -222,3 +222,33 @@ async def the_latest_only_flag_is_stored(store: Store) -> None:
     assert await store.locate(id_of("r", 2)) == record("r", 2).entry
     await store.rewrite("r", remove=[0], replace=[record("r", 1, latest_only=True)])
     assert await store.locate(id_of("r", 1)) == record("r", 1, latest_only=True).entry
+
+
+@rule
+async def records_with_decisions_are_found(store: Store) -> None:
+    decided = {("a", 1), ("a", 3), ("b", 0), ("c", 2)}
+    for run_id, day, workflow in [("a", 1, "w"), ("b", 2, "w"), ("c", 1, "other")]:
+        for n in range(4):
+            flag = (run_id, n) in decided
+            await store.append(record(run_id, n, workflow=workflow, decisions=flag, at=on(day + 2 * n)))
+    await store.close()
+    everything = CheckpointFilter(decisions=True)
+    expected = [("b", 0), ("a", 1), ("c", 2), ("a", 3)]
+    found = await store.checkpoints(everything)
+    assert [(entry.run_id, entry.number) for entry in found] == expected
+    assert all(entry.decisions for entry in found)
+    pages = await store.checkpoints(everything, limit=3)
+    assert pages == found[1:]
+    assert await store.checkpoints(everything, before=pages[0], limit=3) == found[:1]
+    assert await store.checkpoints(CheckpointFilter(decisions=True, workflow="other")) == [found[2]]
+    in_run = CheckpointFilter(run_id="a", decisions=True)
+    assert await store.checkpoints(in_run) == [found[1], found[3]]
+    assert await store.checkpoints(in_run, limit=1) == [found[3]]
+    assert await store.checkpoints(in_run, before=found[3], limit=1) == [found[1]]
+    assert [each.entry for each in await store.history("a", after=0, upto=1)] == [found[1]]
+    assert (await store.open("c")).records[-1].entry.decisions is False
+    # A record that replaces another one brings its own flag.
+    await store.rewrite("a", replace=[record("a", 1, at=on(3))])
+    assert await store.checkpoints(in_run) == [found[3]]
+    await store.drop("b")
+    assert await store.checkpoints(everything) == [found[2], found[3]]
