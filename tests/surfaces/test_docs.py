@@ -22,9 +22,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from opentelemetry import trace
+from psycopg.conninfo import conninfo_to_dict
 
 from stepwell.cli.app import COMMANDS
 from tests.support.postgres_server import fresh_database
@@ -38,7 +40,8 @@ COMMAND_LINE = DOCS / "cli.md"
 OF_COMMANDS = sorted((DOCS / "cli").glob("*.md"))  # they go on from what the program of the first leaves behind
 PAGES = [*sorted(DOCS.glob("*.md")), *OF_COMMANDS]
 TO_THE_LETTER = {COMMAND_LINE, *OF_COMMANDS}  # their ```sh blocks print what is shown, but for times, ages and ids
-WITH_COMMANDS = {DOCS / "getting-started.md", *TO_THE_LETTER}  # their ```sh blocks run
+STARTING = [DOCS / f"{name}.md" for name in ("getting-started", "first-agent", "first-approval", "first-worker")]
+WITH_COMMANDS = {README, *STARTING, *TO_THE_LETTER}  # their ```sh blocks run
 DATABASE = "runs.db"  # what ```sql blocks are asked of; made by the page's own python blocks
 
 SHOWING = ("text", "mermaid")  # what stands in such a block is what the one before it prints
@@ -158,7 +161,9 @@ def database_for(page: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
         return
     with fresh_database() as dsn:
-        monkeypatch.setenv("DATABASE_URL", dsn)
+        parts = conninfo_to_dict(dsn)
+        address = f"postgresql:///{parts.pop('dbname')}?{urlencode(parts)}"  # as a URL, which commands take too
+        monkeypatch.setenv("DATABASE_URL", address)
         yield
 
 

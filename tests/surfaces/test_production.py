@@ -25,6 +25,7 @@ from tests.support.postgres_server import dsn, fresh_schema
 from tests.surfaces.test_docs import DOCS, blocks_of
 
 BLOCKS = blocks_of(DOCS / "production.md")
+KUBERNETES = DOCS / "kubernetes.md"
 
 
 def options_of(command: Sequence[str]) -> dict[str, object]:
@@ -51,7 +52,7 @@ def test_the_unit_of_systemd_starts_a_worker_and_waits_for_its_grace() -> None:
 
 
 def test_the_deployment_of_kubernetes_starts_workers_and_waits_for_their_grace() -> None:
-    (deployment,) = [yaml.safe_load(block.body) for block in BLOCKS if block.language == "yaml"]
+    deployment, job = [yaml.safe_load(block.body) for block in blocks_of(KUBERNETES) if block.language == "yaml"]
     assert (deployment["kind"], deployment["spec"]["replicas"]) == ("Deployment", 3)
     assert deployment["spec"]["selector"]["matchLabels"] == deployment["spec"]["template"]["metadata"]["labels"]
     pod = deployment["spec"]["template"]["spec"]
@@ -61,6 +62,10 @@ def test_the_deployment_of_kubernetes_starts_workers_and_waits_for_their_grace()
     assert options["grace"] == 20 < pod["terminationGracePeriodSeconds"]
     probes = {container[name]["httpGet"]["path"] for name in ("livenessProbe", "readinessProbe")}
     assert probes == {"/live", "/ready"}
+    assert job["kind"] == "Job"
+    pod = job["spec"]["template"]["spec"]
+    assert options_of(pod["initContainers"][0]["args"])
+    assert options_of(pod["containers"][0]["args"])["workflow"] == "shop:workflow"
 
 
 # -------------------------------------------------------------------- the commands, executed
@@ -122,7 +127,7 @@ def test_the_command_of_systemd_drives_the_shop(shop: dict[str, str]) -> None:
 
 @pytest.mark.process
 def test_the_command_of_kubernetes_drives_the_shop_and_its_probes_are_answered(shop: dict[str, str]) -> None:
-    (deployment,) = [yaml.safe_load(block.body) for block in BLOCKS if block.language == "yaml"]
+    deployment, job = [yaml.safe_load(block.body) for block in blocks_of(KUBERNETES) if block.language == "yaml"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
