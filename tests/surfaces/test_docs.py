@@ -49,7 +49,7 @@ SHOWING = ("text", "mermaid")  # what stands in such a block is what the one bef
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ARROW = re.compile(r"#\s*->\s?(.*)$")
 IMAGE = re.compile(r"!\[([^\]\n]*)\]\(([^)\s]+)\)")
-LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
 @dataclass(frozen=True)
