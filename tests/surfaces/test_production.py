@@ -127,7 +127,7 @@ def test_the_command_of_systemd_drives_the_shop(shop: dict[str, str]) -> None:
 
 @pytest.mark.process
 def test_the_command_of_kubernetes_drives_the_shop_and_its_probes_are_answered(shop: dict[str, str]) -> None:
-    deployment, job = [yaml.safe_load(block.body) for block in blocks_of(KUBERNETES) if block.language == "yaml"]
+    deployment, _ = [yaml.safe_load(block.body) for block in blocks_of(KUBERNETES) if block.language == "yaml"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
