@@ -50,7 +50,8 @@ def record() -> list[Line]:
 
 
 def _read_lines(terminal: int) -> list[Line]:
-    start, pending, answered, lines = time.monotonic(), "", False, []
+    start, pending, answered = time.monotonic(), "", False
+    lines: list[Line] = []
     while True:
         try:
             piece = os.read(terminal, 4096)
