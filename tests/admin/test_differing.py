@@ -25,6 +25,7 @@ async def test_what_a_superstep_did_is_what_differs(everywhere: Any) -> None:
         assert found.lines() == [
             "counted@2 → counted@3",
             '~ status: "running" → "completed"',
+            "+ outputs[0]: [1, 2, 3]",
             "~ iteration: 2 → 3",
             "~ state.about.last: 2 → 3",
             "+ state.numbers[2]: 3",

@@ -66,7 +66,7 @@ async def test_the_status_and_one_sentence_come_first() -> None:
     )
     await workflow.run(run_id="r", responses={"ship": True})
     assert re.fullmatch(
-        r"completed: Run r of orders is completed: 2 supersteps in \d+ m?s\.", lead(await report_run(storage, "r"))
+        r"completed: Run r of orders is completed; it took \d+ m?s\.", lead(await report_run(storage, "r"))
     )
     await workflow.run("a cup", run_id="s")
     with pytest.raises(HandlerFailed):
@@ -103,7 +103,8 @@ async def test_a_sleeping_and_a_stopped_run_say_what_is_next() -> None:
             break
     await stream.aclose()
     assert lead(await report_run(storage, "s")) == (
-        "queued: Run s of orders is queued: no process drives it; clerk comes next."
+        "queued: Run s of orders is queued: no process drives it; clerk comes next. "
+        "No live worker drives runs of orders."
     )
 
 

@@ -180,7 +180,7 @@ def test_long_values_are_cut_and_say_how_long_they_are() -> None:
     assert lines({"text": "x" * 300}, full=True) == [f"text: {'x' * 300}"]
     assert lines("a\n" + "x" * 3000)[-1] == "... (3002 characters)"
     assert lines(list(range(100)))[-1] == "... and 80 more"
-    assert to_line(stored(list(range(1000)))).endswith("69...")
+    assert to_line(stored(list(range(1000)))).endswith("69... (shortened)")
     assert to_line(stored(list(range(1000))), longest=None).endswith("999]")
     assert to_line("") == '""'
 

@@ -91,7 +91,7 @@ def test_a_call_reads_as_one_line() -> None:
     failed = StepRecord("tool 1/call-0 refund", summary=CallSummary(error="no such order"))
     own = StepRecord("model 1")  # a user's step may have any name
     assert [call.describe() for call in calls_of([model, tool, failed, own])] == [
-        "model 1, 812 + 35 tokens, cost 0.0123, 1.2 s",
+        "model 1, 812 tokens in, 35 out, cost 0.0123, 1.2 s",
         'tool refund {"a": 1} → ok, attempt 2, 1.2 s, recalled',
         "tool refund → error: no such order",
         "step model 1",

@@ -36,7 +36,7 @@ def check(told: str, folder: Path) -> None:
     assert status_names(told) == []
     # It ends with what `stepwell show` prints of the run.
     shown = told[told.index("stepwell show ") :].splitlines()[1:]
-    assert re.match(r"Run \S+ of city guide is completed: \d+ supersteps in ", shown[0])
+    assert re.match(r"Run \S+ of city guide is completed; it took ", shown[0])
     assert {"input", "output", "answers"} <= set(shown)
     assert (folder / ".demo" / "runs.db").exists()
 

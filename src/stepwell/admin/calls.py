@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,10 +10,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from stepwell.admin.values import describe_tokens
 from stepwell.model.timing import CallSummary, CallTime, StepRecord
 from stepwell.viz.durations import format_seconds
 
 _NO_SUMMARY = CallSummary()
+_TURN_STEP = re.compile(r"\+*(model \d+|(began )?tool \d+/\S+ \S+)")
 _NOUNS = {"model": "model call", "tool": "tool call", "step": "step"}
 
 
@@ -30,7 +33,8 @@ class HandlerCall:
 
     def describe(self) -> str:
         """Return the call on one line: `tool refund {"amount": 5} → ok, 1.2 s`."""
-        facts = [_describe_tokens(self.summary), f"cost {self.summary.cost}" if self.summary.cost else ""]
+        tokens = describe_tokens(self.summary.input_tokens, self.summary.output_tokens)
+        facts = [tokens, f"cost {self.summary.cost}" if self.summary.cost else ""]
         facts += [f"attempt {self.attempts}"] if self.attempts > 1 else []
         # A recalled call took its time in an earlier handler call.
         facts += [format_seconds(self.time.seconds)] if self.time is not None else []
@@ -62,6 +66,17 @@ def calls_of(steps: Iterable[StepRecord]) -> list[HandlerCall]:
     return [_call_of(step) for step in steps if step.summary is None or not _turn_name(step).startswith("began ")]
 
 
+def call_under_way(step: StepRecord) -> HandlerCall | None:
+    """Return the call that a step stands for, before its turn has said what it came to; None for a mark.
+
+    The names that turns give to their steps have a form of their own. Should a handler name a step
+    so, it is only shown in other words.
+    """
+    if step.summary is not None or _TURN_STEP.fullmatch(step.name) is None:
+        return _call_of(step)
+    return next(iter(calls_of([msgspec.structs.replace(step, summary=_NO_SUMMARY)])), None)
+
+
 def summarise_calls(steps: Iterable[StepRecord]) -> str:
     """Return how many calls of each kind were made, and their tokens: `2 model calls, 1 tool call, 847 tokens`."""
     calls = calls_of(steps)
@@ -84,9 +99,3 @@ def _call_of(step: StepRecord) -> HandlerCall:
 
 def _turn_name(step: StepRecord) -> str:
     return step.name.lstrip("+")  # a second turn in the same handler call has a + before its names
-
-
-def _describe_tokens(summary: CallSummary) -> str:
-    if not summary.input_tokens and not summary.output_tokens:
-        return ""
-    return f"{summary.input_tokens:,} + {summary.output_tokens:,} tokens"

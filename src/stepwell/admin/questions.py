@@ -11,7 +11,7 @@ _OURS = "stepwell:"
 _QUESTIONS = ("question", "prompt")  # fields in which users' classes have the text of a question
 
 
-def question_of(stored: Any, *, longest: int = TEXT) -> str:
+def question_of(stored: Any, *, longest: int | None = TEXT) -> str:
     """Return what a stored request asks: a sentence, its field `question` or `prompt`, or its value on one line."""
     sentence = sentence_for(stored, longest=longest)
     if sentence is None and isinstance(fields := open_value(stored).content, dict):
@@ -20,7 +20,7 @@ def question_of(stored: Any, *, longest: int = TEXT) -> str:
     return sentence or to_line(stored, longest=longest)
 
 
-def sentence_for(stored: Any, *, longest: int = TEXT) -> str | None:
+def sentence_for(stored: Any, *, longest: int | None = TEXT) -> str | None:
     """Return the question of an agent or a team as a sentence; None for any other request."""
     opened = open_value(stored)
     # The class is compared with its tag: a user's class may have the same name.
@@ -29,7 +29,7 @@ def sentence_for(stored: Any, *, longest: int = TEXT) -> str | None:
     if ask is None:
         return None
     text = ask(opened.content)
-    return text if len(text) <= longest else f"{text[:longest]}..."
+    return text if longest is None or len(text) <= longest else f"{text[:longest]}... ({len(text)} characters)"
 
 
 def call_of(name: Any, arguments: Any) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stepwell.admin.calls import calls_of
+from stepwell.admin.calls import call_under_way, calls_of
 from stepwell.admin.event_documents import data_of, event_to_dict, steps_of
 from stepwell.admin.questions import question_of
-from stepwell.admin.values import main_part, to_line
+from stepwell.admin.values import TEXT, main_part, to_line
 from stepwell.declarative.conductor import CONDUCTOR
 from stepwell.declarative.stored_run import find_node, is_internal
 from stepwell.model.event import WorkflowEvent
@@ -42,7 +42,7 @@ class TimedEvent:
         """Return the event as JSON data."""
         return event_to_dict(self.event, self.at)
 
-    def describe(self) -> str:
+    def describe(self, *, full: bool = False) -> str:
         """Return the event on one line, without the number of its commit and its time."""
         fields = self.to_dict()
         parts = [self.event.type]
@@ -56,23 +56,24 @@ class TimedEvent:
         ]
         if self.event.time is not None:
             parts.append(format_seconds(self.event.time.seconds))
-        return "  ".join(filter(None, [visible("  ".join(parts)), self._describe_data()]))
+        return "  ".join(filter(None, [visible("  ".join(parts)), self._describe_data(full)]))
 
-    def to_lines(self) -> list[str]:
+    def to_lines(self, *, full: bool = False) -> list[str]:
         """Return the event as lines: what happened, and each call that its handler made."""
-        return [self.describe(), *(visible(call.describe()) for call in calls_of(self.steps))]
+        return [self.describe(full=full), *(visible(call.describe()) for call in calls_of(self.steps))]
 
-    def _describe_data(self) -> str:
+    def _describe_data(self, full: bool) -> str:
         if self.event.type == "step_completed":
-            return visible("; ".join(call.describe() for call in calls_of([self.event.data])))
+            call = call_under_way(self.event.data)
+            return "" if call is None else visible(call.describe())
         data = data_of(self.event)
         if data is None or is_internal(data):
             return ""
         if self.event.type == "request_info":
-            return question_of(data)
+            return question_of(data, longest=None if full else TEXT)
         if isinstance(data, list):  # what a handler sent
             data = [main_part(message) for message in data if not is_internal(message)]
-        return "" if data == [] else to_line(data)
+        return "" if data == [] else to_line(data, longest=None if full else TEXT)
 
 
 def only_of_nodes(timed: TimedEvent) -> TimedEvent | None:

@@ -8,6 +8,7 @@ the program is needed. A tag that is not understood, in damaged data for example
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,8 +18,10 @@ from typing import Any
 import msgspec
 
 from stepwell.model.visible_text import visible
+from stepwell.viz.durations import format_seconds
 
 TEXT, ITEMS = 200, 20  # longer strings and lists are cut
+CUT = re.compile(r"\.\.\. (\(\d+ characters\)|\(shortened\)|and \d+ more)")  # stands where something was cut
 BLOCK = 1000  # characters of a text of several lines
 
 _OURS = "stepwell:"
@@ -111,7 +114,7 @@ def to_line(stored: Any, *, longest: int | None = TEXT) -> str:
     for piece in _json_pieces(main_part(stored), is_exact=longest is None):
         text += piece
         if longest is not None and len(text) > longest:
-            return f"{visible(text[:longest])}..."
+            return f"{visible(text[:longest])}... (shortened)"
     return visible(text)
 
 
@@ -123,7 +126,9 @@ def to_lines(stored: Any, *, full: bool = False, nulls: bool = True) -> Iterator
     """
     stored = main_part(stored)
     content = _visible_content(stored, nulls=nulls)
-    if isinstance(content, str) and "\n" in content:
+    if (usage := _describe_usage(stored)) is not None:
+        yield usage
+    elif isinstance(content, str) and "\n" in content:
         yield from _format_block(content, full)
     elif not isinstance(content, (dict, list)) or not content:
         yield to_line(content, longest=None if full else TEXT)
@@ -145,12 +150,33 @@ def _format_item(name: str, stored: Any, full: bool, nulls: bool) -> Iterator[st
         name, kind = f"{name} {visible(speaker)}:", ""
     lines = list(to_lines(stored, full=full, nulls=nulls))
     is_nested = len(lines) > 1 or isinstance(_visible_content(main_part(stored), nulls=nulls) or 0, (dict, list))
+    if _describe_usage(stored) is not None:
+        is_nested, kind = False, ""
     suffix = f" ({visible(kind)})" if kind else ""
     if not is_nested:
         yield f"{name} {lines[0]}{suffix}"
         return
     yield f"{name}{suffix}"
     yield from (f"  {line}" for line in lines)
+
+
+def describe_tokens(heard: int, said: int) -> str:
+    """Return how many tokens a model read and wrote: `66 tokens in, 18 out`; nothing if there are none."""
+    return f"{heard:,} tokens in, {said:,} out" if heard or said else ""
+
+
+def _describe_usage(stored: Any) -> str | None:
+    """Return what an agent consumed on one line; None for any other value."""
+    if not isinstance(stored, dict) or stored.get("$") != f"{_OURS}Usage" or not isinstance(stored.get("v"), dict):
+        return None
+    fields = {name: open_value(part).content for name, part in stored["v"].items()}
+    number = {name: value for name, value in fields.items() if isinstance(value, (int, float))}
+    counts = (("calls", "model call"), ("tool_calls", "tool call"))
+    facts = [f"{number[name]} {noun}{'' if number[name] == 1 else 's'}" for name, noun in counts if number.get(name)]
+    facts.append(describe_tokens(int(number.get("input_tokens", 0)), int(number.get("output_tokens", 0))))
+    facts += [f"cost {_round(float(number['cost']))}"] if number.get("cost") else []
+    facts += [format_seconds(number["seconds"])] if number.get("seconds") else []
+    return ", ".join(filter(None, facts)) or "nothing"
 
 
 def _format_block(text: str, full: bool) -> Iterator[str]:

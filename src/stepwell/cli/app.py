@@ -22,7 +22,7 @@ COMMANDS = {
     "show": "Show where a run is and what it holds.",
     "events": "Print the events of a run from its history.",
     "tail": "Print the latest events of a run, and follow it.",
-    "requests": "List the requests that wait for a response.",
+    "requests": "List the open requests of all runs.",
     "respond": "Respond to a request of a run.",
     "fork": "Start a new run from a checkpoint of another.",
     "diff": "Compare two checkpoints.",

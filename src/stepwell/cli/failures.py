@@ -29,6 +29,8 @@ from stepwell.errors import (
 )
 
 OK, FAILED, USAGE, NOT_FOUND, WAITING, INCOMPATIBLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+# What people try first, and click would not find: its suggestions have similar letters.
+_OTHER_NAMES = dict.fromkeys(("--answer", "--reply", "--value"), "--response")
 KEYS = "keys are read from $STEPWELL_KEYS, $STEPWELL_KEYS_FILE, or keys_file in [tool.stepwell] of pyproject.toml"
 
 
@@ -117,6 +119,10 @@ def _describe(error: BaseException, settings: Settings) -> CommandFailed:
     match error:
         case CommandFailed():
             return error
+        case click.NoSuchOption() if meant := _find_meant(error):
+            path = "stepwell" if error.ctx is None else error.ctx.command_path
+            problem = f"there is no option {error.option_name}; did you mean {meant}?"
+            return CommandFailed(ErrorId.WRONG_USAGE, problem, f"{path} --help", USAGE)
         case click.UsageError():
             path = "stepwell" if error.ctx is None else error.ctx.command_path
             return CommandFailed(ErrorId.WRONG_USAGE, error.format_message(), f"{path} --help", USAGE)
@@ -148,6 +154,13 @@ def _advise(error: StepwellError, settings: Settings) -> tuple[str, int]:
             return f"{resume}, or pass another --run-id", USAGE
     # By its id: importing `Ambiguous` would load `admin.lookup`, which most commands do not need.
     return "", USAGE if error.id == ErrorId.Ambiguous else FAILED
+
+
+def _find_meant(error: click.NoSuchOption) -> str | None:
+    """Return the option that has another name here, if the command has it."""
+    meant = _OTHER_NAMES.get(error.option_name)
+    options = () if error.ctx is None else (name for param in error.ctx.command.params for name in param.opts)
+    return meant if meant in options else None
 
 
 def _print_error(text: str) -> None:

@@ -9,7 +9,9 @@ from time import monotonic
 
 from stepwell.admin.live_workers import describe_workers, find_live_workers
 from stepwell.admin.lookup import require_head
-from stepwell.admin.run_history import events_of, follow_commits, leads_named_agents, read_latest
+from stepwell.admin.overview.run_overview import RECENT
+from stepwell.admin.run_events import only_of_nodes
+from stepwell.admin.run_history import events_of, follow_commits, leads_named_agents, read_commits, read_latest
 from stepwell.cli.type_names import BuiltInStorage, RoutedMessage, RunInfo
 from stepwell.cli.views.events import Follower, NodesOnly
 from stepwell.cli.views.follow import JsonLines, Lines, draw_on
@@ -36,10 +38,11 @@ async def follow_run(storage: BuiltInStorage, run: RunInfo, count: int, *, wait:
 
     With `wait`, a run that waits for a response has not stopped.
     """
-    follower, upcoming = await _make_follower(storage, run, json)
+    printed_first = await read_latest(storage, run.run_id, run.number, count)
+    follower, upcoming = await _make_follower(storage, run, len(printed_first), json)
     follower = await _for_people(storage, run, follower, json)
     with follower:
-        for event in await read_latest(storage, run.run_id, run.number, count):
+        for event in printed_first:
             follower.show(event)
         follower.expect(upcoming)
         await _note_standing(storage, run, follower)
@@ -92,8 +95,8 @@ def _make_plain(json: bool) -> Follower:
     return JsonLines() if json else Lines(sys.stdout)
 
 
-async def _make_follower(storage: BuiltInStorage, run: RunInfo, json: bool) -> tuple[Follower, list[str]]:
-    """Return a follower, and the executors that are called next."""
+async def _make_follower(storage: BuiltInStorage, run: RunInfo, printed: int, json: bool) -> tuple[Follower, list[str]]:
+    """Return a follower that will be shown as many of the latest events, and the executors that are called next."""
     scene = Scene(run.run_id, run.workflow_name, (), monotonic(), run.standing, run.iteration_count)
     picture = None if json else draw_on(sys.stdout, scene, lines=True)
     # Only a picture shows the graph, so only a picture needs the checkpoint, which may be large.
@@ -102,6 +105,13 @@ async def _make_follower(storage: BuiltInStorage, run: RunInfo, json: bool) -> t
     at = require_head(await StoreArchive(storage._store, DEFAULT_CODEC).head(run.run_id), run.run_id)
     executors = [str(id) for id in at.header.signature.get("executors", ())]
     scene.add(id for id in executors if not is_of_named_agents(at) or find_node(id) == id)
+    # What the events that are printed do not tell: which executors were called before, and how often.
+    commits = await read_commits(storage, run.run_id, run.number - RECENT, run.number)
+    events = [event for commit in commits for event in events_of(run.run_id, commit)]
+    for event in events[: len(events) - printed]:
+        if (of_nodes := only_of_nodes(event) if is_of_named_agents(at) else event) is not None:
+            scene.apply(of_nodes, scene.began)
+    scene.status = run.standing
     return picture, _find_takers(at.messages)
 
 

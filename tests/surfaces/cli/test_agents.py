@@ -44,7 +44,7 @@ def test_events_list_the_calls_of_a_turn(clerk_run: str, say: Say) -> None:
         "tool refund",
         "model 3",
     ]
-    assert calls[0].startswith("model 1, 4 + 3 tokens, cost 0.007, ")
+    assert calls[0].startswith("model 1, 4 tokens in, 3 out, cost 0.007, ")
     assert 'tool refund {"order": 7, "amount": 900} → refunded 900, ' in shown
     assert "request_answered  executor=clerk" in shown
     assert "by=ada  comment=fine" in shown
@@ -67,7 +67,7 @@ def test_requests_ask_in_a_sentence_and_say_who_has_answered(tmp_path: Any, say:
     assert request["question"] == "May clerk call refund(order=7, amount=900)?"
     assert (request["data"]["tool"], request["data"]["arguments"]) == ("refund", {"order": 7, "amount": 900})
     assert say(*STORE, "respond", "--response", '{"decision": "deny"}', "--by", "ada").exit_code == 0
-    assert "(received from ada)" in say(*STORE, "requests").stdout
+    assert say(*STORE, "requests").stdout.rstrip().endswith("  by ada")
     (request,) = json.loads(say(*STORE, "requests", "--json").stdout)["requests"]
     assert (request["answered"], request["answered_by"]) == (True, "ada")
 

@@ -54,7 +54,7 @@ def test_a_run_that_crashed(say: Say) -> None:
         "; a resume calls slow, and what quick did is kept. No live worker drives runs of dealing."
     )
     assert lines[2].strip() == "MODULE:WORKFLOW is the code of dealing, such as shop.orders:workflow"
-    quick, step, slow = lines[lines.index("superstep 2") + 1 :][:3]
+    quick, step, slow = lines[lines.index("superstep 2 (calls that are committed together)") + 1 :][:3]
     assert quick.startswith("  quick: finished, ")
     assert step.startswith("    step look, ")
     assert slow == "  slow: next"
@@ -80,7 +80,7 @@ def test_a_run_that_failed_in_a_tool(say: Say) -> None:
     assert lines[0] == (
         "Run clerk-1 of clerks failed in clerk: ConnectionError: the order system is down; a resume calls clerk."
     )
-    assert '    tool look_up {"order":7} → no result' in lines
+    assert '    tool look_up {"order": 7} → no result' in lines
     assert any('raise ConnectionError("the order system is down")' in line for line in lines)
     Path(READY).touch()
     done = say(*command)
@@ -95,7 +95,7 @@ def test_a_run_with_a_slow_branch(say: Say) -> None:
         until(Path(REACHED).exists)
         until(lambda: "quick: finished" in say(*STORE, "show", "deal-1").stdout)
         lines, command = look(say, "deal-1", DEALING)
-        assert f"is running in superstep 2, driven by process {process.pid} on " in lines[0]
+        assert f"is running, driven by process {process.pid} on " in lines[0]
         assert lines[0].endswith(": quick is finished; slow is working.")
         assert any(re.fullmatch(r"  slow: working, \d.* since the last commit", line) for line in lines)
         assert not any(line.startswith("not called") for line in lines)

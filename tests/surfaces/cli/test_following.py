@@ -169,7 +169,7 @@ def test_a_picture_is_left_as_it_was_when_somebody_interrupts() -> None:
         terminal.answer("superstep_completed  iteration=2", "\x03")
         assert terminal.end() == 130
         assert "   2  20" in terminal.seen
-        assert re.search(r"c-1  counting  queued  superstep 2  .*\n  count +next +1 call ", terminal.seen)
+        assert re.search(r"c-1  counting  queued  superstep 2  .*\n  count +next +2 calls ", terminal.seen)
 
 
 def test_tail_tells_the_last_and_only_follows_if_told(say: Say) -> None:
@@ -268,7 +268,7 @@ def test_what_a_handler_did_is_told_before_its_superstep_is_committed() -> None:
     told = heard("executor_returned", "a", data=HandlerReturn(("str",), (), (), (model,)))
     assert told.to_dict()["data"] == {"sent": ["str"]}
     assert [call["kind"] for call in told.to_dict()["calls"]] == ["model"]
-    assert list(format_event(told))[1].strip() == "model 1, 3 + 4 tokens"
+    assert list(format_event(told))[1].strip() == "model 1, 3 tokens in, 4 out"
 
 
 def test_where_there_is_no_room_those_who_do_something_are_shown() -> None:

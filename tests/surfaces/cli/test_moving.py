@@ -126,6 +126,7 @@ def test_a_file_that_is_there_is_replaced_only_if_somebody_says_so(sqlite: Place
     refused = say("--store", sqlite.address, "export", "count-1")
     assert refused.exit_code == 2
     assert "count-1.stepwell already exists" in refused.stderr
+    assert "--yes replaces it" in refused.stderr
     assert Path("count-1.stepwell").read_text() == "mine"
     assert say("--store", sqlite.address, "export", "count-1", "--yes").exit_code == 0
     assert Path("count-1.stepwell").read_bytes()[:2] == b"\x1f\x8b"

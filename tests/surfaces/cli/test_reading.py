@@ -270,7 +270,18 @@ def test_requests_are_the_inbox_of_all_runs_oldest_first(place: Place, say: Say,
     assert [one["age_seconds"] // 60 for one in found] == [15, 10, 5]
     assert found[0]["response_schema"] == {"type": "boolean"}
     first = rows(say("--store", place.address, "requests"))[0]
-    assert first == ["refund-1", "refund-1", "refunds", "desk", '{"id":1,"lines":["tea"]}', "bool", "15", "min", "-"]
+    assert first == [
+        "refund-1",
+        "refund-1",
+        "refunds",
+        "desk",
+        '{"id":1,"lines":["tea"]}',
+        "bool",
+        "15",
+        "min",
+        "-",
+        "-",
+    ]
     assert document(say("--store", place.address, "requests", "--workflow", "nobody", "--json"))["requests"] == []
     assert say("--store", place.address, "requests", "--workflow", "nobody").stderr == "no request matches\n"
 
@@ -281,7 +292,7 @@ def test_a_question_whose_answer_is_there_says_so(place: Place, say: Say) -> Non
     assert [one["answered"] for one in document(say(*asked, "--json"))["requests"]] == [False]
     assert say("--store", place.address, "respond", "refund-7", "--response", "true").exit_code == 0
     assert [one["answered"] for one in document(say(*asked, "--json"))["requests"]] == [True]
-    assert "bool (received)" in say(*asked).stdout
+    assert rows(say(*asked))[0][-1] == "yes"
 
 
 def test_requests_are_found_by_age_and_deadline(place: Place, say: Say, later: Any) -> None:

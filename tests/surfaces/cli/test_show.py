@@ -66,7 +66,7 @@ def ran(storage: Any, work: Any) -> None:
 def test_a_completed_run_shows_its_input_and_its_output(storage: Any, say: Say) -> None:
     ran(storage, counting(storage).run(1, run_id="count-1"))
     lines = shown(say, "count-1")
-    assert lines[0].startswith("Run count-1 of counting is completed: 3 supersteps in ")
+    assert lines[0].startswith("Run count-1 of counting is completed; it took ")
     assert lines[1] == "next: stepwell events count-1 --store runs.db"
     assert section(lines, "input") == ["1"]
     assert section(lines, "output") == ["- 1", "- 2", "- 3"]
@@ -170,7 +170,7 @@ def test_a_failed_run_shows_the_error_with_the_frames_of_the_user_and_what_is_ke
     assert any("test_show.py" in line for line in error)
     assert not any("engine" in line for line in error)
     assert any("engine" in line for line in section(shown(say, "letter-1", "--full"), "error in bad"))
-    good, look, bad = section(lines, "superstep 2")
+    good, look, bad = section(lines, "superstep 2 (calls that are committed together)")
     assert good.startswith("good: finished, ")
     assert look.strip().startswith("step look, ")
     assert bad == "bad: failed"
@@ -206,7 +206,7 @@ def test_a_sleeping_run_says_until_when(storage: Any, say: Say) -> None:
     assert lines[0].startswith("Run nap-1 of naps is sleeping until 20")
     assert "UTC (in 2 h 59 min" in lines[0] or "UTC (in 3 h)" in lines[0]
     assert lines[0].endswith("; nap comes next then. No live worker drives runs of naps.")
-    assert section(lines, "superstep 1")[0].startswith("nap: sleeping, until 20")
+    assert section(lines, "superstep 1 (calls that are committed together)")[0].startswith("nap: sleeping, until 20")
 
 
 def test_timers_are_listed_with_the_time_at_which_they_are_due(storage: Any, say: Say) -> None:
@@ -247,7 +247,7 @@ def test_runs_that_nobody_or_somebody_drives_say_so(sqlite: Place, say: Say) -> 
         "No live worker drives runs of counting."
     )
     assert queued[1] == RESUME.format("queued-1")
-    assert driven[0].startswith("Run driven-1 of counting is running in superstep 2, driven by process ")
+    assert driven[0].startswith("Run driven-1 of counting is running, driven by process ")
     assert driven[0].endswith(": count is working.")
     assert driven[1] == "next: stepwell tail driven-1 --follow --store runs.db"
 
@@ -298,7 +298,7 @@ def test_a_turn_of_an_agent_is_listed_as_its_calls(storage: Any, say: Say) -> No
         "tool look_up",
         "model 2",
     ]
-    assert calls[0].startswith("  model 1, 4 + 3 tokens, cost 0.007, ")
+    assert calls[0].startswith("  model 1, 4 tokens in, 3 out, cost 0.007, ")
     # What its executor needs to continue the turn is shown only with everything else.
     assert not any("OpenTurn" in line or "AgentProgress" in line for line in lines)
     assert any("OpenTurn" in line for line in shown(say, "clerk-1", "--full"))
@@ -316,10 +316,10 @@ def test_a_tool_that_has_not_returned_is_named_with_its_arguments(storage: Any, 
             await clerking(storage, tools={"look_up": down}).run("order 7 is broken", run_id="clerk-1")
 
     ran(storage, work())
-    clerk, model, tool = section(shown(say, "clerk-1"), "superstep 1")
+    clerk, model, tool = section(shown(say, "clerk-1"), "superstep 1 (calls that are committed together)")
     assert clerk == "clerk: failed"
-    assert model.startswith("  model 1, 4 + 3 tokens, cost 0.007")
-    assert tool == '  tool look_up {"order":7} → no result'
+    assert model.startswith("  model 1, 4 tokens in, 3 out, cost 0.007")
+    assert tool == '  tool look_up {"order": 7} → no result'
     calls = data(say, "clerk-1")["branches"][0]["calls"]
     assert [(call["kind"], call.get("has_result", True)) for call in calls] == [("model", True), ("tool", False)]
 
@@ -338,7 +338,7 @@ def test_a_run_that_keeps_its_latest_checkpoint_only_shows_what_is_left(tmp_path
     storage = SQLiteCheckpointStorage(tmp_path / "runs.db", retention=LatestOnly)
     ran(storage, counting(storage).run(1, run_id="count-1"))
     lines = shown(say, "count-1")
-    assert lines[0].startswith("Run count-1 of counting is completed: 3 supersteps")
+    assert lines[0].startswith("Run count-1 of counting is completed; it took ")
     assert "input" not in lines
     assert section(lines, "output") == ["- 1", "- 2", "- 3"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import Any, Literal
 
 from stepwell.admin.calls import HandlerCall, calls_of
 from stepwell.admin.diffs.documents import plain_value
-from stepwell.admin.values import open_value, to_line
+from stepwell.admin.values import open_value, to_data, to_line
 from stepwell.declarative.stored_run import is_failed_attempt
 from stepwell.graph.edges import fan_in_of
 from stepwell.model.checkpoint import Checkpoint
@@ -186,7 +187,7 @@ def _summarise(entry: LogEntry, name: str, requested: dict[str, tuple[str, str]]
     tag = stored.get("$") if isinstance(stored, dict) and isinstance(fields, dict) else None
     if tag == "stepwell:ModelReply":
         for call in _fields_of_all(fields.get("calls")):
-            requested[str(call.get("id"))] = to_line(call.get("name")), to_line(call.get("arguments"), longest=_SHOWN)
+            requested[str(call.get("id"))] = to_line(call.get("name")), _format_arguments(call.get("arguments"))
         usage = next(_fields_of_all([fields.get("usage")]), {})
         cost = usage.get("cost")
         return CallSummary(
@@ -200,6 +201,12 @@ def _summarise(entry: LogEntry, name: str, requested: dict[str, tuple[str, str]]
         _, arguments = requested.get(_call_id(name), ("", ""))
         return CallSummary(arguments=arguments, result=result, error=to_line(error) if error else "")
     return CallSummary() if name.lstrip("+").startswith("began ") else None
+
+
+def _format_arguments(stored: Any) -> str:
+    """Return the arguments of a tool as the record of a finished turn has them."""
+    text = json.dumps(to_data(stored), ensure_ascii=False)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _fields_of_all(stored: Any) -> Iterator[dict[str, Any]]:

@@ -19,6 +19,7 @@ from stepwell.admin.questions import question_of
 from stepwell.admin.tracebacks import shorten_traceback
 from stepwell.admin.values import main_part, to_line, to_lines
 from stepwell.declarative.stored_run import values_of
+from stepwell.model.commit import CommitKind
 from stepwell.model.event import WorkflowErrorDetails
 from stepwell.model.visible_text import visible
 from stepwell.storage import clock
@@ -26,6 +27,7 @@ from stepwell.viz.durations import format_seconds
 
 LATEST = 10  # handler calls, answers and outputs that are shown unless all are wanted
 TRACEBACK = 30  # lines
+_KINDS = {CommitKind.PARKED: "parked: no process waits for it"}
 _OF_A_TURN = ("/turn", "/done", "/stand", "/working")  # keys of what an executor keeps while an agent's turn lasts
 
 
@@ -68,7 +70,8 @@ def _sections(overview: RunOverview, full: bool, moment: FormatMoment) -> Iterat
     if overview.answers:
         yield ["answers", *_indent(_format_answers(overview, full))]
     if overview.branches:
-        yield [f"superstep {at.iteration + 1}", *_indent(_format_branches(overview.branches, moment))]
+        title = f"superstep {at.iteration + 1} (calls that are committed together)"
+        yield [title, *_indent(_format_branches(overview.branches, moment))]
     if calls := [*_format_calls(overview, full)]:
         yield ["calls", *_indent(calls)]
     yield [*_format_facts(overview, moment), *_format_progress(overview)]
@@ -158,6 +161,7 @@ def _format_facts(overview: RunOverview, moment: FormatMoment) -> Iterator[str]:
     who = f", by {overview.commit.by}" if overview.commit.by else ""
     run = overview.run if overview.is_head else None
     status = overview.standing
+    kind = _KINDS.get(overview.commit.kind, overview.commit.kind.value)
     since = f" since {moment(run.since)}" if run is not None and run.since else ""
     fields = {
         "run": f"{header.run_id}@{at.number}",
@@ -166,7 +170,7 @@ def _format_facts(overview: RunOverview, moment: FormatMoment) -> Iterator[str]:
         "driven by": run.owner if run is not None and status == "running" else "",
         "left by": run.owner if run is not None and status == "stalled" else "",
         "started": moment(overview.run.began_at),
-        "committed": f"{moment(at.stamp.at)} ({overview.commit.kind.value}{who})",
+        "committed": f"{moment(at.stamp.at)} ({kind}{who})",
         "checkpoint": at.stamp.checkpoint_id,
         "tags": " ".join(f"{name}={value}" for name, value in sorted(header.tags.items())),
         "priority": str(header.priority) if header.priority else "",

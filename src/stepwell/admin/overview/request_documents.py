@@ -12,6 +12,7 @@ from stepwell.admin.questions import question_of
 from stepwell.admin.values import to_data
 from stepwell.errors import CannotUnseal
 from stepwell.model.request import AnswerRecord, Request
+from stepwell.model.signal import ReceivedJson
 from stepwell.storage.answers import Response
 from stepwell.storage.pending_requests import PendingRequest
 
@@ -29,7 +30,22 @@ def request_to_dict(request: Request, pending: Response | None = None) -> dict[s
         "deadline": request.deadline,
         "question": question_of(stored),
         "data": to_data(stored),
-        "answer": None if pending is None else {"by": pending.by, "comment": pending.comment, "at": pending.at or None},
+        "answer": None if pending is None else pending_answer_to_dict(pending),
+    }
+
+
+def value_of(pending: Response) -> Any:
+    """Return the value of a response that is not applied yet, in its stored form or as plain JSON."""
+    return msgspec.json.decode(pending.value) if isinstance(pending, ReceivedJson) else plain_value(pending.value)
+
+
+def pending_answer_to_dict(pending: Response) -> dict[str, Any]:
+    """Return a response that is not applied yet as JSON data."""
+    return {
+        "value": to_data(value_of(pending)),
+        "by": pending.by,
+        "comment": pending.comment,
+        "at": pending.at or None,
     }
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from stepwell.admin.diffs.documents import plain_value
+from stepwell.admin.overview.request_documents import value_of
 from stepwell.admin.overview.sentence import FormatMoment
 from stepwell.admin.phrases import format_age, format_deadline, pluralise
 from stepwell.admin.questions import sentence_for
-from stepwell.admin.values import to_lines
+from stepwell.admin.values import TEXT, to_line, to_lines
 from stepwell.model.request import Request
 from stepwell.model.visible_text import visible
 from stepwell.storage import clock
@@ -42,3 +43,6 @@ def format_requests(
             by = f" by {answer.by}" if answer.by else ""
             when = f" at {moment(answer.at)}" if answer.at else ""
             yield f"    answered{visible(by)}{when}; the response is not applied yet"
+            yield f"    response: {to_line(value_of(answer), longest=None if full else TEXT)}"
+            if answer.comment:
+                yield f"    comment: {visible(answer.comment)}"

@@ -83,7 +83,7 @@ def sentence_of(overview: RunOverview, *, now: datetime, moment: FormatMoment = 
         return f"{subject} as it was at {where}; {_next(overview)}."
     match run.standing:
         case "completed":
-            return f"{subject} is completed: {_count(at.iteration, 'superstep')} in {_lasted(overview)}."
+            return f"{subject} is completed; it took {_lasted(overview)}."
         case "failed":
             retried = f" After a retry, {describe_workers(overview.workers)} drives it." if overview.workers else ""
             return f"{subject} failed{_describe_failure(overview)}; {_resumed(overview)}.{retried}"
@@ -99,9 +99,8 @@ def sentence_of(overview: RunOverview, *, now: datetime, moment: FormatMoment = 
             wake = f"sleeping until {moment(until)}{_distance(until, now)}"
             return f"{subject} is {wake}; {_next(overview)} then. {_who_drives(overview, 'wakes it')}"
         case "running":
-            where = f"in superstep {at.iteration + 1}, driven by {run.owner}"
             asks = f" Meanwhile it is waiting {_describe_wait(overview, now)}" if overview.requests else ""
-            return f"{subject} is running {where}: {_progress(overview)}.{asks}"
+            return f"{subject} is running, driven by {run.owner}: {_progress(overview)}.{asks}"
         case "stalled":
             last = f"its last commit was {_ago(run.since or at.stamp.at, now)}"
             left = f"{run.owner} stopped driving it, and {last}; {_resumed(overview)}"
@@ -194,7 +193,7 @@ def _progress(overview: RunOverview) -> str:
     for branch in overview.branches:
         by_state.setdefault(branch.state, []).append(branch.executor)
     parts = [f"{_and(names)} {'is' if len(names) == 1 else 'are'} {state}" for state, names in by_state.items()]
-    return "; ".join(parts) or (_next(overview) if overview.of_named_agents else "it is between two supersteps")
+    return "; ".join(parts) or (_next(overview) if overview.of_named_agents else "it is between two calls")
 
 
 def _lasted(overview: RunOverview) -> str:
@@ -212,10 +211,6 @@ def _distance(stored: str, now: datetime, *, bare: bool = False) -> str:
     span = datetime.fromisoformat(stored) - now
     text = f"in {format_seconds(span.total_seconds())}" if span > timedelta(0) else _ago(stored, now)
     return f" {text}" if bare else f" ({text})"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _and(names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from stepwell.admin.calls import HandlerCall, calls_of
 from stepwell.admin.diffs.documents import plain_value
-from stepwell.admin.overview.request_documents import answer_to_dict
+from stepwell.admin.overview.request_documents import answer_to_dict, value_of
 from stepwell.admin.overview.run_overview import RunOverview
 from stepwell.admin.questions import question_of
 from stepwell.admin.values import is_message, to_data, to_line
@@ -17,25 +17,29 @@ from stepwell.model.commit import Commit, Done
 from stepwell.model.request import AnswerRecord
 from stepwell.model.state_writes import Appended
 from stepwell.model.timing import CallTime
+from stepwell.storage.answers import Response
 
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """What a turn asked a person, and the answer that closed the request, if there is one."""
+    """What a turn asked a person, and the answer that closed the request or is on its way, if there is one."""
 
     request_id: str
     question: str
     answer: AnswerRecord | None
+    pending: Response | None = None  # one that is not applied yet
 
     def describe(self) -> str:
         """Return it on one line: `asked: May clerk call refund(order=7)? → approve by ada`."""
-        if self.answer is None:
+        given = self.answer or self.pending
+        if given is None:
             return f"asked: {self.question} → no answer yet"
-        by = f" by {self.answer.by}" if self.answer.by else ""
-        return f"asked: {self.question} → {to_line(plain_value(self.answer.value))}{by}"
+        by = f" by {given.by}" if given.by else ""
+        value = plain_value(given.value) if isinstance(given, AnswerRecord) else value_of(given)
+        return f"asked: {self.question} → {to_line(value)}{by}{'' if self.answer else ', not applied yet'}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON data."""
+        """Return it as JSON data; `answer` is the one that was applied."""
         answer = None if self.answer is None else answer_to_dict(self.answer)
         return {"request_id": self.request_id, "question": self.question, "answer": answer}
 
@@ -77,13 +81,18 @@ def turns_of(overview: RunOverview) -> Iterator[HandlerTurn]:
     """Yield the turns of recent commits, oldest first: handler calls that made steps or took part in a conversation."""
     answers = {answer.request_id: answer for answer in overview.answers}
     for commit, done in overview.calls:
-        turn = read_turn(done, commit, answers)
+        turn = read_turn(done, commit, answers, overview.pending)
         if turn.calls or turn.heard or turn.said:
             yield turn
 
 
-def read_turn(done: Done, commit: Commit, answers: Mapping[str, AnswerRecord]) -> HandlerTurn:
-    """Return what a handler call did as a turn; `answers` are those that were given later, by request."""
+def read_turn(
+    done: Done, commit: Commit, answers: Mapping[str, AnswerRecord], pending: Mapping[str, Response] = {}
+) -> HandlerTurn:
+    """Return what a handler call did as a turn.
+
+    `answers` are those that were given later, by request, and `pending` those that are not applied yet.
+    """
     write = commit.state.get(conversation_key(done.executor))
     items = [plain_value(item) for item in write.items] if isinstance(write, Appended) else []
     messages = [item for item in items if is_message(item)]
@@ -97,6 +106,8 @@ def read_turn(done: Done, commit: Commit, answers: Mapping[str, AnswerRecord]) -
         attempts=done.attempts,
         heard=tuple(message for message in messages if message not in said),
         calls=tuple(calls_of(done.steps)),
-        asked=tuple(AskedQuestion(id, questions[id], answers.get(id)) for id in done.asked if id in questions),
+        asked=tuple(
+            AskedQuestion(id, questions[id], answers.get(id), pending.get(id)) for id in done.asked if id in questions
+        ),
         said=said,
     )

@@ -11,7 +11,7 @@ from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.changes import print_difference
-from stepwell.cli.views.output import print_json
+from stepwell.cli.views.output import print_json, print_note
 from stepwell.error_ids import ErrorId
 
 
@@ -38,6 +38,8 @@ def command(checkpoint: str, other: str | None, patch: bool, full: bool, json: b
         print_json(difference.patch())
     else:
         print_difference(difference, json=json, full=full)
+        if not json and not full and difference.lines() != difference.lines(full=True):
+            print_note("long values are shortened; --full shows them")
 
 
 async def _compare(storage: BuiltInStorage, checkpoint: str, other: str | None) -> admin.Difference:

@@ -84,7 +84,7 @@ def _check_target(target: Path) -> None:
     if target.is_dir() or not target.parent.is_dir():
         reason = "it is a directory" if target.is_dir() else f"there is no directory {target.parent}"
         raise CommandFailed(ErrorId.WRONG_FILE, f"cannot write {target}: {reason}", "name another file with -o", USAGE)
-    if target.exists() and needs_confirmation(f"{target} already exists"):
+    if target.exists() and needs_confirmation(f"{target} already exists", "--yes replaces it, -o names another file"):
         confirm(f"Replace {target}?", f"{target} was not changed")
 
 

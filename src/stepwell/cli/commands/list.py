@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime
 from shlex import quote
 from typing import Any
@@ -16,7 +17,7 @@ from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_moment_option
 from stepwell.cli.type_names import BuiltInStorage, RunInfo
 from stepwell.cli.views.output import print_document, print_note, print_table
-from stepwell.cli.views.text import format_moment
+from stepwell.cli.views.text import format_brief_moment, format_moment
 from stepwell.model.status_words import STANDINGS
 from stepwell.storage import clock
 
@@ -105,7 +106,9 @@ def _print(runs: list[dict[str, Any]], following: str | None, json: bool, *, is_
         return
     if runs:
         columns, now = ["run", "workflow", "status", "commits", "started", "changed", "tags"], clock.now()
-        print_table(columns, [_make_row(run, now) for run in runs], optional=("commits", "started", "tags"))
+        # A person at a terminal wants one line per run; a program that reads a pipe wants everything.
+        rows = [_make_row(run, now, brief=sys.stdout.isatty()) for run in runs]
+        print_table(columns, rows, optional=("commits", "started", "tags", "workflow"))
     else:
         print_note("no run matches" if is_filtered else "the store has no runs")
     if following is not None:
@@ -127,9 +130,11 @@ async def _search(storage: BuiltInStorage, text: str, filters: dict[str, Any], l
     return runs
 
 
-def _make_row(run: dict[str, Any], now: datetime) -> list[str]:
+def _make_row(run: dict[str, Any], now: datetime, *, brief: bool) -> list[str]:
     tags = " ".join(f"{name}={value}" for name, value in sorted(run["tags"].items()))
-    until = f" until {format_moment(run['until'])}" if run["status"] == "sleeping" and run["until"] else ""
+    until = ""
+    if run["status"] == "sleeping" and run["until"]:
+        until = f" until {format_brief_moment(run['until'], now) if brief else format_moment(run['until'])}"
     return [
         run["run_id"],
         run["workflow"],

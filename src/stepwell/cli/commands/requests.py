@@ -48,10 +48,10 @@ def command(
     after: str | None,
     json: bool,
 ) -> None:
-    """List the requests that wait for a response.
+    """List the open requests of all runs.
 
-    Lists the open requests of all runs, the oldest first. A SPAN is 30d, 12h, 90min, 45s or
-    1h30min.
+    The oldest come first. One that is answered is listed until its run has applied the response. A
+    SPAN is 30d, 12h, 90min, 45s or 1h30min.
     """
     if overdue and due_within is not None:
         raise click.UsageError("pass --overdue or --due-within, not both: overdue requests are due within any span")
@@ -94,8 +94,9 @@ def _print(
         print_document(requests=requests, next=following)
         return
     if requests:
-        columns = ["request", "run", "workflow", "executor", "question", "response type", "age", "deadline"]
-        print_table(columns, [_make_row(request, now) for request in requests])
+        columns = ["request", "run", "workflow", "executor", "question", "expects", "age", "deadline", "answered"]
+        optional = ("executor", "expects", "workflow", "deadline", "answered")
+        print_table(columns, [_make_row(request, now) for request in requests], optional=optional, elastic="question")
     else:
         print_note("no request matches" if is_filtered else "there are no open requests")
     if following is not None:
@@ -140,7 +141,6 @@ def _shorten(text: str) -> str:
 
 def _make_row(request: dict[str, Any], now: datetime) -> list[str]:
     by = request["answered_by"]
-    received = "" if not request["answered"] else " (received)" if by is None else f" (received from {by})"
     deadline = request["deadline"]
     return [
         request["request_id"],
@@ -149,7 +149,8 @@ def _make_row(request: dict[str, Any], now: datetime) -> list[str]:
         request["executor"],
         # Without its key, a question is not known.
         _shorten(request["question"] or request["request_type"]),
-        f"{request['response_type']}{received}",
+        request["response_type"],
         format_span(now - datetime.fromisoformat(request["asked_at"])),
         format_deadline(None if deadline is None else datetime.fromisoformat(deadline), now),
+        "-" if not request["answered"] else "yes" if by is None else f"by {by}",
     ]

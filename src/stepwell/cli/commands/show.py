@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -15,8 +16,8 @@ from stepwell.cli.server_client import find_server
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
-from stepwell.cli.views.output import print_document, print_lines
-from stepwell.cli.views.text import format_moment, printable
+from stepwell.cli.views.output import print_document, print_lines, print_note
+from stepwell.cli.views.text import format_moment, printable, wrap_line
 from stepwell.storage import clock
 
 
@@ -46,7 +47,7 @@ def command(run: str, checkpoint: str | None, full: bool, json: bool) -> None:
             print_document(**server.get("runs", name, at=checkpoint or number))
         else:
             lines = server.get("runs", name, "lines", at=checkpoint or number, full="true" if full else None)
-            _print(*(_read_times(part) for part in lines.values()))
+            _print(*(_read_times(part) for part in lines.values()), full=full)
         return
 
     async def work(storage: BuiltInStorage) -> None:
@@ -62,7 +63,7 @@ def command(run: str, checkpoint: str | None, full: bool, json: bool) -> None:
         else:
             lines = format_overview(overview, full=full, moment=format_moment)
             command = None if lines.command is None else asdict(lines.command)
-            _print(lines.sentence, command, lines.explanation, lines.sections)
+            _print(lines.sentence, command, lines.explanation, lines.sections, full=full)
 
     run_on_store(work)
 
@@ -75,11 +76,23 @@ def _read_times(part: Any) -> Any:
 
 
 def _print(
-    sentence: str, command: Mapping[str, Any] | None, explanation: Iterable[str], sections: Iterable[list[str]]
+    sentence: str,
+    command: Mapping[str, Any] | None,
+    explanation: Iterable[str],
+    sections: Iterable[list[str]],
+    *,
+    full: bool,
 ) -> None:
+    from stepwell.admin.values import CUT  # lazy: for the same reason
+
     following = "nothing to do"
     if command is not None:
         following = command_line(command["name"], *command["arguments"], options=command["options"])
-    print_lines([sentence, f"next: {printable(following)}", *explanation])
+    # A command is there to be copied, so it alone is not wrapped.
+    print_lines([*wrap_line(sentence, sys.stdout), f"next: {printable(following)}", *explanation])
+    is_cut = False
     for section in sections:
-        print_lines(["", *section])
+        print_lines(wrapped for line in ("", *section) for wrapped in wrap_line(line, sys.stdout))
+        is_cut = is_cut or any(map(CUT.search, section))
+    if is_cut and not full:
+        print_note("long values are shortened; --full shows them")

@@ -13,6 +13,7 @@ import click
 
 from stepwell.admin.diffs.json_diff import format_path
 from stepwell.admin.phrases import format_deadline, format_span
+from stepwell.admin.questions import sentence_for
 from stepwell.admin.requests import OpenRequest
 from stepwell.admin.schemas.json_schema import shape_of
 from stepwell.admin.values import to_lines
@@ -77,6 +78,9 @@ def _introduce(question: OpenRequest) -> None:
     print_note(
         f"{question.run_id}: request {question.request_id} from {question.executor}, {format_span(now - asked_at)} ago"
     )
+    # A request of an agent or a team is a sentence; people who approve it also want to see its parts.
+    if (sentence := sentence_for(question.data, longest=None)) is not None:
+        print_note(f"  {sentence}")
     for line in to_lines(question.data, full=True):
         print_note(f"  {line}")
     if question.deadline is not None:

@@ -10,9 +10,11 @@ from typing import Any
 from stepwell.admin.live_workers import find_live_workers
 from stepwell.admin.lookup import NotFound, find_checkpoint, find_run, has_prefix
 from stepwell.admin.requests import OpenRequest, load_requests, open_requests, send_response
+from stepwell.admin.schemas.json_schema import shape_of
 from stepwell.admin.schemas.validation import UnusableSchema, problems
 from stepwell.admin.state_edits import check_plain
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed, command_line, refusals
+from stepwell.cli.forms.agent_forms import schema_for
 from stepwell.cli.input_text import PASS_RESPONSE, read_input
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage, WorkerInfo
@@ -32,16 +34,15 @@ def respond(
 ) -> tuple[OpenRequest, Workers]:
     """Find the request, and send the argument, or what a person enters in a form; return it, and who may apply it."""
     text = None if argument is None else read_input("@-" if argument == "-" else argument, PASS_RESPONSE)
-    value = None if text is None else read_json(text, "the response")
 
     async def find(storage: BuiltInStorage) -> tuple[list[OpenRequest], Workers | None]:
         """Return the requests that may be meant and, if the response to the only one is sent, who may apply it."""
         questions = await _find_requests(storage, run, request)
         # A request that has its response already is not what a person means, if there is another.
         waiting = [question for question in questions if not question.answered] or questions
-        if argument is None or len(waiting) > 1:
+        if text is None or len(waiting) > 1:
             return waiting, None
-        return waiting, await _send(storage, waiting[0], value, by=by, comment=comment)
+        return waiting, await _send(storage, waiting[0], _read_response(waiting[0], text), by=by, comment=comment)
 
     questions, workers = run_on_store(find, waits_for_nothing_else=True)
     if workers is not None:
@@ -51,7 +52,7 @@ def respond(
     # No store is open while a person thinks.
     question = choose(questions[:CHOICES])
     check_unanswered(question)
-    answer = ask_for_response(question) if argument is None else value
+    answer = ask_for_response(question) if text is None else _read_response(question, text)
     send = partial(_send_if_unchanged, question=question, value=answer, by=by, comment=comment)
     return question, run_on_store(send, waits_for_nothing_else=True)
 
@@ -149,15 +150,21 @@ async def _send_if_unchanged(
     raise await _explain_gone(storage, question.run_id, question.request_id, questions)
 
 
-def read_json(text: str, what: str) -> Any:
-    """Parse JSON. Raises CommandFailed."""
+def _read_response(question: OpenRequest, text: str) -> Any:
+    shape = shape_of(schema_for(question.data, question.response_type, question.response_schema))
+    return read_json(text, "the response", f"{question.request_id!r} expects {question.response_type}: {shape}")
+
+
+def read_json(text: str, what: str, hint: str = "") -> Any:
+    """Parse JSON. Raises CommandFailed with a hint that says what is expected."""
     try:
         return json.loads(text)
     except RecursionError:
         raise CommandFailed(ErrorId.WRONG_RESPONSE, f"{what} is nested too deeply", code=USAGE) from None
     except ValueError as error:
-        hint = """quote a string for JSON and for the shell: '"like this"'"""
-        raise CommandFailed(ErrorId.WRONG_RESPONSE, f"{what} is not valid JSON: {error}", hint, USAGE) from None
+        quoting = """a string is quoted for JSON and for the shell: '"like this"'"""
+        problem = f"{what} is not valid JSON: {error}"
+        raise CommandFailed(ErrorId.WRONG_RESPONSE, problem, hint or quoting, USAGE) from None
 
 
 def check_answer(question: OpenRequest, value: Any) -> None:

@@ -20,12 +20,13 @@ _COLOURS = {"+": "green", "-": "red", "~": "yellow"}
 def print_difference(difference: admin.Difference, *, json: bool, full: bool = False) -> None:
     """Print the two checkpoints, then a line per change; or all as JSON, with JSON Pointers as paths."""
     if not json:
-        return print_lines(_format_lines(difference.lines(full=full)))
+        print_lines(_format_lines(difference.lines(full=full)))
+        return
     changes = [
         {"path": change.pointer, "kind": change.kind, "before": change.before, "after": change.after}
         for change in difference.changes
     ]
-    return print_document(one=_where(difference.before), other=_where(difference.after), changes=changes)
+    print_document(one=_where(difference.before), other=_where(difference.after), changes=changes)
 
 
 def _format_lines(lines: list[str]) -> Iterator[str]:

@@ -10,9 +10,9 @@ from stepwell.cli.views.text import format_moment
 from stepwell.declarative.stored_run import find_node
 
 
-def format_event(timed: TimedEvent) -> Iterator[str]:
+def format_event(timed: TimedEvent, *, full: bool = False) -> Iterator[str]:
     """Yield an event as a line for a person, and a line for each call that its handler made."""
-    yield from format_lines(timed.event.commit, timed.at, timed.to_lines())
+    yield from format_lines(timed.event.commit, timed.at, timed.to_lines(full=full))
 
 
 def format_lines(commit: int | None, at: str, lines: Sequence[str]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from stepwell.admin.run_events import TimedEvent
 from stepwell.cli.views.events import Follower, NodesOnly, format_event
 from stepwell.cli.views.live_view_state import CHATTER, Scene
 from stepwell.cli.views.output import print_json_line
+from stepwell.cli.views.text import wrap_line
 
 _HIDDEN = frozenset({"checkpoint"})  # the store has it; its event only repeats the commit
 
@@ -25,7 +26,8 @@ class Lines(Follower):
     def show(self, timed: TimedEvent) -> None:
         if timed.event.type not in CHATTER:
             for line in format_event(timed):
-                click.echo(line, file=self._to)
+                for wrapped in wrap_line(line, self._to):
+                    click.echo(wrapped, file=self._to)
 
 
 class JsonLines(Follower):

@@ -64,11 +64,14 @@ def print_note(text: str) -> None:
     click.echo(without_secrets(printable(text)), err=True)
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, optional: Sequence[str] = ()) -> None:
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, optional: Sequence[str] = (), elastic: str | None = None
+) -> None:
     """Print rows under the names of their columns; on a terminal that is too narrow, one line per cell.
 
-    A narrow terminal leaves out columns of `optional` first. Control characters in cells are escaped,
-    and nothing else is cut.
+    A terminal leaves out columns of `optional` that are empty and, while it is too narrow, the
+    others, the first ones first. It cuts the cells of the column `elastic` to the room there is.
+    Control characters in cells are escaped, and nothing else is cut.
     """
     # Stored strings may hold escape sequences, which a terminal would obey.
     cells = [[printable(cell) for cell in row] for row in rows]
@@ -76,7 +79,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, option
         with suppress(ModuleNotFoundError):
             from stepwell.cli.views.rich_table import draw_table  # lazy: rich takes 15 ms and may be missing
 
-            if not draw_table(columns, cells, optional):
+            if not draw_table(columns, cells, optional, elastic):
                 print_lines(_list_records(columns, cells))
             return
     print_lines(_align([[column.upper() for column in columns], *cells]))

@@ -60,7 +60,7 @@ const Asked = ({ asked }) => html`<div class="turn asked"><small>asks a person</
 /** @param {{call: any}} props */
 function Call({ call }) {
   const { input_tokens: heard = 0, output_tokens: said = 0, cost, seconds } = call;
-  const facts = [heard + said > 0 && `${heard} + ${said} tokens`, cost && `cost ${cost}`, typeof seconds === "number" && duration(seconds)];
+  const facts = [heard + said > 0 && `${heard} tokens in, ${said} out`, cost && `cost ${cost}`, typeof seconds === "number" && duration(seconds)];
   return html`<div class="turn ${call.kind} ${call.error ? "error" : ""}"><div class="row"><b>${call.kind === "model" ? "model" : call.name}</b>${call.kind === "tool" && html`<span class="mut">tool</span>`}${call.recalled && html`<span class="tag">recalled</span>`}${call.attempts > 1 && html`<span class="tag">attempt ${call.attempts}</span>`}<span class="sp" />
       <span class="mut">${facts.filter(Boolean).join(" · ")}</span></div>
     ${call.text && html`<pre>${call.text}</pre>`}${call.arguments && html`<pre class="mono mut">${call.arguments}</pre>`}${call.result && html`<pre>→ ${call.result}</pre>`}${call.error && html`<pre class="error">${call.error}</pre>`}${call.has_result === false && html`<p class="mut">no result</p>`}</div>`;
