@@ -203,7 +203,7 @@ def test_a_question_that_is_not_open_cannot_be_answered(here: Place, say: Say, l
     unknown = say(*command, "gin", "--response", "1")
     assert (unknown.exit_code, unknown.stderr.splitlines()[0]) == (
         3,
-        "stepwell: run 'judge-1' has no open request 'gin'; open requests: 'milk', 'rum'",
+        "stepwell: run 'judge-1' has no open request 'gin'; open requests: 'milk', 'rum' [SW518]",
     )
     later(minutes=180)
     late = say(*command, "milk", "--response", json.dumps(VERDICT))
