@@ -17,7 +17,7 @@ from stepwell.errors import CheckpointCorrupt
 from stepwell.kernel.commit import apply
 from stepwell.kernel.lifecycle import full_commit
 from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
-from stepwell.model.commit import Commit, decides
+from stepwell.model.commit import DECIDED, Commit, decides
 from stepwell.model.event import CheckpointInfo, WorkflowRunState
 from stepwell.model.request import Request
 from stepwell.model.state_writes import Assigned
@@ -97,6 +97,8 @@ def build_record(commit: Commit, after: Checkpoint, *, snapshot: bool, before: C
             by=commit.by,
             reason=commit.reason,
         )
+    # Most commits are plain: a function is called only for the others.
+    is_special = commit.kind in DECIDED or commit.by is not None or bool(commit.answers)
     entry = Entry(
         header.run_id,
         commit.number,
@@ -109,7 +111,8 @@ def build_record(commit: Commit, after: Checkpoint, *, snapshot: bool, before: C
         # A restore withdraws outputs, so readers of outputs alone must see it too.
         outputs=commit.restored is not None or any(done.outputs for done in commit.done),
         latest_only=header.retention is Retention.LatestOnly,
-        decisions=decides(commit.kind, caller=header.caller, by=commit.by, has_answers=bool(commit.answers)),
+        decisions=is_special
+        and decides(commit.kind, caller=header.caller, by=commit.by, has_answers=bool(commit.answers)),
     )
     body = write_commit(commit, header if snapshot else None, after.previous_id, None if snapshot else before)
     return Record(entry, body)
