@@ -70,6 +70,31 @@ async def test_a_thread_runs_and_its_state_is_a_snapshot_and_patches() -> None:
     assert events[-1]["outcome"] == {"type": "success"}
 
 
+async def test_a_further_message_of_the_user_continues_the_run_once() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = counting(storage)
+    async with serving(storage, [workflow], worker=Worker(storage, [workflow])) as client:
+        first = await post(client, "counting", run_input("t", "1"))
+        # Opened again with what it was started with: nothing is sent, and it is shown from its beginning.
+        assert types(await post(client, "counting", run_input("t", "1"))).count("STEP_STARTED") == 3
+        number = (await client.get("/api/v1/runs/t")).json()["number"]
+        further = run_input("t", "1")
+        further["messages"].append({"id": "m2", "role": "user", "content": "2"})
+        second = await post(client, "counting", further)
+        assert 0 < types(second).count("STEP_STARTED") < types(first).count("STEP_STARTED")
+        assert second[-1]["outcome"] == {"type": "success"}
+        run = (await client.get("/api/v1/runs/t")).json()
+        assert run["number"] > number
+        # The same message again, by a client that lost the answer.
+        assert types(await post(client, "counting", further)).count("STEP_STARTED") > 3
+        assert (await client.get("/api/v1/runs/t")).json()["number"] == run["number"]
+        further["messages"].append({"id": "m3", "role": "user", "content": "not a number"})
+        assert (await client.post("/ag-ui/counting", json=further)).status_code == 422
+        further["messages"][-1]["content"] = "2"
+        refused = await client.post("/ag-ui/counting", json=further, headers=with_token(BOB))
+        assert refused.status_code == 403
+
+
 async def test_an_interrupt_has_a_schema_and_a_deadline_and_is_answered() -> None:
     storage = InMemoryCheckpointStorage()
     workflow = asking(storage, timedelta(hours=1))

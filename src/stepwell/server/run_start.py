@@ -16,6 +16,7 @@ from stepwell.server.services import Services
 from stepwell.storage.ids import new_run_id
 from stepwell.storage.response_types import NotOfType, answer_as, schema_of
 from stepwell.worker.slices import Served, workflow_of
+from stepwell.workflows.run_signals import send_input
 from stepwell.workflows.workflow import Workflow
 
 
@@ -61,6 +62,24 @@ async def start_run(
     return await workflow_of(served).submit(
         message, run_id=run_id, tags=tags, priority=priority, by=by, checkpoint_storage=services.storage
     )
+
+
+async def send_message(services: Services, workflow: str, run_id: str, value: Any, *, key: str) -> bool:
+    """Send further input to a run; False, sending nothing, if that was done with the same key.
+
+    `value` is plain JSON. Raises RequestRefused if the workflow takes no such input, and RunError if
+    the run failed or was cancelled.
+    """
+    served = find_workflow(services, workflow)
+    if not isinstance(served, Workflow):
+        raise RequestRefused(
+            HTTPStatus.CONFLICT,
+            f"{workflow!r} takes one input per run, and run {run_id!r} has it",
+            "start another run",
+        )
+    message = read_message(served, value)
+    archive = served._archive_on(services.storage)
+    return await send_input(served._definition, archive, run_id, message, key=key)
 
 
 def derive_run_id(*names: str) -> str:

@@ -27,8 +27,13 @@ async def read_head(archive: Archive, run_id: str) -> Checkpoint:
     return head
 
 
-async def send_input(definition: WorkflowDefinition, archive: Archive, run_id: str, message: Any) -> None:
-    """Send further input to the start executor of a run. Raises RunError if the run failed or was cancelled."""
+async def send_input(
+    definition: WorkflowDefinition, archive: Archive, run_id: str, message: Any, *, key: str | None = None
+) -> bool:
+    """Send further input to the start executor of a run; False, sending nothing, if the key was used before.
+
+    Raises RunError if the run failed or was cancelled.
+    """
     head = await read_head(archive, run_id)
     check_no_caller(head)
     start = definition.graph.executors[definition.graph.start]
@@ -39,9 +44,10 @@ async def send_input(definition: WorkflowDefinition, archive: Archive, run_id: s
         )
     _check_active(head, "send to it")
     payload = definition.codec.pack(message, "$.message")
-    # The random part of the key keeps inputs apart; a response has a fixed key, so that the first one wins.
-    await archive.send(run_id, input_key(head.header.epoch, new_run_id()), ReceivedInput(payload))
+    # A random key keeps inputs apart; a response has a fixed key, so that the first one wins.
+    is_new = await archive.send(run_id, input_key(head.header.epoch, key or new_run_id()), ReceivedInput(payload))
     await _check_not_moved_back(archive, head)
+    return is_new
 
 
 async def send_answers(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 from ag_ui.core import (
     ResumeEntry,
@@ -22,10 +23,13 @@ from stepwell.server.identity import Identity, Role, require
 from stepwell.server.problems import RequestRefused
 from stepwell.server.responses import send_checked_response
 from stepwell.server.run_feed import EventCursor, read_cursor
-from stepwell.server.run_start import find_workflow, start_run
+from stepwell.server.run_start import derive_run_id, find_workflow, send_message, start_run
 from stepwell.server.services import RouteSet, Services
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.run_list import RunInfo
 
+T = TypeVar("T")
+_MESSAGE_TAG = "ag-ui.message"  # of a run: the message that it was started with
 _SHOWN = 500  # characters of what is wrong with an input
 
 
@@ -72,23 +76,49 @@ async def _begin(
         return cursor
     for entry in run_input.resume or ():
         await _answer(storage, run_id, entry, request)
-    # A thread that is opened again, without an answer, is shown from its beginning.
-    return EventCursor(run.number) if run_input.resume else EventCursor()
+    has_news = bool(run_input.resume) or await _send_further(services, run, run_input, request)
+    # A thread that is opened again, without anything new, is shown from its beginning.
+    return EventCursor(run.number) if has_news else EventCursor()
+
+
+async def _send_further(services: Services, run: RunInfo, run_input: RunAgentInput, request: Request) -> bool:
+    """Send the last message to its run, if the user has written it since the run was started; once for each id."""
+    last = run_input.messages[-1] if run_input.messages else None
+    if last is None or last.role != "user" or _message_tag(last.id) == run.tags.get(_MESSAGE_TAG):
+        return False
+    require(request, Role.OPERATE)
+    key, workflow = _message_tag(last.id), run.workflow_name
+    return await _try_as_text_and_as_json(
+        _find_input(run_input), lambda value: send_message(services, workflow, run.run_id, value, key=key)
+    )
+
+
+def _message_tag(id: str) -> str:
+    """Return what is stored of the id of a message: a client may choose any text for it."""
+    return derive_run_id("ag-ui message", id)
 
 
 async def _start(services: Services, workflow: str, run_input: RunAgentInput, identity: Identity) -> None:
-    value = _find_input(run_input)
+    value, messages = _find_input(run_input), run_input.messages
+    options: dict[str, Any] = {"by": identity.name, "run_id": run_input.thread_id}
+    if messages and messages[-1].role == "user":
+        # When the thread is opened again, this message is not a further one.
+        options["tags"] = {_MESSAGE_TAG: _message_tag(messages[-1].id)}
+    await _try_as_text_and_as_json(value, lambda value: start_run(services, workflow, value, **options))
+
+
+async def _try_as_text_and_as_json(value: Any, send: Callable[[Any], Awaitable[T]]) -> T:
+    """Send a value; a workflow that takes an object gets one from a client that can send text only."""
     try:
-        await start_run(services, workflow, value, by=identity.name, run_id=run_input.thread_id)
+        return await send(value)
     except RequestRefused:
-        # A workflow that takes an object gets one from a client that can send text only.
         try:
             parsed = json.loads(value) if isinstance(value, str) else None
         except ValueError:
             parsed = None
         if parsed is None:
             raise
-        await start_run(services, workflow, parsed, by=identity.name, run_id=run_input.thread_id)
+        return await send(parsed)
 
 
 def _find_input(run_input: RunAgentInput) -> Any:
