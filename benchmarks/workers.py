@@ -337,6 +337,8 @@ def latency_table(server: str, times: int) -> Iterator[str]:
         for name, seconds in (("submit → first handler", submitted), ("respond → next handler", answered)):
             p50, p99 = quantile(seconds, 0.5) * 1000, quantile(seconds, 0.99) * 1000
             yield f"| {dispatcher} | {name} | {p50:.0f} ms | {p99:.0f} ms |"
+    yield ""
+    yield f"Each {times} times, one after the other, after a first time that loads everything and is not counted."
 
 
 def quantile(values: list[float], part: float) -> float:
