@@ -64,13 +64,13 @@ ENGINE = (
     Bug(
         "conditions are asked again after a crash",
         "kernel/superstep.py",
-        "        calls += [(taker, message.payload, sources, message.reply, message.timer) for taker in message.takers]"
+        "        following += [(taker, message.payload, sources, message.reply, message.timer) for taker in message.takers]"
         "\n",
         "        asked = graph.outgoing.get(message.source or '', ())\n"
         "        said = message.payload.open()\n"
         "        again = [e.target for e in asked if getattr(e, 'condition', None) and e.condition(said)]\n"
         "        again = again or message.takers\n"
-        "        calls += [(taker, message.payload, sources, message.reply, message.timer) for taker in again]\n",
+        "        following += [(taker, message.payload, sources, message.reply, message.timer) for taker in again]\n",
         ("engine/test_conditions.py",),
     ),
     Bug(

@@ -79,9 +79,7 @@ class SuperstepLog(msgspec.Struct, eq=False):
         return failed[-1].failure
 
     def _was_reported(self, last: LogEntry) -> bool:
-        """Return whether the failure was committed before: the run was resumed on purpose and parked since."""
-        if self._at.wake is None:
-            return False
+        """Return whether the failure was committed before: the run was resumed on purpose since."""
         return datetime.fromisoformat(last.due) <= datetime.fromisoformat(self._at.stamp.at)
 
     async def add(self, key: str, entry: LogEntry, *, closed: Sequence[str] = (), consumed: Sequence[str] = ()) -> None:

@@ -92,8 +92,7 @@ def is_parked(at: Checkpoint) -> bool:
     """Return whether a run that has deliveries ahead rests in their middle: its handlers sleep, or wait for answers."""
     if at.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
         return True
-    # One that is ready to be resumed after it had stopped has the time of its commit
-    return at.status in _UNDER_WAY and at.wake is not None and at.wake != at.stamp.at
+    return at.status in _UNDER_WAY and at.wake is not None
 
 
 # -------------------------------------------------------------------- events
