@@ -64,8 +64,8 @@ ENGINE = (
     Bug(
         "conditions are asked again after a crash",
         "kernel/superstep.py",
-        "        following += [(taker, message.payload, sources, message.reply, message.timer) for taker in message.takers]"
-        "\n",
+        "        following += [(taker, message.payload, sources, message.reply, message.timer) for taker in "
+        "message.takers]\n",
         "        asked = graph.outgoing.get(message.source or '', ())\n"
         "        said = message.payload.open()\n"
         "        again = [e.target for e in asked if getattr(e, 'condition', None) and e.condition(said)]\n"
