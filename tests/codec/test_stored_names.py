@@ -20,7 +20,10 @@ ROOMS = ("admin", "agents", "declarative", "orchestrations", "testing")
 PROGRAM = {
     "CallableCondition",
     "Case",
+    "DecisionRecord",
     "Default",
+    "Lineage",
+    "LineageRun",
     "Migration",
     "RunOverview",
     "StoreRule",
