@@ -350,8 +350,10 @@ class Drive:
             consumed=consumed,
             release=at_rest,
         )
-        # Before its events are emitted, a run at rest must be durable; so must the consumption of a signal.
-        if (at_rest or consumed) and self._options.durability != "sync":
+        # Before its events are emitted, a run at rest must be durable; so must the consumption of a signal. An intake
+        # depends on the time: if it were lost, a later one could give the same keys to other deliveries.
+        must_last = at_rest or consumed or commit.kind is CommitKind.INTAKE
+        if must_last and self._options.durability != "sync":
             await finish(self._archive.flush())
         self._lease.is_over = self._lease.is_over or at_rest
         if self._observer:
