@@ -296,6 +296,43 @@ def test_a_failed_call_is_drawn_where_it_was_with_the_attempts_before_it() -> No
     ]
 
 
+def test_a_call_that_was_cut_off_is_drawn_with_the_time_until_it_was_taken_over() -> None:
+    paid = CallTime((BEGUN + timedelta(seconds=1)).isoformat(), 1_000_000)
+    recalled = (StepRecord("pay", paid, recalled=True), StepRecord("ship"))
+    timeline = lay_out_time(
+        [
+            commit(0, 0, RUNNING, kind=CommitKind.INPUT),
+            commit(1, 60, RUNNING, done=(done("a", 0, 2), done("b", 58, 2, steps=recalled))),
+            commit(2, 80, WorkflowRunState.IDLE, done=(done("c", 78, 2),)),
+        ]
+    )
+    assert timeline is not None
+    assert [(bar.executor, bar.kind) for bar in timeline.bars] == [
+        *(("a", "ran"), ("b", "lost"), ("b", "ran"), ("c", "ran"))
+    ]
+    assert timeline.bars[1].words == "b: cut off; 1 step recalled"
+    assert [wait.words for wait in timeline.waits] == [
+        "cut off, and taken over after: 56.0 s",
+        "no process drove it: 18.0 s",
+    ]
+
+
+def test_a_step_from_before_a_wait_is_no_sign_of_a_crash() -> None:
+    asked = CallTime((BEGUN + timedelta(seconds=1)).isoformat(), 1_000_000)
+    timeline = lay_out_time(
+        [
+            commit(0, 0, RUNNING, kind=CommitKind.INPUT),
+            commit(1, 3, WAITING, done=()),
+            commit(2, 60, RUNNING, kind=CommitKind.INTAKE),
+            commit(
+                3, 62, WorkflowRunState.IDLE, done=(done("b", 60, 2, steps=(StepRecord("x", asked, recalled=True),)),)
+            ),
+        ]
+    )
+    assert timeline is not None
+    assert [bar.kind for bar in timeline.bars] == ["ran"]
+
+
 def test_a_run_that_has_done_nothing_has_no_timeline() -> None:
     assert lay_out_time([commit(0, 0, RUNNING, kind=CommitKind.INPUT)]) is None
 

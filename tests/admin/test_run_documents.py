@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from stepwell import HandlerFailed, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, admin, executor
+from stepwell import (
+    HandlerFailed,
+    SQLiteCheckpointStorage,
+    WorkflowBuilder,
+    WorkflowContext,
+    WorkflowExecutor,
+    admin,
+    executor,
+)
 from stepwell.agents import ScriptedAgent
 from stepwell.agents.scripted import Calls
 from stepwell.declarative import AgentWorkflow, AgentWorkflowInstance, Approval, Retries
@@ -221,3 +229,39 @@ async def test_a_question_that_reads_as_a_sentence_is_not_repeated_as_fields(sto
     html = await admin.report_run(storage, "review-1")
     assert "<h3>May it be used? good</h3>" in html
     assert "NodeApprovalRequest" not in html
+
+
+async def test_the_graph_of_a_sub_workflow_is_part_of_its_callers_graph_once_it_is_opened(storage: Any) -> None:
+    @executor(id="inspect")
+    async def inspect(text: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(await ctx.ask(f"Is {text} good?", str))
+
+    @executor(id="send")
+    async def send(text: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(text)
+
+    check = WorkflowBuilder(name="check", start_executor=inspect).build()
+    inner = WorkflowExecutor(check, "check", allow_direct_output=True)
+    outer = WorkflowExecutor(WorkflowBuilder(name="shelf", start_executor=inner).build(), "shelf")
+    workflow = (
+        WorkflowBuilder(name="shop", start_executor=outer, checkpoint_storage=storage).add_edge(outer, send).build()
+    )
+    await workflow.run("it", run_id="r")
+    closed = {node["id"]: node for node in (await admin.describe_run(storage, "r"))["graph"]["nodes"]}
+    assert "run" not in closed["send"]
+    assert "inner" not in closed["shelf"]
+    shelf_run = closed["shelf"]["run"]
+    (shelf, _) = (await admin.describe_run(storage, "r", opened=[shelf_run]))["graph"]["nodes"]
+    (check_node,) = shelf["inner"]["nodes"]
+    assert (check_node["id"], check_node["state"]) == ("check", "waiting")
+    graph = (await admin.describe_run(storage, "r", opened=[shelf_run, check_node["run"]]))["graph"]
+    (inspect_node,) = graph["nodes"][0]["inner"]["nodes"][0]["inner"]["nodes"]
+    assert (inspect_node["id"], inspect_node["state"]) == ("inspect", "waiting")
+    assert graph["nodes"][0]["height"] > shelf["height"] > closed["shelf"]["height"]
+    (request,) = await admin.open_requests(storage, "r")
+    await admin.respond(storage, "r", request.request_id, "yes", by="ada")
+    await workflow.run(run_id="r")
+    ended = await admin.describe_run(storage, "r", opened=[shelf_run])
+    assert ended["graph"]["nodes"][0]["run"] == shelf_run
+    assert ended["graph"]["nodes"][0]["inner"]["nodes"][0]["state"] == "ran"
+    assert [(answer["by"], answer["commit"]) for answer in ended["answers"]] == [("ada", 2)]

@@ -50,6 +50,7 @@ async def test_a_run_is_started_seen_answered_and_completed(storage: Any) -> Non
         refused = await client.post(respond, json={"value": "maybe"})
         assert refused.status_code == 422
         assert '"maybe" is not a boolean' in refused.json()["detail"]
+        assert refused.json()["errors"] == [{"path": "", "message": '"maybe" is not a boolean'}]
         responded = (await client.post(respond, json={"value": True, "comment": "yes"})).json()
         assert responded["by"] == "ada"
         (request,) = (await client.get("/api/v1/requests", params={"run": "hat/7"})).json()["requests"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
 import msgspec
@@ -33,6 +33,13 @@ from stepwell.server.identity import Forbidden, Unauthorized
 MEDIA_TYPE = "application/problem+json"
 
 
+class FieldError(msgspec.Struct, frozen=True):
+    """What is wrong with one part of a value."""
+
+    path: str  # a JSON Pointer
+    message: str
+
+
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a request was refused, or failed."""
 
@@ -45,15 +52,22 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     run_id: str | None = None
     request_id: str | None = None
     candidates: list[str] = []  # ids that exist, if one was not found or means several
+    errors: list[FieldError] = []  # by field, if a response does not match its schema
 
 
 class RequestRefused(StepwellError):
     """A request is refused by the rules of the server."""
 
     def __init__(
-        self, status: HTTPStatus, message: str, hint: str | None = None, *, headers: Mapping[str, str] | None = None
+        self,
+        status: HTTPStatus,
+        message: str,
+        hint: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        errors: Sequence[FieldError] = (),
     ) -> None:
-        self.status, self.hint, self.headers = status, hint, headers or {}
+        self.status, self.hint, self.headers, self.errors = status, hint, headers or {}, errors
         super().__init__(message)
 
 
@@ -99,6 +113,7 @@ def describe_problem(error: StepwellError) -> Problem:
         run_id=getattr(error, "run_id", None) or None,
         request_id=getattr(error, "request_id", None) or None,
         candidates=list(getattr(error, "candidates", ())),
+        errors=list(error.errors) if isinstance(error, RequestRefused) else [],
     )
 
 

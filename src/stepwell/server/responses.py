@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 
+from stepwell.admin.diffs.json_diff import pointer_of
 from stepwell.admin.requests import open_requests, respond
-from stepwell.admin.schemas.validation import UnusableSchema, problems
+from stepwell.admin.schemas.validation import UnusableSchema, find_flaws
 from stepwell.admin.values import to_data
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import ResponseRejected
-from stepwell.server.problems import RequestRefused
+from stepwell.server.problems import FieldError, RequestRefused
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.json_text import json_of
 from stepwell.storage.store_archive import StoreArchive
@@ -41,12 +42,14 @@ async def send_checked_response(
 def check_value(schema: dict[str, Any], value: Any, what: str) -> None:
     """Raise RequestRefused if a value does not match the schema of a request."""
     try:
-        flaws = problems(schema, value)[:_SHOWN]
+        flaws = find_flaws(schema, value)[:_SHOWN]
     except UnusableSchema:
         return  # the process that drives the run converts it, and rejects what does not fit
     if flaws:
         raise RequestRefused(
-            HTTPStatus.UNPROCESSABLE_ENTITY, f"this is not a valid response to {what}: {'; '.join(flaws)}"
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            f"this is not a valid response to {what}: {'; '.join(map(str, flaws))}",
+            errors=[FieldError(pointer_of(flaw.path), flaw.message) for flaw in flaws],
         )
 
 

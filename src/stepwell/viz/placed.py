@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +39,15 @@ class PlacedNode:
     state: State | None = None  # None: no run is shown
     count: int = 0  # how often it has run
     inner: PlacedDiagram | None = None
+    run: str | None = None  # the id of the run that it called as a sub-workflow
+
+
+@dataclass(frozen=True, slots=True)
+class CalledRun:
+    """A run that a node called as a sub-workflow, and its graph if that is drawn as well."""
+
+    run_id: str
+    graph: PlacedDiagram | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +79,12 @@ class PlacedDiagram:
         }
 
 
-def place(diagram: Diagram, progress: Progress | None = None) -> PlacedDiagram:
-    """Lay a diagram out, with the progress of a run if there is one."""
-    shown = {node.id: _compose(node, diagram, progress) for node in diagram.nodes}
+def place(
+    diagram: Diagram, progress: Progress | None = None, called: Mapping[str, CalledRun] | None = None
+) -> PlacedDiagram:
+    """Lay a diagram out, with the progress of a run if there is one, and the runs that its nodes called."""
+    runs = called or {}
+    shown = {node.id: _compose(node, diagram, progress, runs.get(node.id)) for node in diagram.nodes}
     arrows = _merge_loops(diagram.arrows)
     labels = [wrap(arrow.label) if arrow.label else () for arrow in arrows]
     layout = lay_out(
@@ -90,7 +102,7 @@ def place(diagram: Diagram, progress: Progress | None = None) -> PlacedDiagram:
     )
 
 
-def _compose(node: DiagramNode, diagram: Diagram, progress: Progress | None) -> PlacedNode:
+def _compose(node: DiagramNode, diagram: Diagram, progress: Progress | None, called: CalledRun | None) -> PlacedNode:
     """Return what a node shows, with the size that it needs, and not placed yet."""
     if not node.runs:
         return PlacedNode(node, Rectangle(0, 0, 58.0, 26.0), (node.label,))
@@ -98,7 +110,7 @@ def _compose(node: DiagramNode, diagram: Diagram, progress: Progress | None) -> 
     lines = wrap(node.label)
     facts = [*(["start"] if node.id == diagram.start else []), *([progress.caption(node.id)] if progress else [])]
     captions = (*(wrap(node.note) if node.note else ()), *((" · ".join(facts),) if facts else ()))
-    inner = None if node.inner is None else place(node.inner)
+    inner = place(node.inner) if node.inner is not None else None if called is None else called.graph
     icon = ICON + 9 if state else 0.0
     width = max(
         [_text_width(line, _LETTER) for line in lines] + [_text_width(caption, _SMALL_LETTER) for caption in captions]
@@ -108,7 +120,8 @@ def _compose(node: DiagramNode, diagram: Diagram, progress: Progress | None) -> 
         width, height = max(width, inner.width), height + inner.height
     count = progress.ran.get(node.id, 0) if progress else 0
     box = Rectangle(0, 0, width, height)
-    return PlacedNode(node, box, lines, captions=captions, state=state, count=count, inner=inner)
+    run = None if called is None else called.run_id
+    return PlacedNode(node, box, lines, captions=captions, state=state, count=count, inner=inner, run=run)
 
 
 def _merge_loops(arrows: Iterable[Arrow]) -> list[Arrow]:
@@ -159,6 +172,7 @@ def _node_data(placed: PlacedNode) -> dict[str, Any]:
         **_box_data(placed.box),
         **({} if placed.state is None else {"state": placed.state, "count": placed.count}),
         **({} if placed.inner is None else {"inner": placed.inner.to_data()}),
+        **({} if placed.run is None else {"run": placed.run}),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -25,17 +26,23 @@ _FRAMES = 30  # lines of a traceback
 
 
 async def describe_run(
-    storage: BuiltInStorage, name: str, *, every_commit: bool = False, moment: FormatMoment = format_utc
+    storage: BuiltInStorage,
+    name: str,
+    *,
+    every_commit: bool = False,
+    opened: Collection[str] = (),
+    moment: FormatMoment = format_utc,
 ) -> dict[str, Any]:
     """Return all that a page shows of a run as JSON data: the overview, the turns of agents, timeline and graph.
 
     `name` is that of a run, or of one of its checkpoints, as `find_checkpoint` takes it. Reads the
     latest 500 commits up to it, unless `every_commit`: `commits` lists them, and `newest` is the number
     of the newest one. `timeline` is None if nothing has run, `graph` if it has more than 300 nodes.
-    Raises NotFound or Ambiguous.
+    The graph of a sub-workflow is part of it if the id of its run is among those `opened`. Raises
+    NotFound or Ambiguous.
     """
     overview = await load_overview(storage, name, every_commit=every_commit)
-    timeline, placed = timeline_of(overview.at, overview.commits), place_run(overview)
+    timeline, placed = timeline_of(overview.at, overview.commits), await place_run(storage, overview, opened)
     return {
         **overview_to_dict(overview, now=clock.now(), moment=moment),
         "timeline": None if timeline is None else timeline.to_dict(),
@@ -80,7 +87,11 @@ def overview_to_dict(overview: RunOverview, *, now: datetime, moment: FormatMome
         "outputs": [to_data(_data_of_output(overview, output)) for output in overview.outputs],
         "failures": [f"{failure.error_type}: {failure.message}" for failure in overview.failures],
         "error": _error_to_dict(overview.failures[0]) if overview.failures else None,
-        "answers": [answer_to_dict(answer) for answer in overview.answers],
+        "answers": [
+            {**answer_to_dict(answer), "commit": commit.number}
+            for commit in overview.commits
+            for answer in commit.answers
+        ],
         "branches": [branch.to_dict() for branch in overview.branches],
         "calls": [
             {"executor": turn["executor"], "commit": turn["commit"], **call} for turn in turns for call in turn["calls"]

@@ -1,33 +1,65 @@
-"""The graph of a run, with how far each executor is. Pure."""
+"""The graph of a run, with how far each executor is, and the graphs of the sub-workflows it called."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from stepwell.admin.overview.branches import BranchProgress
-from stepwell.admin.overview.run_overview import RunOverview
+from stepwell.admin.overview.run_overview import RunOverview, load_overview
 from stepwell.declarative.stored_diagram import diagram_of_run
 from stepwell.declarative.stored_run import find_node, find_skipped_nodes, is_of_named_agents, without_conductor
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.ids import child_run_id
 from stepwell.viz.diagram import Diagram
-from stepwell.viz.placed import PlacedDiagram, place
+from stepwell.viz.placed import CalledRun, PlacedDiagram, place
 from stepwell.viz.progress import Progress, progress_of
 from stepwell.viz.workflow_diagram import diagram_of
 
 DRAWN = 300  # nodes: nobody can read a larger graph
+_CALLS = 3  # latest calls of an executor, in which a run that it called is looked for
 
 
-def place_run(overview: RunOverview) -> PlacedDiagram | None:
+async def place_run(
+    storage: BuiltInStorage, overview: RunOverview, opened: Collection[str] = ()
+) -> PlacedDiagram | None:
     """Return the graph of a run with positions and states; its `to_data` is JSON data for a page.
 
-    None if it has more than 300 nodes.
+    None if it has more than 300 nodes. A node that called a sub-workflow knows the latest run of it,
+    and contains its graph if that run is among those `opened`.
     """
     diagram = run_diagram(overview.at)
     if len(diagram.nodes) > DRAWN:
         return None
-    return place(diagram, run_progress(overview.at, overview.commits, overview.branches))
+    called = {
+        executor: CalledRun(run_id, await _place_inner(storage, run_id, opened) if run_id in opened else None)
+        for executor, run_id in (await _find_called_runs(storage, overview)).items()
+    }
+    return place(diagram, run_progress(overview.at, overview.commits, overview.branches), called)
+
+
+async def _place_inner(storage: BuiltInStorage, run_id: str, opened: Collection[str]) -> PlacedDiagram | None:
+    return await place_run(storage, await load_overview(storage, run_id), opened)
+
+
+async def _find_called_runs(storage: BuiltInStorage, overview: RunOverview) -> dict[str, str]:
+    """Return the latest run that each executor called as a sub-workflow, by executor."""
+    at, deliveries = overview.at, dict[str, list[str]]()
+    for _, done in overview.calls:
+        deliveries.setdefault(done.executor, []).append(done.delivery)
+    for branch in overview.branches:
+        deliveries.setdefault(branch.executor, []).append(branch.delivery)
+    runs = {child.executor: child.run_id for child in at.children.values()}
+    for executor, calls in deliveries.items():
+        # What an executor is, is not stored. The id is derived, so whether it calls a sub-workflow shows in
+        # whether such a run exists; a delivery that is an answer to one has none.
+        for delivery in calls[: -_CALLS - 1 : -1]:
+            run_id = child_run_id(at.run_id, at.header.epoch, delivery)
+            if executor not in runs and await storage._store.run(run_id) is not None:
+                runs[executor] = run_id
+    return runs
 
 
 def run_diagram(at: Checkpoint) -> Diagram:

@@ -18,18 +18,20 @@ from stepwell.model.commit import Commit, Done
 from stepwell.model.status_words import status_word
 from stepwell.viz.durations import format_seconds
 
-BarKind = Literal["ran", "failed", "retried"]
+# lost: a process died, or was stopped, in the middle of the call; what its steps had stored was recalled.
+BarKind = Literal["ran", "failed", "retried", "lost"]
 
 # A longer wait is drawn as long as this part of the time that the run worked, and all of them together
 # as long as the second.
 _LONG_WAIT, _ALL_WAITS = 0.12, 0.5
+_MOMENT = 0.0005  # seconds: times that are nearer are the same
 _WHY = {
     "waiting": "waited for an answer",
     "sleeping": "slept",
     "failed": "failed, until it was resumed",
     "cancelled": "cancelled, until it was resumed",
     "completed": "completed, until it got new input",
-    "running": "nothing ran",
+    "running": "no process drove it",
 }
 
 
@@ -140,6 +142,9 @@ def _spans(commit: Commit, time: float, before: float, previous: Commit, start: 
         if done.attempts > 1:
             words = _describe_retries(done.executor, done.attempts)
             yield _Span(done.executor, "retried", min(began, called), called, words, number)
+        elif lost := _recalled_times(done, start, after=before):
+            words = f"{done.executor}: cut off; {_count_steps(len(lost))} recalled"
+            yield _Span(done.executor, "lost", min(lost)[0], max(end for _, end in lost), words, number)
         yield _Span(done.executor, "ran", called, ended, _describe_call(done, ended - called), number)
     for failure in commit.failures:
         who, words = failure.executor_id or "", f"{failure.executor_id or 'the run'} failed: {failure.error_type}"
@@ -150,6 +155,19 @@ def _spans(commit: Commit, time: float, before: float, previous: Commit, start: 
         yield _Span(who, "failed", called, ended, words, number)
 
 
+def _recalled_times(done: Done, start: datetime, *, after: float) -> list[tuple[float, float]]:
+    """Return when steps of a call that was cut off were made: after the last commit, and before the call that ended."""
+    times = [step.time for step in done.steps if step.recalled and step.time is not None]
+    spans = [((time.start - start).total_seconds(), (time.end - start).total_seconds()) for time in times]
+    called = 0.0 if done.time is None else (done.time.start - start).total_seconds()
+    # Steps from before the last commit belong to a call that waited or slept, and was not cut off.
+    return [(begin, end) for begin, end in spans if after < end <= called]
+
+
+def _count_steps(count: int) -> str:
+    return f"{count} step{'s' if count > 1 else ''}"
+
+
 def _describe_retries(executor: str, attempts: int) -> str:
     return f"{executor}: {attempts - 1} earlier attempt{'s' if attempts > 2 else ''} failed"
 
@@ -157,18 +175,21 @@ def _describe_retries(executor: str, attempts: int) -> str:
 def _describe_call(done: Done, seconds: float | None) -> str:
     facts = [*([] if seconds is None else [format_seconds(seconds)])]
     facts += [f"attempt {done.attempts}"] if done.attempts > 1 else []
-    facts += [f"{len(done.steps)} step{'s' if len(done.steps) > 1 else ''}"] if done.steps else []
+    facts += [_count_steps(len(done.steps))] if done.steps else []
     return f"{done.executor}: {', '.join(facts) or 'ran'}"
 
 
 def _describe_wait(commits: Sequence[Commit], times: Sequence[float], begin: float, end: float) -> str:
     """Return why nothing ran, by the last commit before the wait, and who ended it."""
-    earlier = [commit for commit, time in zip(commits, times, strict=True) if time <= begin + 0.0005]
+    earlier = [commit for commit, time in zip(commits, times, strict=True) if time <= begin + _MOMENT]
     last = earlier[-1] if earlier else commits[0]
     word = status_word(last.status, wake=last.wake)
     following = next((commit for commit in commits if commit.number > last.number), last)
     by = f" by {following.by}" if following.by and word in ("failed", "cancelled") else ""
-    why = _WHY.get(word, "nothing ran")
+    why = _WHY.get(word, "no process drove it")
+    if word == "running" and begin > times[commits.index(last)] + _MOMENT:
+        # Work of this superstep was done before the gap: whoever did it could not commit it.
+        why = "cut off, and taken over after"
     return f"{why}{by}: {format_seconds(end - begin)}"
 
 

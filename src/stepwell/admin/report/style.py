@@ -36,7 +36,8 @@ summary{cursor:pointer}details{margin:.15rem 0}
 .track{position:relative;height:1.15rem;background:var(--back);border-radius:4px;overflow:hidden}
 .track i{position:absolute;top:0;bottom:0;min-width:3px}
 .track .ran{background:var(--ok);opacity:.8;border-radius:3px}.track .failed{background:var(--bad);border-radius:3px}
-.track .retried{background:repeating-linear-gradient(45deg,var(--bad) 0 3px,transparent 3px 6px);opacity:.7}
+.track .retried,.track .lost{opacity:.7;
+background:repeating-linear-gradient(45deg,var(--bad) 0 3px,transparent 3px 6px)}
 .track .gap{background:repeating-linear-gradient(90deg,var(--edge) 0 1px,transparent 1px 5px);opacity:.7}
 .axis{grid-column:2;display:flex;justify-content:space-between;gap:1rem;font-size:.8rem;color:var(--soft)}
 .commit{display:grid;grid-template-columns:4.2rem minmax(0,1fr);gap:0 .9rem}

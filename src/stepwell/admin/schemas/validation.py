@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from jsonschema_rs import ValidationError, ValidationErrorKind, Validator, is_valid, validator_for
@@ -73,8 +73,23 @@ class UnusableSchema(ValueError):
     """No value can be checked against the schema. The message says why."""
 
 
+class Flaw(NamedTuple):
+    """Where in a value something does not match its schema, and what."""
+
+    path: Path
+    message: str
+
+    def __str__(self) -> str:
+        return f"{format_path(self.path)}: {self.message}" if self.path else self.message
+
+
 def problems(schema: Any, value: Any) -> list[str]:
     """Return a message for each mismatch between a value and a schema. Raises UnusableSchema."""
+    return list(map(str, find_flaws(schema, value)))
+
+
+def find_flaws(schema: Any, value: Any) -> list[Flaw]:
+    """Return each mismatch between a value and a schema, with its place. Raises UnusableSchema."""
     try:
         validator = _compile(schema)
     except RecursionError:
@@ -83,10 +98,10 @@ def problems(schema: Any, value: Any) -> list[str]:
         reason = error.message if isinstance(error, ValidationError) else error
         raise UnusableSchema(f"the schema cannot be used: {reason}") from None
     try:
-        messages = [message for error in validator.iter_errors(value) for message in _explain(schema, error)]
+        flaws = [flaw for error in validator.iter_errors(value) for flaw in _explain(schema, error)]
     except UnicodeEncodeError:
-        return [f"{brief(value)} contains half of a surrogate pair"]
-    return list(dict.fromkeys(messages))
+        return [Flaw((), f"{brief(value)} contains half of a surrogate pair")]
+    return list(dict.fromkeys(flaws))
 
 
 def _compile(schema: Any) -> Validator:
@@ -147,42 +162,42 @@ def _count_in_place(root: Any, schema: Any, counts: dict[int, float]) -> float:
     return counts[id(schema)]
 
 
-def _explain(root: Any, error: ValidationError) -> Iterator[str]:
+def _explain(root: Any, error: ValidationError) -> Iterator[Flaw]:
     path, keyword, detail = tuple(error.instance_path), error.kind.name, error.kind.value
     match error.kind:
         case ValidationErrorKind.AnyOf() | ValidationErrorKind.OneOfNotValid():
             yield from _explain_union(root, error, detail)
         case ValidationErrorKind.Required():
-            yield _locate((*path, detail), "is missing")
+            yield Flaw((*path, detail), "is missing")
         case ValidationErrorKind.AdditionalProperties():
             fields = ", ".join(map(repr, fields_of(part_at(root, error.schema_path[:-1]) or {}))) or "none"
-            yield from (_locate((*path, name), f"unknown field; the fields are {fields}") for name in detail)
+            yield from (Flaw((*path, name), f"unknown field; the fields are {fields}") for name in detail)
         case ValidationErrorKind.PropertyNames():
-            yield from (_locate((*path, detail.instance), f"the name: {why}") for why in _explain(root, detail))
+            yield from (Flaw((*path, detail.instance), f"the name: {why}") for why in _explain(root, detail))
         case ValidationErrorKind.UniqueItems():
             yield _describe_repeated_item(path, error.instance)
         case ValidationErrorKind.BacktrackLimitExceeded() | ValidationErrorKind.RegexEngineFailure():
             return  # a pattern that takes too long is left to the process that drives the run
         case _:
-            yield _locate(path, _describe(error, keyword, detail))
+            yield Flaw(path, _describe(error, keyword, detail))
 
 
-def _explain_union(root: Any, error: ValidationError, context: list[list[ValidationError]]) -> Iterator[str]:
+def _explain_union(root: Any, error: ValidationError, context: list[list[ValidationError]]) -> Iterator[Flaw]:
     """Yield why a value matches no member of a union, in detail if only one is not null."""
     members = [resolved(root, member) for member in part_at(root, error.schema_path) or ()]
     real = [why for member, why in zip(members, context, strict=False) if kinds_of(member) != ["null"]]
     if len(real) == 1:
-        yield from (message for inner in real[0] for message in _explain(root, inner))
+        yield from (flaw for inner in real[0] for flaw in _explain(root, inner))
     else:
         names = ", ".join(named(member) for member in members)
-        yield _locate(tuple(error.instance_path), f"{brief(error.instance)} matches none of: {names}")
+        yield Flaw(tuple(error.instance_path), f"{brief(error.instance)} matches none of: {names}")
 
 
-def _describe_repeated_item(path: Path, items: Any) -> str:
+def _describe_repeated_item(path: Path, items: Any) -> Flaw:
     # Where a beginning of the list begins to have an item twice.
     ends = range(1, len(items) + 1)
     at = bisect_left(ends, True, key=lambda end: not is_valid({"uniqueItems": True}, items[:end]))
-    return _locate((*path, at), f"{brief(items[at])} appears twice")
+    return Flaw((*path, at), f"{brief(items[at])} appears twice")
 
 
 def _describe(error: ValidationError, keyword: str, detail: Any) -> str:
@@ -203,7 +218,3 @@ def _describe(error: ValidationError, keyword: str, detail: Any) -> str:
 def _add_article(kind: str) -> str:
     name = "string" if kind == "string" else KINDS[kind]  # "text" takes no article
     return name if kind == "null" else f"an {name}" if name[0] in "aeiou" else f"a {name}"
-
-
-def _locate(path: Path, problem: str) -> str:
-    return f"{format_path(path)}: {problem}" if path else problem

@@ -100,6 +100,12 @@ class LinesQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
     full: Annotated[bool, Meta(description="Shorten nothing, and read all commits.")] = False
 
 
+class RunDocumentQuery(StateQuery, frozen=True, forbid_unknown_fields=True):
+    """Which checkpoint of a run, and what its graph contains."""
+
+    open: list[Annotated[str, Meta(description="The run of a sub-workflow whose graph is part of the graph.")]] = []
+
+
 class DiffQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which two checkpoints: ids, runs, or RUN@NUMBER."""
 
@@ -164,12 +170,12 @@ def _split_tag(text: str) -> tuple[str, str]:
 
 
 @operation("GET", "/runs/{run_id}", Role.SEE)
-async def get_run(call: ApiCall[StateQuery, None]) -> RunDocument:
+async def get_run(call: ApiCall[RunDocumentQuery, None]) -> RunDocument:
     """Return a run: what it is, why it waits or stopped, what it holds, its turns, its timeline and its graph."""
     storage = call.services.storage
     run = await find_run(storage, call.query.run_id)
     number = run.number if call.query.at is None else call.query.at
-    return msgspec.convert(await describe_run(storage, f"{run.run_id}@{number}"), RunDocument)
+    return msgspec.convert(await describe_run(storage, f"{run.run_id}@{number}", opened=call.query.open), RunDocument)
 
 
 @operation("GET", "/runs/{run_id}/lineage", Role.SEE)
