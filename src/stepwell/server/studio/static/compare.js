@@ -1,49 +1,45 @@
 // @ts-check
-// Two checkpoints side by side, and forks with other answers or another state.
-import { adjust, go, link } from "./address.js";
-import { change, useRead } from "./api.js";
+// Two checkpoints side by side, of one run or of two.
+import { adjust, link } from "./address.js";
+import { useRead } from "./api.js";
 import { html, useState } from "./html.js";
-import { Copy, Dialog, Empty, RunLink, Trouble, useAction } from "./parts.js";
-import { Field, initialValue } from "./schema_form.js";
+import { Copy, Empty, RunLink, Standing, Trouble } from "./parts.js";
+
+const LONG = 400; // characters of a value that are shown at first
 
 /** @param {any} value */
 const text = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
 
+/** One side of a change. @param {{value: any, kind: string}} props */
+function Side({ value, kind }) {
+  const [isWhole, setWhole] = useState(false), words = kind ? text(value) ?? "" : "";
+  return html`<div class="side ${kind}">${isWhole ? words : words.slice(0, LONG)}${words.length > LONG && html`… <button type="button" class="button quiet small" onClick=${() => setWhole(!isWhole)}>${isWhole ? "less" : "all of it"}</button>`}</div>`;
+}
+
 /** Both sides of every change. @param {{changes: {path: string, where: string, kind: string, before: any, after: any}[]}} props */
 export function ChangeList({ changes }) {
   if (!changes.length) return html`<p class="mut">Nothing differs.</p>`;
-  return html`<div class="diff mono">${changes.map((each) => html`<div class="line" key=${each.path}><div class="path">${each.where}</div>
-    <div class="side ${each.kind === "added" ? "" : "gone"}">${each.kind === "added" ? "" : text(each.before)}</div><div class="side ${each.kind === "removed" ? "" : "new"}">${each.kind === "removed" ? "" : text(each.after)}</div></div>`)}</div>`;
+  return html`<div class="diff mono">${changes.map((each) => html`<div class="line" key=${each.path}><div class="path">${each.where}</div><${Side} value=${each.before} kind=${each.kind === "added" ? "" : "gone"} /><${Side} value=${each.after} kind=${each.kind === "removed" ? "" : "new"} /></div>`)}</div>`;
 }
 
 /** @param {{address: import("./address.js").Address, version: number}} props */
 export function Compare({ address, version }) {
   const before = address.query.get("before") ?? "", after = address.query.get("after") ?? "";
-  const { data, problem } = useRead(before && after ? "diff" : null, { before, after }, version);
-  const submit = (/** @type {any} */ e) => {
-    e.preventDefault();
-    adjust(address, Object.fromEntries(new FormData(e.target)));
-  };
-  return html`<div class="page"><h1>Compare two checkpoints</h1><form class="filters" key=${`${before} ${after}`} onSubmit=${submit}>
-      <input type="text" name="before" required aria-label="One checkpoint" placeholder="run or run@5" defaultValue=${before} /><span>and</span><input type="text" name="after" required aria-label="The other checkpoint" placeholder="run or run@5" defaultValue=${after} /><button class="button main">Compare</button></form>
+  const { data, problem } = useRead(before && after ? "diff" : null, { before, after }, version), { data: known } = useRead("runs", { limit: 100 });
+  const change = (sides) => adjust(address, sides);
+  return html`<div class="page"><h1>Compare two checkpoints</h1>
+    <datalist id="runs">${(known?.runs ?? []).map((run) => html`<option value=${run.run_id}>${run.workflow}, ${run.status}</option>`)}</datalist>
+    <div class="sides"><${Pick} label="One" value=${before} version=${version} onChange=${(value) => change({ before: value })} /><button type="button" class="button" aria-label="Swap the two" title="Swap the two" disabled=${!before && !after} onClick=${() => change({ before: after, after: before })}>⇄</button><${Pick} label="The other" value=${after} version=${version} onChange=${(value) => change({ after: value })} /></div>
     <${Trouble} problem=${problem} />
-    ${!data && !problem && html`<${Empty} title="Any two checkpoints, of one run or of several" command="stepwell diff RUN@5 FORK">Write a run's id, or id@number for an earlier commit.<//>`}
-    ${data && html`<div class="row" style="margin-bottom:8px"><${RunLink} id=${data.before_run} query=${{ at: data.before_number }}>${data.before_run}@${data.before_number}<//> → <${RunLink} id=${data.after_run} query=${{ at: data.after_number }}>${data.after_run}@${data.after_number}<//><span class="sp" /><${Copy} text=${JSON.stringify(data.patch, null, 2)} label="copy JSON Patch" /></div><${ChangeList} changes=${data.changes} />`}</div>`;
+    ${!data && !problem && html`<${Empty} title="Any two checkpoints, of one run or of several" command="stepwell diff RUN@5 FORK">Choose two runs, and a commit of each. A fork is compared with its parent in the same way.<//>`}
+    ${data && html`<div class="row foot"><${RunLink} id=${data.before_run} query=${{ at: data.before_number }}>${data.before_run}@${data.before_number}<//> → <${RunLink} id=${data.after_run} query=${{ at: data.after_number }}>${data.after_run}@${data.after_number}<//><span class="mut">${data.changes.length} ${data.changes.length === 1 ? "change" : "changes"}</span><span class="sp" /><${Copy} text=${JSON.stringify(data.patch, null, 2)} label="copy JSON Patch" /></div><${ChangeList} changes=${data.changes} />`}</div>`;
 }
 
-/** @param {{run: any, id: string, at: string | number, onClose: () => void}} props */
-export function ForkDialog({ run, id, at, onClose }) {
-  const action = useAction(), [edits, setEdits] = useState("{}"), [answers, setAnswers] = useState(/** @type {Record<string, any>} */ ({}));
-  const requests = Object.values(run.requests ?? {});
-  const act = () =>
-    action.run(async () => {
-      const set = JSON.parse(edits);
-      const child = await change(`runs/${encodeURIComponent(id)}/fork`, { number: Number(at), ...(Object.keys(set).length ? { set } : {}), ...(Object.keys(answers).length ? { responses: answers } : {}) });
-      go(link(["runs", child.run_id]));
-      onClose();
-    });
-  return html`<${Dialog} title="Fork ${id} at commit ${at}" onClose=${onClose}><p>A new run starts from this checkpoint. The old one stays as it is.</p>
-    ${requests.map((/** @type {any} */ request) => html`<details open=${request.request_id in answers}><summary>Give another answer to ${request.executor}</summary>${request.request_id in answers ? html`<${Field} schema=${{ ...request.response_schema, title: undefined }} root=${request.response_schema} value=${answers[request.request_id]} onChange=${(/** @type {any} */ value) => setAnswers({ ...answers, [request.request_id]: value })} />` : html`<button class="button" onClick=${() => setAnswers({ ...answers, [request.request_id]: initialValue(request.response_schema ?? {}) })}>Answer in the fork</button>`}</details>`)}
-    <div class="field"><label for="edits">Change the state <i>paths and values as JSON</i></label><textarea id="edits" class="mono" rows="3" value=${edits} onInput=${(/** @type {any} */ e) => setEdits(e.target.value)} /><small>For example {"ticket.amount": 10}</small></div>
-    <${Trouble} problem=${action.problem} /><div class="actions"><button class="button main" disabled=${action.isBusy} onClick=${act}>Fork</button></div><//>`;
+/** A run and one of its commits: `run` is its newest, `run@5` an earlier one. @param {{label: string, value: string, version: number, onChange: (value: string) => void}} props */
+function Pick({ label, value, version, onChange }) {
+  const [, id, number] = /** @type {string[]} */ (/^(.*?)(?:@(-?\d+))?$/.exec(value)), { data: run } = useRead(id ? `runs/${encodeURIComponent(id)}` : null, {}, version);
+  const parent = run?.parent_run ? `${run.parent_run}@${run.parent_number}` : null;
+  return html`<div class="card"><div class="row"><input type="text" list="runs" aria-label="${label} run" placeholder="run" value=${id} onChange=${(e) => onChange(e.target.value.trim())} />
+      <select aria-label="Commit of ${label.toLowerCase()} run" value=${number ?? ""} disabled=${!run} onChange=${(e) => onChange(e.target.value ? `${id}@${e.target.value}` : id)}><option value="">newest</option>${(run?.commits ?? []).map((commit) => html`<option value=${commit.number}>${commit.number} ${commit.executors.join(", ") || commit.kind}</option>`).reverse()}</select></div>
+    <p class="mut">${run && html`<${Standing} of=${run.status} /> ${run.workflow}${parent && html`, fork of <a href=${link(["runs", run.parent_run], { at: run.parent_number })}>${parent}</a>`}`}</p></div>`;
 }

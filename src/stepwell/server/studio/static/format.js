@@ -39,3 +39,6 @@ export const plural = (count, noun) => `${count.toLocaleString()} ${noun}${count
 
 /** @param {string} id A long id keeps its beginning: that is enough for every command. */
 export const shortId = (id) => (/^[0-9a-f]{8}-[0-9a-f-]{27}$/.test(id) ? id.slice(0, 8) : id);
+
+/** @param {number} bytes */
+export const size = (bytes) => (bytes < 1000 ? `${bytes} bytes` : bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} KB` : `${(bytes / 1e6).toFixed(1)} MB`);

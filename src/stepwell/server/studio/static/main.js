@@ -25,7 +25,7 @@ function Top({ feed, place }) {
     localStorage.setItem("theme", other);
     setTheme(other);
   };
-  const open = data?.requests.filter((/** @type {any} */ request) => !request.answered).length ?? 0;
+  const open = data?.requests.filter((request) => !request.answered).length ?? 0;
   return html`<header class="top"><a class="brand" href=${link(["runs"])} aria-label="Stepwell Studio"><i class="logo" /><span>Stepwell</span></a>
     <nav aria-label="Views">${PLACES.map(([name, title]) => html`<a href=${link([name])} aria-current=${name === place ? "page" : undefined}>${title}${name === "inbox" && open > 0 && html`<b aria-label="${open} open">${open}${data.next ? "+" : ""}</b>`}</a>`)}</nav>
     <span class="sp" /><span role="status" class="offline">${feed.isOpen ? "" : "connecting…"}</span>

@@ -9,6 +9,9 @@ export const STANDINGS = ["running", "queued", "stalled", "waiting", "sleeping",
 /** @param {{of: string}} props */
 export const Standing = ({ of }) => html`<span class="pill ${of}"><i aria-hidden="true" />${of}</span>`;
 
+/** Whether a key belongs to what somebody fills in, and not to the page. @param {KeyboardEvent} e */
+export const isTyping = (e) => e.ctrlKey || e.metaKey || e.altKey || /** @type {Element} */ (e.target).closest("input:not([type=checkbox]), textarea, select, dialog") !== null;
+
 let now = Date.now();
 const clocks = new Set();
 setInterval(() => {
@@ -55,7 +58,7 @@ export function Trouble({ problem }) {
 
 /** @param {{names: [string, string, number?][], chosen: string, onChoose: (name: string) => void, label: string}} props */
 export function Tabs({ names, chosen, onChoose, label }) {
-  const move = (/** @type {KeyboardEvent} */ e) => {
+  const move = (e) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
     if (!step) return;
     const at = names.findIndex(([name]) => name === chosen), next = names[(at + step + names.length) % names.length][0];

@@ -1,105 +1,113 @@
 // @ts-check
-// The list of runs: filters in the address, a page at a time, and what is done to several at once.
+// The list of runs: filters in the address, a page at a time, and new runs that do not push away what somebody looks at.
 import { adjust, go, link } from "./address.js";
-import { change, useRead } from "./api.js";
+import { useRead } from "./api.js";
+import { Bulk } from "./bulk.js";
 import { plural } from "./format.js";
-import { html, useEffect, useRef, useState } from "./html.js";
-import { Age, Dialog, Empty, RunLink, STANDINGS, Standing, Trouble, useAction } from "./parts.js";
+import { html, useEffect, useMemo, useRef, useState } from "./html.js";
+import { Age, Empty, isTyping, RunLink, STANDINGS, Standing, Trouble } from "./parts.js";
 
 const PAGE = 50;
+/** Spans of time in the address, and their seconds. @type {Record<string, [string, number]>} */
+const WITHIN = { "1h": ["in the last hour", 3600], "24h": ["in the last 24 hours", 86400], "7d": ["in the last 7 days", 604800], "30d": ["in the last 30 days", 2592000] };
+
+/** What the address says, as the server's filter. A span ends now, to the minute, so that the filter is not another one each second. @param {Record<string, string>} query */
+function toFilter({ within, between, ...query }) {
+  if (!WITHIN[within]) return query;
+  const now = Math.floor(Date.now() / 60000) * 60000;
+  return { ...query, since: new Date(now - WITHIN[within][1] * 1000).toISOString() };
+}
 
 /** @param {{address: import("./address.js").Address, version: number}} props */
 export function Runs({ address, version }) {
-  const query = Object.fromEntries(address.query);
-  const { data, problem, reload } = useRead("runs", { ...query, limit: PAGE }, query.after ? 0 : version);
-  const { data: known } = useRead("workflows", {}, version);
-  const [marked, setMarked] = useState(/** @type {Set<string>} */ (new Set()));
-  const runs = data?.runs ?? [];
-  const [at, setAt] = useKeys(runs);
-  const filter = (/** @type {Record<string, unknown>} */ changes) => (setMarked(new Set()), setAt(-1), adjust(address, { ...changes, after: undefined }));
-  const mark = (/** @type {string} */ id) => setMarked(new Set(marked.has(id) ? [...marked].filter((each) => each !== id) : [...marked, id]));
-  const isFiltered = [...address.query.keys()].length > 0;
-  return html`<div class="page"><h1 class="hidden">Runs</h1>
-    <div class="filters"><input type="search" placeholder="Search runs…  /" aria-label="Search runs" value=${query.text ?? ""} onChange=${(/** @type {any} */ e) => filter({ text: e.target.value })} />
-      <select aria-label="Workflow" value=${query.workflow ?? ""} onChange=${(/** @type {any} */ e) => filter({ workflow: e.target.value })}><option value="">every workflow</option>${(known?.workflows ?? []).map((/** @type {any} */ each) => html`<option value=${each.name}>${each.name}</option>`)}</select>
-      <input type="text" placeholder="tag=value" aria-label="Tag" size="12" value=${query.tag ?? ""} onChange=${(/** @type {any} */ e) => filter({ tag: e.target.value })} />
-      ${STANDINGS.map((status) => html`<button type="button" class="chip" aria-pressed=${query.status === status} onClick=${() => filter({ status: query.status === status ? undefined : status })}>${status}</button>`)}</div>
+  const query = Object.fromEntries(address.query), filter = toFilter(query);
+  const { data, problem, reload } = useRead("runs", { ...filter, limit: PAGE }, query.after ? 0 : version);
+  const [marked, setMarked] = useState(/** @type {Set<string>} */ (new Set())), [isOver, setOver] = useState(false), list = useRef(/** @type {any[]} */ ([]));
+  const mark = (id) => setMarked((before) => new Set(before.has(id) ? [...before].filter((each) => each !== id) : [...before, id]));
+  const [at, setAt] = useKeys(list, mark);
+  const { runs, fresh, waiting, show } = useSteadyList(data, JSON.stringify(query), isOver || marked.size > 0 || at >= 0);
+  list.current = runs;
+  const isFiltered = address.query.size > 0, isWhole = runs.length > 0 && runs.every((run) => marked.has(run.run_id));
+  const choose = (changes) => (setMarked(new Set()), setAt(-1), adjust(address, { ...changes, after: undefined }));
+  const showNew = () => (setAt(-1), show());
+  return html`<div class="page"><h1 class="hidden">Runs</h1><${Filters} query=${query} runs=${runs} choose=${choose} />
+    <div class="note" role="status">${waiting > 0 ? html`<button type="button" class="button small main" onClick=${showNew}>${plural(waiting, "new run")}: show</button>` : data && runs.length > 0 ? `${plural(runs.length, "run")}${data.next ? " on this page" : ""}, latest start first` : ""}</div>
     <${Trouble} problem=${problem} />
     ${data && !runs.length && (isFiltered ? html`<${Empty} title="No run is like that"><a href=${link(["runs"])}>Show all runs</a><//>` : html`<${Empty} title="This store has no runs yet" command="stepwell run module:workflow 'your input'">Start one from a program, or from a shell:<//>`)}
-    ${runs.length > 0 && html`<table><thead><tr><th><span class="hidden">Mark</span></th><th>Status</th><th>Run</th><th>Workflow</th><th class="wide">Tags</th><th class="num wide">Commits</th><th class="num wide">Started</th><th class="num">Changed</th></tr></thead>
-      <tbody>${runs.map((/** @type {any} */ run, /** @type {number} */ n) => html`<${Row} key=${run.run_id} run=${run} isAt=${n === at} isMarked=${marked.has(run.run_id)} onMark=${() => mark(run.run_id)} />`)}</tbody></table>
-      <div class="row" style="margin-top:10px">${query.after && html`<button class="button" onClick=${() => filter({})}>Newest</button>`}${data.next && html`<button class="button" onClick=${() => go(link(["runs"], { ...query, after: data.next }))}>Older</button>`}</div>`}
-    ${marked.size > 0 && html`<${Bulk} ids=${[...marked]} onDone=${() => (setMarked(new Set()), reload())} />`}</div>`;
+    ${runs.length > 0 && html`<table onPointerEnter=${() => setOver(true)} onPointerLeave=${() => setOver(false)}><thead><tr><th><input type="checkbox" aria-label="Mark all runs of this page" checked=${isWhole} onChange=${() => setMarked(new Set(isWhole ? [] : runs.map((run) => run.run_id)))} /></th><th>Status</th><th>Run</th><th class="wide">Workflow</th><th class="wide">Tags</th><th class="num wide">Commits</th><th class="num wide">Started</th><th class="num">Changed</th></tr></thead>
+      <tbody>${runs.map((run, n) => html`<${Row} key=${run.run_id} run=${run} isAt=${n === at} isFresh=${fresh.has(run.run_id)} isMarked=${marked.has(run.run_id)} onMark=${() => mark(run.run_id)} />`)}</tbody></table>
+      <div class="row foot">${query.after && html`<button class="button" onClick=${() => choose({})}>Newest</button>`}${data?.next && html`<a class="button" href=${link(["runs"], { ...query, after: data.next })}>Older</a>`}</div>`}
+    ${marked.size > 0 && html`<${Bulk} runs=${runs.filter((run) => marked.has(run.run_id))} onDone=${() => (setMarked(new Set()), reload())} />`}</div>`;
 }
 
-/** @param {{run: any, isAt: boolean, isMarked: boolean, onMark: () => void}} props */
-function Row({ run, isAt, isMarked, onMark }) {
-  return html`<tr class=${isAt ? "at" : ""}><td><input type="checkbox" aria-label="Mark ${run.run_id}" checked=${isMarked} onChange=${onMark} /></td>
-    <td><${Standing} of=${run.status} /></td><td><${RunLink} id=${run.run_id} /></td><td><span class="cut">${run.workflow}</span></td>
+/** @param {{query: Record<string, string>, runs: any[], choose: (changes: Record<string, unknown>) => void}} props */
+function Filters({ query, runs, choose }) {
+  const { data } = useRead("workflows"), timer = useRef(0), isBetween = query.between || query.since || query.until;
+  const names = useMemo(() => [...new Set([...(data?.workflows ?? []).map((each) => each.name), ...runs.map((run) => run.workflow)])].sort(), [data, runs]);
+  const type = (e) => {
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => choose({ text: e.target.value }), 250);
+  };
+  const date = (name, label) => html`<input type="datetime-local" aria-label=${label} value=${query[name] ? toLocal(query[name]) : ""} onChange=${(e) => choose({ [name]: e.target.value ? new Date(e.target.value).toISOString() : undefined, between: 1 })} />`;
+  return html`<div class="filters"><input type="search" placeholder="Search ids, workflows, tags…  /" aria-label="Search runs" value=${query.text ?? ""} onInput=${type} />
+    <input type="text" list="workflows" placeholder="workflow" aria-label="Workflow" size="13" value=${query.workflow ?? ""} onChange=${(e) => choose({ workflow: e.target.value })} /><datalist id="workflows">${names.map((name) => html`<option value=${name} />`)}</datalist>
+    <input type="text" placeholder="tag=value" aria-label="Tag" size="11" value=${query.tag ?? ""} onChange=${(e) => choose({ tag: e.target.value })} />
+    <select aria-label="Started" value=${isBetween ? "between" : query.within ?? ""} onChange=${(e) => choose({ since: undefined, until: undefined, within: WITHIN[e.target.value] ? e.target.value : undefined, between: e.target.value === "between" ? 1 : undefined })}><option value="">started at any time</option>${Object.entries(WITHIN).map(([key, [words]]) => html`<option value=${key}>${words}</option>`)}<option value="between">between…</option></select>
+    ${isBetween && html`${date("since", "Started from")}<span>to</span>${date("until", "Started before")}`}
+    <span class="chips">${STANDINGS.map((status) => html`<button type="button" class="chip" aria-pressed=${query.status === status} onClick=${() => choose({ status: query.status === status ? undefined : status })}>${status}</button>`)}</span></div>`;
+}
+
+/** @param {string} time */
+function toLocal(time) {
+  const at = new Date(time);
+  return Number.isNaN(at.getTime()) ? "" : new Date(at.getTime() - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+}
+
+/**
+ * The runs to show. While somebody points at the list or has marked something, rows stay where they are and only change in place; what is new waits.
+ * @param {any} data @param {string} view what is filtered: another view starts afresh @param {boolean} isInUse
+ * @returns {{runs: any[], fresh: Set<string>, waiting: number, show: () => void}}
+ */
+function useSteadyList(data, view, isInUse) {
+  const kept = useRef(/** @type {{view: string, data: any, runs: any[], fresh: Set<string>}} */ ({ view: "", data: null, runs: [], fresh: new Set() })), [, redraw] = useState(0);
+  const list = data?.runs ?? [], ids = new Set(kept.current.runs.map((run) => run.run_id)), waiting = list.filter((run) => !ids.has(run.run_id)), isOther = kept.current.view !== view || !kept.current.data;
+  const showAll = () => (kept.current = { view, data, runs: list, fresh: new Set(isOther ? [] : waiting.map((run) => run.run_id)) });
+  if (data && (data !== kept.current.data || (!isInUse && kept.current.runs !== list))) {
+    if (!isInUse || isOther) showAll();
+    else {
+      const now = new Map(list.map((run) => [run.run_id, run]));
+      kept.current = { ...kept.current, view, data, runs: kept.current.runs.map((run) => now.get(run.run_id) ?? { ...run, isGone: list.length < PAGE }) };
+    }
+  }
+  return { ...kept.current, waiting: isInUse ? waiting.length : 0, show: () => (showAll(), redraw((n) => n + 1)) };
+}
+
+/** @param {{run: any, isAt: boolean, isFresh: boolean, isMarked: boolean, onMark: () => void}} props */
+function Row({ run, isAt, isFresh, isMarked, onMark }) {
+  const row = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => void (isAt && row.current?.scrollIntoView({ block: "nearest" })), [isAt]);
+  return html`<tr ref=${row} class="${isAt ? "at" : ""} ${isFresh ? "fresh" : ""} ${run.isGone ? "gone" : ""}"><td><input type="checkbox" aria-label="Mark ${run.run_id}" checked=${isMarked} onChange=${onMark} /></td>
+    <td><${Standing} of=${run.status} /></td><td><${RunLink} id=${run.run_id} /><div class="small-only mut">${run.workflow}</div></td><td class="wide"><span class="cut">${run.workflow}</span></td>
     <td class="wide">${Object.entries(run.tags ?? {}).map(([key, value]) => html`<a class="tag" href=${link(["runs"], { tag: `${key}=${value}` })}>${key}=${value}</a> `)}</td>
     <td class="num wide">${run.number + 1}</td><td class="num wide"><${Age} at=${run.began_at} /></td><td class="num"><${Age} at=${run.changed_at} /></td></tr>`;
 }
 
-/** `j` and `k` move, Enter opens. Keys come faster than the page is drawn. @param {any[]} runs @returns {[number, (at: number) => void]} */
-function useKeys(runs) {
-  const [shown, setShown] = useState(-1), at = useRef(-1), list = useRef(runs);
-  list.current = runs;
-  const move = (/** @type {number} */ to) => setShown((at.current = Math.max(-1, Math.min(to, list.current.length - 1))));
+/** `j` and `k` move, `x` marks, Enter opens. Keys come faster than the page is drawn. @param {{current: any[]}} list @param {(id: string) => void} mark @returns {[number, (at: number) => void]} */
+function useKeys(list, mark) {
+  const [shown, setShown] = useState(-1), at = useRef(-1);
+  const move = (to) => setShown((at.current = Math.max(-1, Math.min(to, list.current.length - 1))));
   useEffect(() => {
-    const press = (/** @type {KeyboardEvent} */ e) => {
-      if (/** @type {Element} */ (e.target).closest("input, textarea, select, button, a, dialog")) return;
+    const press = (e) => {
+      const run = list.current[at.current];
+      if (isTyping(e)) return;
       if (e.key === "j") move(at.current + 1);
       else if (e.key === "k") move(Math.max(0, at.current - 1));
-      else if (e.key === "Enter" && list.current[at.current]) go(link(["runs", list.current[at.current].run_id]));
+      else if (e.key === "Escape") move(-1);
+      else if (e.key === "x" && run) mark(run.run_id);
+      else if (e.key === "Enter" && run && !(/** @type {Element} */ (e.target).closest("a, button"))) go(link(["runs", run.run_id]));
     };
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
   }, []);
   return [shown, move];
-}
-
-/** What can be done to several runs. `look` says what would happen, `act` does it; both return a word for each run. */
-/** @typedef {{title: string, words: string, look?: (ids: string[]) => Promise<[string, string][]>, act: (ids: string[]) => Promise<[string, string][]>}} Verb */
-
-/** @param {string[]} ids @param {boolean} dry_run @returns {Promise<[string, string][]>} */
-async function retry(ids, dry_run) {
-  const { runs, skipped } = await change("retry", { runs: ids, dry_run });
-  return ids.map((id) => [id, skipped[id] ?? (runs.includes(id) ? (dry_run ? "is retried" : "ready again") : "stays as it is")]);
-}
-
-/** @param {string[]} ids @returns {Promise<[string, string][]>} */
-async function cancel(ids) {
-  const words = /** @type {[string, string][]} */ ([]);
-  for (const id of ids) words.push([id, await change(`runs/${encodeURIComponent(id)}/cancel`, {}).then((run) => run.status, (problem) => problem.message)]);
-  return words;
-}
-
-/** @param {string[]} ids @param {boolean} dry_run @returns {Promise<[string, string][]>} */
-async function prune(ids, dry_run) {
-  const { runs, stays } = await change("prune", { runs: ids, entirely: true, dry_run });
-  return ids.map((id) => [id, stays[id] ?? (runs.includes(id) ? (dry_run ? "is deleted for good" : "deleted") : "stays as it is")]);
-}
-
-/** @type {Record<string, Verb>} */
-const VERBS = {
-  retry: { title: "Retry", words: "A worker continues them from their last commit.", look: (ids) => retry(ids, true), act: (ids) => retry(ids, false) },
-  cancel: { title: "Cancel", words: "They end at their last commit, and can be resumed.", act: cancel },
-  prune: { title: "Delete", words: "Their checkpoints are deleted.", look: (ids) => prune(ids, true), act: (ids) => prune(ids, false) },
-};
-
-/** @param {{ids: string[], onDone: () => void}} props */
-function Bulk({ ids, onDone }) {
-  const [name, setName] = useState(""), action = useAction(), [words, setWords] = useState(/** @type {[string, string][]} */ ([])), [isDone, setDone] = useState(false), verb = VERBS[name];
-  const choose = (/** @type {string} */ chosen) => {
-    setName(chosen);
-    setWords([]);
-    const { look } = VERBS[chosen];
-    if (look) action.run(async () => setWords(await look(ids)));
-  };
-  const act = () => action.run(async () => (setWords(await verb.act(ids)), setDone(true)));
-  const close = () => (setName(""), isDone && (setDone(false), onDone()));
-  return html`<div class="bar" role="region" aria-label="Marked runs"><b>${plural(ids.length, "run")} marked</b><span class="sp" />${Object.entries(VERBS).map(([key, { title }]) => html`<button class="button" onClick=${() => choose(key)}>${title}…</button>`)}<button class="button quiet" onClick=${onDone}>Clear</button></div>
-    ${verb && html`<${Dialog} title="${verb.title} ${plural(ids.length, "run")}" onClose=${close}><p>${isDone ? "Done." : verb.words}</p>
-      <ul>${ids.map((id) => html`<li><span class="mono">${id}</span> <span class="mut">${words.find(([each]) => each === id)?.[1] ?? ""}</span></li>`)}</ul><${Trouble} problem=${action.problem} />
-      <div class="actions">${!isDone && html`<button class="button ${name === "retry" ? "main" : "danger"}" disabled=${action.isBusy} onClick=${act}>${verb.title} ${plural(ids.length, "run")}</button>`}</div><//>`}`;
 }

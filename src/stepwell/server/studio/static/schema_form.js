@@ -11,7 +11,7 @@ const INPUTS = /** @type {Record<string, string>} */ ({ date: "date", time: "tim
 export function resolve(schema, root) {
   let { $ref, ...rest } = schema ?? {};
   for (let hops = 0; $ref && hops < 32; hops++) {
-    const target = $ref.replace(/^#\//, "").split("/").reduce((/** @type {any} */ at, /** @type {string} */ key) => at?.[key.replace(/~1/g, "/").replace(/~0/g, "~")], root) ?? {};
+    const target = $ref.replace(/^#\//, "").split("/").reduce((at, key) => at?.[key.replace(/~1/g, "/").replace(/~0/g, "~")], root) ?? {};
     ({ $ref, ...rest } = { ...target, ...rest, $ref: target.$ref });
   }
   return rest.allOf?.length === 1 ? resolve({ ...rest.allOf[0], ...rest, allOf: undefined }, root) : rest;
@@ -19,8 +19,8 @@ export function resolve(schema, root) {
 
 /** The alternatives of a schema; null is one of them. @param {Schema} schema @param {Schema} root @returns {Schema[]} */
 function alternatives(schema, root) {
-  const listed = schema.anyOf ?? schema.oneOf ?? (Array.isArray(schema.type) ? schema.type.map((/** @type {string} */ type) => ({ ...schema, type })) : []);
-  return listed.map((/** @type {Schema} */ each) => resolve(each, root));
+  const listed = schema.anyOf ?? schema.oneOf ?? (Array.isArray(schema.type) ? schema.type.map((type) => ({ ...schema, type })) : []);
+  return listed.map((each) => resolve(each, root));
 }
 
 /** @param {Schema} schema */
@@ -48,7 +48,7 @@ function fits(value, schema, root) {
   if (typeof value === "object") {
     if (schema.type !== "object" && !schema.properties) return false;
     const constants = Object.entries(schema.properties ?? {}).map(([key, part]) => /** @type {[string, Schema]} */ ([key, resolve(part, root)])).filter(([, part]) => "const" in part);
-    return constants.every(([key, part]) => value[key] === part.const) && (schema.required ?? []).every((/** @type {string} */ key) => key in value);
+    return constants.every(([key, part]) => value[key] === part.const) && (schema.required ?? []).every((key) => key in value);
   }
   if (typeof value === "number") return schema.type === "number" || (schema.type === "integer" && Number.isInteger(value));
   return schema.type === typeof value;
@@ -76,7 +76,7 @@ export function Field(props) {
   if (widget === Nested || widget === Listed || widget === Mapped || widget === Chosen)
     return html`<fieldset class="field" aria-describedby=${described}>${label && html`<legend>${label}${remove}</legend>`}<${widget} ...${part} />${hints}</fieldset>`;
   if (widget === Segments) return html`<fieldset class="field" aria-describedby=${described}><legend>${label || "Answer"}${remove}</legend><${Segments} ...${part} id=${id} />${hints}</fieldset>`;
-  if (widget === Tick) return html`<div class="field tick"><input type="checkbox" ...${common} checked=${!!value} onChange=${(/** @type {any} */ e) => onChange(e.target.checked)} /><label for=${id}>${label || "Yes"}</label>${remove}${hints}</div>`;
+  if (widget === Tick) return html`<div class="field tick"><input type="checkbox" ...${common} checked=${!!value} onChange=${(e) => onChange(e.target.checked)} /><label for=${id}>${label || "Yes"}</label>${remove}${hints}</div>`;
   return html`<div class="field"><label for=${id}>${label || "Answer"}${required ? "" : html` <i>optional</i>`}${remove}</label><${widget} ...${part} common=${common} />${hints}</div>`;
 }
 
@@ -101,12 +101,12 @@ function Constant({ schema }) {
 
 /** @param {FieldProps & {id?: string}} props */
 function Segments({ schema, value, onChange, id }) {
-  return html`<div class="segments">${schema.enum.map((/** @type {any} */ each) => html`<label class=${each === value ? "chosen" : ""}><input type="radio" name=${id} checked=${each === value} onChange=${() => onChange(each)} />${String(each)}</label>`)}</div>`;
+  return html`<div class="segments">${schema.enum.map((each) => html`<label class=${each === value ? "chosen" : ""}><input type="radio" name=${id} checked=${each === value} onChange=${() => onChange(each)} />${String(each)}</label>`)}</div>`;
 }
 
 /** @param {FieldProps & {common?: object}} props */
 function Options({ schema, value, onChange, common }) {
-  return html`<select ...${common} value=${schema.enum.indexOf(value)} onChange=${(/** @type {any} */ e) => onChange(schema.enum[Number(e.target.value)])}>${schema.enum.map((/** @type {any} */ each, /** @type {number} */ n) => html`<option value=${n}>${String(each)}</option>`)}</select>`;
+  return html`<select ...${common} value=${schema.enum.indexOf(value)} onChange=${(e) => onChange(schema.enum[Number(e.target.value)])}>${schema.enum.map((each, n) => html`<option value=${n}>${String(each)}</option>`)}</select>`;
 }
 
 function Tick() {
@@ -117,12 +117,12 @@ function Tick() {
 function Numeric({ schema, value, onChange, common }) {
   const step = schema.type === "integer" ? 1 : schema.multipleOf ?? "any";
   return html`<input type="number" ...${common} step=${step} min=${schema.minimum} max=${schema.maximum} value=${value}
-    onInput=${(/** @type {any} */ e) => onChange(e.target.value === "" ? "" : Number(e.target.value))} />`;
+    onInput=${(e) => onChange(e.target.value === "" ? "" : Number(e.target.value))} />`;
 }
 
 /** @param {FieldProps & {common?: object}} props */
 function Text({ schema, value, onChange, common }) {
-  const change = (/** @type {any} */ e) => onChange(e.target.value);
+  const change = (e) => onChange(e.target.value);
   return (schema.maxLength ?? 1000) <= 80
     ? html`<input type="text" ...${common} maxlength=${schema.maxLength} value=${value} onInput=${change} />`
     : html`<textarea ...${common} rows="3" maxlength=${schema.maxLength} value=${value} onInput=${change} />`;
@@ -133,7 +133,7 @@ function Dated({ schema, value, onChange, common }) {
   const isMoment = schema.format === "date-time";
   const shown = isMoment && value ? localMoment(value) : value;
   return html`<input type=${INPUTS[schema.format]} ...${common} step=${isMoment ? 1 : undefined} value=${shown}
-    onChange=${(/** @type {any} */ e) => onChange(isMoment && e.target.value ? new Date(e.target.value).toISOString() : e.target.value)} />`;
+    onChange=${(e) => onChange(isMoment && e.target.value ? new Date(e.target.value).toISOString() : e.target.value)} />`;
 }
 
 /** @param {string} value */
@@ -144,7 +144,7 @@ function localMoment(value) {
 
 /** JSON as text, for what has no better form. @param {FieldProps & {common?: object}} props */
 function Anything({ value, onChange, common }) {
-  const change = (/** @type {any} */ e) => {
+  const change = (e) => {
     try {
       onChange(JSON.parse(e.target.value));
       e.target.setCustomValidity("");
@@ -159,7 +159,7 @@ function Anything({ value, onChange, common }) {
 /** @param {FieldProps} props */
 function Nested({ schema, root, value, onChange, path, errors }) {
   return html`<div class="nested">${Object.entries(schema.properties).map(([key, part]) => html`<${Field} key=${key} name=${key} path="${path}/${key}" schema=${part} root=${root} errors=${errors}
-    value=${value?.[key]} required=${(schema.required ?? []).includes(key)} onChange=${(/** @type {any} */ changed) => onChange(replace(value ?? {}, key, changed))} />`)}</div>`;
+    value=${value?.[key]} required=${(schema.required ?? []).includes(key)} onChange=${(changed) => onChange(replace(value ?? {}, key, changed))} />`)}</div>`;
 }
 
 /** @param {Record<string, any>} value @param {string} key @param {any} changed undefined leaves it out */
@@ -171,22 +171,22 @@ function replace(value, key, changed) {
 /** @param {FieldProps} props */
 function Listed({ schema, root, value, onChange, path, errors }) {
   const items = Array.isArray(value) ? value : [], fixed = schema.prefixItems;
-  const part = (/** @type {number} */ n) => fixed?.[n] ?? schema.items ?? {};
-  const change = (/** @type {number} */ n, /** @type {any} */ changed) => onChange(items.map((item, i) => (i === n ? changed : item)));
-  return html`<div class="nested">${items.map((item, n) => html`<div class="item" key=${n}><${Field} name="${n + 1}" path="${path}/${n}" schema=${part(n)} root=${root} errors=${errors} value=${item} onChange=${(/** @type {any} */ changed) => change(n, changed)} />
+  const part = (n) => fixed?.[n] ?? schema.items ?? {};
+  const change = (n, changed) => onChange(items.map((item, i) => (i === n ? changed : item)));
+  return html`<div class="nested">${items.map((item, n) => html`<div class="item" key=${n}><${Field} name="${n + 1}" path="${path}/${n}" schema=${part(n)} root=${root} errors=${errors} value=${item} onChange=${(changed) => change(n, changed)} />
       ${!fixed && html`<button type="button" class="button quiet small" aria-label="Remove item ${n + 1}" onClick=${() => onChange(items.filter((_, i) => i !== n))}>remove</button>`}</div>`)}
     ${!fixed && html`<button type="button" class="button quiet" onClick=${() => onChange([...items, initialValue(part(items.length), root)])}>Add an item</button>`}</div>`;
 }
 
 /** @param {FieldProps} props */
 function Mapped({ schema, root, value, onChange, path, errors }) {
-  const add = (/** @type {any} */ e) => {
+  const add = (e) => {
     const key = e.target.value.trim();
     if (key && !(key in value)) onChange({ ...value, [key]: initialValue(schema.additionalProperties, root) });
     e.target.value = "";
   };
   return html`<div class="nested">${Object.entries(value ?? {}).map(([key, item]) => html`<${Field} key=${key} name=${key} path="${path}/${key}" schema=${schema.additionalProperties} root=${root} errors=${errors} value=${item} required=${false}
-    onChange=${(/** @type {any} */ changed) => onChange(replace(value, key, changed))} />`)}<input type="text" placeholder="Add a key" aria-label="Add a key" onChange=${add} /></div>`;
+    onChange=${(changed) => onChange(replace(value, key, changed))} />`)}<input type="text" placeholder="Add a key" aria-label="Add a key" onChange=${add} /></div>`;
 }
 
 /** One of several kinds of value. @param {FieldProps} props */
@@ -197,6 +197,6 @@ function Chosen(props) {
   if (real.length === 1 && choices.length === 2)
     return html`<div><div class="tick"><input id=${id} type="checkbox" checked=${value !== null} onChange=${() => onChange(value === null ? initialValue(real[0], root) : null)} /><label for=${id}>Give ${kindOf(real[0])}</label></div>
       ${value !== null && html`<${Field} ...${props} name="" schema=${{ ...real[0], description: undefined, title: real[0].properties ? undefined : " " }} />`}</div>`;
-  return html`<div><label class="hidden" for=${id}>Kind</label><select id=${id} value=${chosen} onChange=${(/** @type {any} */ e) => onChange(initialValue(choices[Number(e.target.value)], root))}>${choices.map((choice, n) => html`<option value=${n}>${kindOf(choice)}</option>`)}</select>
+  return html`<div><label class="hidden" for=${id}>Kind</label><select id=${id} value=${chosen} onChange=${(e) => onChange(initialValue(choices[Number(e.target.value)], root))}>${choices.map((choice, n) => html`<option value=${n}>${kindOf(choice)}</option>`)}</select>
     ${!isNull(choices[chosen]) && !("const" in choices[chosen]) && html`<${Field} ...${props} name="" schema=${choices[chosen]} />`}</div>`;
 }

@@ -18,7 +18,7 @@ export function ValueTree({ value, label }) {
   const [search, setSearch] = useState(""), text = search.trim().toLowerCase();
   const isLarge = useMemo(() => JSON.stringify(value ?? null).length > 400 || Object.keys(Object(value)).length > 8, [value]);
   return html`<div class="tree mono">
-    ${isLarge && html`<input type="search" placeholder="Search in ${label}" aria-label="Search in ${label}" value=${search} onInput=${(/** @type {any} */ e) => setSearch(e.target.value)} />`}
+    ${isLarge && html`<input type="search" placeholder="Search in ${label}" aria-label="Search in ${label}" value=${search} onInput=${(e) => setSearch(e.target.value)} />`}
     ${text && !contains(value, text) ? html`<p>Nothing in ${label} contains “${search}”.</p>` : html`<${Branch} value=${value} depth=${0} text=${text} />`}</div>`;
 }
 
