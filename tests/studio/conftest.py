@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright
 
 from tests.support.browser import FLAGS, find_chromium
 from tests.support.lanes import mark_room
@@ -27,6 +30,7 @@ class Studio:
 
     process: subprocess.Popen[str]
     address: str  # with the token
+    folder: Path
 
     @property
     def home(self) -> str:
@@ -48,7 +52,7 @@ def start_studio(folder: Path, *arguments: str) -> Studio:
     assert process.stdout is not None
     address = process.stdout.readline().strip()
     assert address.startswith("http://127.0.0.1:"), address
-    return Studio(process, address)
+    return Studio(process, address, folder)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +63,22 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
     demo.stop()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
+    """A store with the workflows of `shop.py`, and a run whose process died in the middle."""
+    folder = tmp_path_factory.mktemp("shop")
+    shutil.copy(Path(__file__).with_name("shop.py"), folder)
+    crashed = subprocess.run([sys.executable, "shop.py"], cwd=folder, check=False, timeout=60)
+    assert crashed.returncode == 9
+    names = ("survey", "team", "parcel", "flaky", "writing", "hostile", "crashing")
+    served = start_studio(
+        folder, "--store", "runs.db", *(part for name in names for part in ("--work", f"shop:{name}"))
+    )
+    yield served
+    served.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
@@ -67,9 +86,8 @@ async def browser() -> AsyncIterator[Browser]:
         await browser.close()
 
 
-@pytest.fixture
-async def page(browser: Browser, studio: Studio) -> AsyncIterator[Page]:
-    """A page that is signed in; whatever it complains about fails the test."""
+async def open_page(browser: Browser, served: Studio) -> tuple[BrowserContext, Page, list[str]]:
+    """Return a page that is signed in, and the list of what it complains about."""
     context = await browser.new_context(viewport={"width": 1400, "height": 880})
     page = await context.new_page()
     complaints: list[str] = []
@@ -80,13 +98,36 @@ async def page(browser: Browser, studio: Studio) -> AsyncIterator[Page]:
             complaints.append(message.text)
 
     def check_address(request: Request) -> None:
-        if not request.url.startswith(studio.home):
+        if not request.url.startswith(served.home):
             complaints.append(f"asks {request.url}")
 
     page.on("console", note)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", check_address)
-    await page.goto(studio.address)
+    await page.goto(served.address)
+    return context, page, complaints
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(browser: Browser, studio: Studio) -> AsyncIterator[Page]:
+    """A page of the demo; whatever it complains about fails the test."""
+    context, page, complaints = await open_page(browser, studio)
     yield page
     await context.close()
     assert complaints == []
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def shop_page(browser: Browser, shop: Studio) -> AsyncIterator[Page]:
+    """A page of the shop; whatever it complains about fails the test."""
+    context, page, complaints = await open_page(browser, shop)
+    yield page
+    await context.close()
+    assert complaints == []
+
+
+async def submit(page: Page, served: Studio, workflow: str, value: Any, run_id: str) -> None:
+    """Start a run over HTTP, as another program would."""
+    body = {"workflow": workflow, "input": value, "run_id": run_id}
+    answer = await page.request.post(f"{served.home}api/v1/runs", data=body)
+    assert answer.status == 201, await answer.text()

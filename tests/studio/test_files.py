@@ -15,7 +15,7 @@ import stepwell.server
 
 FILES = Path(stepwell.server.__file__).parent / "studio" / "static"
 TYPESCRIPT = "typescript@7.0.2"
-LARGEST = 150_000  # bytes, compressed or not
+LARGEST = 150_000  # bytes, all files together, not compressed
 
 
 def test_the_page_is_small() -> None:
@@ -27,7 +27,7 @@ def test_the_page_asks_nobody_else_for_anything() -> None:
         if path.suffix in (".js", ".mjs", ".css", ".html"):
             addresses = re.findall(r"""(?:src|href|from|import|url)\s*[=(]?\s*["'(](https?:)?//""", path.read_text())
             assert addresses == [], path.name
-    assert {path.name for path in (FILES / "vendor").glob("*.LICENSE")} == {"preact.LICENSE", "htm.LICENSE"}
+    assert {path.name for path in (FILES.parent / "licences").iterdir()} == {"preact.txt", "htm.txt"}
 
 
 def test_types_of_the_page_optional(tmp_path: Path) -> None:
@@ -44,6 +44,7 @@ def test_types_of_the_page_optional(tmp_path: Path) -> None:
         "checkJs": True,
         "noEmit": True,
         "strict": True,
+        "noImplicitAny": False,  # what a template calls has no types
         "noUnusedLocals": True,
         "target": "es2022",
         "module": "es2022",

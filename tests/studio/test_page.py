@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
 from playwright.async_api import Browser, Page, expect
 
-from .conftest import Studio
+from .conftest import Studio, submit
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_runs_are_listed_with_how_they_stand_and_filtered_by_a_link(page: Page, studio: Studio) -> None:
@@ -26,34 +29,84 @@ async def test_runs_are_listed_with_how_they_stand_and_filtered_by_a_link(page: 
     await expect(page.get_by_text("No run is like that")).to_be_visible()
 
 
+async def test_runs_are_filtered_by_text_workflow_tag_and_time_and_the_link_shows_them_again(
+    page: Page, studio: Studio
+) -> None:
+    rows = page.locator("tbody tr")
+    await page.get_by_role("searchbox", name="Search runs").fill("refund-1042")
+    await expect(rows).to_have_count(2)
+    await page.goto(f"{studio.home}#/runs")
+    await page.get_by_label("Workflow").fill("articles")
+    await page.keyboard.press("Enter")
+    await expect(rows).to_have_count(1)
+    await page.goto(f"{studio.home}#/runs")
+    await page.get_by_role("link", name="customer=customer 1208").first.click()
+    await expect(rows).to_have_count(2)
+    await page.goto(f"{studio.home}#/runs")
+    await page.get_by_label("Started").select_option("1h")
+    await expect(page).to_have_url(re.compile("within=1h"))
+    await expect(rows).to_have_count(10)
+    await page.get_by_label("Started").select_option("between")
+    await page.get_by_label("Started before").fill("2020-01-01T00:00")
+    await expect(page.get_by_text("No run is like that")).to_be_visible()
+    link = page.url
+    await page.goto("about:blank")
+    await page.goto(link)
+    await expect(page.get_by_label("Started before")).to_have_value("2020-01-01T00:00")
+    await expect(page.get_by_text("No run is like that")).to_be_visible()
+
+
 async def test_the_list_is_used_with_the_keyboard_alone(page: Page) -> None:
     await expect(page.locator("tbody tr")).to_have_count(10)
     await page.locator("#view").focus()
-    for key in ("j", "j", "k", "Enter"):
+    for key in ("j", "j", "x", "k"):
         await page.keyboard.press(key)
+    await expect(page.get_by_role("region", name="Marked runs")).to_contain_text("1 run marked")
+    await expect(page.get_by_role("checkbox", name="Mark reminder-3310")).to_be_checked()
+    await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", name="export-88")).to_be_visible()
     await expect(page.locator(".sentence")).to_contain_text("Run export-88 of nightly-export")
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog", name="Keys")).to_contain_text("commit before and after")
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("g")
+    await page.keyboard.press("i")
+    await expect(page.get_by_role("link", name="Inbox")).to_have_attribute("aria-current", "page")
+    opened = page.locator('.title[aria-expanded="true"]')
+    await expect(opened).to_have_text("Refund 129.00 to customer 4711?")
+    await page.keyboard.press("j")
+    await expect(opened).to_have_text("Refund 312.50 to customer 3090?")
+    await expect(opened).to_be_focused()
 
 
 async def test_a_failed_run_says_why_and_shows_which_branches_are_safe(page: Page, studio: Studio) -> None:
     await page.goto(f"{studio.home}#/runs/refund-1045")
     await expect(page.locator(".sentence")).to_contain_text("failed in check_fraud: LookupError")
-    await expect(page.locator("code").first).to_have_text(re.compile("stepwell resume .*refund-1045"))
+    await expect(page.locator("code").first).to_have_text("stepwell retry -- refund-1045")
     states = {name: page.locator(f'[data-node="{name}"]') for name in ("find_order", "check_fraud", "desk")}
     await expect(states["find_order"]).to_have_attribute("data-state", "ran")
     await expect(states["check_fraud"]).to_have_attribute("data-state", "failed")
     await expect(states["desk"]).to_have_attribute("data-state", "idle")
-    await page.get_by_text("Traceback", exact=True).click()
-    await expect(page.locator("pre")).to_contain_text("raise LookupError")
+    await expect(page.locator("pre.frames")).to_contain_text("raise LookupError")
+    await page.get_by_text("Whole traceback", exact=True).click()
+    await expect(page.locator("details pre")).to_contain_text("raise LookupError")
 
 
 async def test_an_older_commit_is_shown_by_a_link_with_what_it_changed(page: Page, studio: Studio) -> None:
     await page.goto(f"{studio.home}#/runs/refund-1042")
-    await page.locator(".mark", has_text="desk").click()
+    await page.locator(".mark").nth(3).click()
     await expect(page.locator(".diff")).to_contain_text("state.facts")
     await expect(page.locator('[data-node="pay"]')).to_have_attribute("data-state", "idle")
     await page.goto(page.url)
     await expect(page.get_by_role("button", name="at commit 3")).to_be_visible()
+    await expect(page.locator(".messages")).to_contain_text("desk → draft")
+    await expect(page.locator('.box.lit[data-node="desk"]')).to_have_count(1)
+    await page.get_by_label("Compare with commit").select_option("0")
+    await expect(page.locator(".diff")).to_contain_text("state.ticket")
+    await page.locator("#view").focus()
+    await page.keyboard.press("[")
+    await expect(page.get_by_role("button", name="at commit 2")).to_be_visible()
+    await page.keyboard.press("]")
     await page.get_by_role("tab", name="State").click()
     await expect(page.locator(".tree").first).to_contain_text("customer 1208")
     await expect(page.locator(".tree").first).not_to_contain_text("decision")
@@ -71,8 +124,17 @@ async def test_turns_of_agents_are_a_conversation(page: Page, studio: Studio) ->
     await expect(page.locator(".turn.tool")).to_contain_text("search_policy")
     await expect(page.locator(".turn.tool")).to_contain_text('{"words": "damaged on arrival"}')
     await expect(page.locator(".turn.model").first).to_contain_text("tokens")
+    await expect(page.locator(".sum")).to_contain_text("2 model calls · 1 tool call")
+    await expect(page.locator(".sum")).to_contain_text("cost 0.0015")
+    await expect(page.locator(".turn.speech.said")).to_contain_text("I suggest a full refund")
+    await page.locator('[data-node="find_order"] [role="button"]').click()
+    await expect(page.locator(".talk")).to_have_count(1)
+    await expect(page.locator(".mark.lit")).to_have_count(1)
+    await expect(page.locator(".strip small").first).to_have_text("find_order ran in 1 of them")
     await page.get_by_role("tab", name="Time").click()
     await expect(page.locator(".times .span.ran")).to_have_count(10)
+    await page.locator(".times .span.ran").nth(4).click()
+    await expect(page.get_by_role("button", name="at commit 3")).to_be_visible()
 
 
 async def test_two_checkpoints_are_compared_across_a_fork(page: Page, studio: Studio) -> None:
@@ -81,6 +143,46 @@ async def test_two_checkpoints_are_compared_across_a_fork(page: Page, studio: St
     changed = page.locator(".diff .line", has_text="approve")
     await expect(changed.locator(".side.gone")).to_have_text("approve")
     await expect(changed.locator(".side.new")).to_have_text("reject")
+
+
+async def test_any_two_checkpoints_are_chosen_and_swapped(page: Page, studio: Studio) -> None:
+    await page.goto(f"{studio.home}#/compare")
+    await expect(page.get_by_text("stepwell diff RUN@5 FORK")).to_be_visible()
+    await page.get_by_label("One run", exact=True).fill("refund-1042")
+    await page.get_by_label("The other run", exact=True).fill("refund-1043")
+    await page.keyboard.press("Tab")
+    await page.get_by_label("Commit of one run").select_option("1")
+    await expect(page).to_have_url(re.compile("before=refund-1042%401&after=refund-1043"))
+    changed = page.locator(".diff .line", has_text="state.ticket.order")
+    await expect(changed.locator(".side.gone")).to_have_text("A-20940")
+    await page.get_by_role("button", name="Swap the two").click()
+    await expect(changed.locator(".side.new")).to_have_text("A-20940")
+
+
+async def test_the_nodes_of_named_agents_are_drawn_and_not_what_leads_them(page: Page, studio: Studio) -> None:
+    await page.goto(f"{studio.home}#/runs/article-12")
+    await expect(page.locator(".box[data-state]")).to_have_count(3)
+    for node in ("draft", "review", "print"):
+        await expect(page.locator(f'[data-node="{node}"]')).to_have_attribute("data-state", "ran")
+
+
+async def test_new_runs_appear_and_do_not_move_what_somebody_points_at(page: Page, studio: Studio) -> None:
+    rows = page.locator("tbody tr")
+    await expect(rows).to_have_count(10)
+    await page.get_by_role("checkbox", name="Mark export-88").hover()
+    where = await page.get_by_role("row", name=re.compile("export-88")).bounding_box()
+    await submit(page, studio, "articles", "wells", "article-13")
+    await expect(page.get_by_role("button", name="1 new run: show")).to_be_visible(timeout=15_000)
+    assert await page.get_by_role("row", name=re.compile("export-88")).bounding_box() == where
+    await page.mouse.move(5, 5)
+    await expect(rows).to_have_count(11)
+    await page.get_by_role("checkbox", name="Mark export-88").check()
+    await page.mouse.move(5, 5)
+    await submit(page, studio, "articles", "steps", "article-14")
+    await page.get_by_role("button", name="1 new run: show").click(timeout=15_000)
+    await expect(rows).to_have_count(12)
+    await expect(page.get_by_role("checkbox", name="Mark export-88")).to_be_checked()
+    await expect(page.get_by_role("row", name=re.compile("article-14"))).to_contain_text("completed", timeout=15_000)
 
 
 async def test_nobody_is_let_in_without_the_token(browser: Browser, studio: Studio) -> None:
@@ -93,13 +195,23 @@ async def test_nobody_is_let_in_without_the_token(browser: Browser, studio: Stud
 
 
 async def test_every_view_passes_axe_in_both_themes_and_fits_a_phone(page: Page, studio: Studio) -> None:
-    views = ("#/runs", "#/runs/refund-1041", "#/runs/refund-1042?tab=turns", "#/inbox", "#/compare", "#/operate")
+    views = (
+        "#/runs",
+        "#/runs/refund-1041",
+        "#/runs/refund-1042?tab=turns",
+        "#/runs/refund-1042?tab=changes&at=3",
+        "#/runs/refund-1042?tab=time",
+        "#/runs/refund-1042-rejected?tab=overview",
+        "#/inbox",
+        "#/compare?before=refund-1042&after=refund-1042-rejected",
+        "#/operate",
+    )
     for theme in ("light", "dark"):
         await page.evaluate("theme => localStorage.setItem('theme', theme)", theme)
-        for view in views:
+        for view in views if theme == "light" else views[1::2]:
             await page.goto("about:blank")
             await page.goto(studio.home + view)
-            await page.wait_for_timeout(400)
+            await page.wait_for_timeout(300)
             assert await page.evaluate("document.documentElement.dataset.theme") == theme
             results = await Axe().run(page)
             assert results.violations_count == 0, f"{theme} {view}: {results.generate_report()}"

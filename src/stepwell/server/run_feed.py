@@ -194,16 +194,18 @@ async def interleave(feeds: Sequence[AsyncGenerator[ItemT, None]]) -> AsyncGener
                 await queue.put(item)
 
     reading = asyncio.gather(*map(read, feeds))
+    coming: asyncio.Future[ItemT] | None = None
     try:
         while True:
             coming = asyncio.ensure_future(queue.get())
             await asyncio.wait((coming, reading), return_when=asyncio.FIRST_COMPLETED)
             if not coming.done() and queue.empty():
-                coming.cancel()
                 break
             yield await coming
         await reading
     finally:
+        if coming is not None:
+            coming.cancel()  # also where whoever reads has left in the middle of the wait
         reading.cancel()
         with suppress(asyncio.CancelledError, StepwellError):
             await reading

@@ -13,7 +13,10 @@ from stepwell.model.status_words import status_word
 
 @dataclass(frozen=True, slots=True)
 class CommitItem:
-    """One commit of a run. `seconds` is how long its longest handler call took; None if it has none."""
+    """One commit of a run. `seconds` is how long its longest handler call took; None if it has none.
+
+    `by` is who caused it: who started or moved the run, or who gave the responses that it applied.
+    """
 
     number: int
     at: str
@@ -52,5 +55,5 @@ def _item_of(commit: Commit) -> CommitItem:
         status=status_word(commit.status, wake=commit.wake),
         executors=tuple(dict.fromkeys(filter(None, executors))),
         seconds=max((time.seconds for time in times if time is not None), default=None),
-        by=commit.by,
+        by=commit.by or ", ".join(dict.fromkeys(answer.by for answer in commit.answers if answer.by)) or None,
     )

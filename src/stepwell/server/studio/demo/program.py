@@ -24,7 +24,7 @@ from stepwell import (
     step,
     workflow,
 )
-from stepwell.agents import AgentExecutorResponse, Calls, Message, ScriptedAgent
+from stepwell.agents import AgentExecutorResponse, Calls, Message, ScriptedAgent, Usage
 from stepwell.declarative import AgentWorkflow, AgentWorkflowInstance
 from stepwell.functional import DurableFunction
 from stepwell.orchestrations import GroupChatBuilder
@@ -164,11 +164,16 @@ def _draft(messages: list[Message]) -> str | Calls:
     return f"The rules allow it ({messages[-1].text}). I suggest a full refund."
 
 
+def _price(usage: Usage) -> float:
+    return usage.input_tokens * 3e-6 + usage.output_tokens * 15e-6
+
+
 def build_refunds(storage: BuiltInStorage) -> Workflow:
     """Return the workflow."""
     intake, desk, approval = IntakeDesk("intake"), Desk("desk"), ApprovalDesk("approval")
     tools = {"search_policy": lambda words: f"section 4.2, {words}: full refund within 30 days"}
-    draft = AgentExecutor(ScriptedAgent("writer", _draft, tools=tools, tokens_per_word=3), id="draft")
+    writer = ScriptedAgent("writer", _draft, tools=tools, tokens_per_word=3)
+    draft = AgentExecutor(writer, id="draft", price=_price)
     experts: list[Executor] = [find_order, find_customer, check_fraud]
     return (
         WorkflowBuilder(name="refunds", start_executor=intake, checkpoint_storage=storage)

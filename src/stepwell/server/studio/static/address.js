@@ -1,4 +1,3 @@
-// @ts-check
 // What the page shows is in its address, so that a link reproduces it: `#/runs/r1?tab=state&at=4`.
 import { useEffect, useState } from "./html.js";
 
@@ -24,9 +23,10 @@ export function go(target, { replace = false } = {}) {
   dispatchEvent(new PopStateEvent("popstate"));
 }
 
-/** Change some of the query and stay where we are. @param {Address} address @param {Record<string, unknown>} changes */
-export function adjust(address, changes) {
-  go(link(address.path, { ...Object.fromEntries(address.query), ...changes }), { replace: true });
+/** Change some of the query and stay where we are. It is read from the browser: a view may be older. @param {Record<string, unknown>} changes */
+export function adjust(changes) {
+  const { path, query } = readAddress();
+  go(link(path, { ...Object.fromEntries(query), ...changes }), { replace: true });
 }
 
 /** @returns {Address} */

@@ -1,4 +1,3 @@
-// @ts-check
 // The form by which a person answers a request: from its JSON schema, and for tools and plans in the words of the decision.
 import { change, useRead } from "./api.js";
 import { plural } from "./format.js";
@@ -12,11 +11,10 @@ import { Field, initialValue } from "./schema_form.js";
 /** A schema for a value without one, so that its parts can be edited. @param {any} value @returns {any} */
 export function inferSchema(value) {
   if (Array.isArray(value)) return value.length && typeof value[0] !== "object" ? { type: "array", items: inferSchema(value[0]) } : {};
-  if (value === null || typeof value !== "object") return value === null ? {} : { type: typeof value };
+  if (value === null || typeof value !== "object") return value === null ? {} : { type: typeof value, ...(value.length < 60 ? { format: "line" } : {}) };
   return { type: "object", properties: Object.fromEntries(Object.entries(value).map(([key, part]) => [key, inferSchema(part)])), required: Object.keys(value) };
 }
 
-/** @param {any} request */
 function argumentsSchema({ data }) {
   const declared = data?.parameters;
   return { ...(declared?.properties && Object.keys(declared.properties).length ? declared : inferSchema(data?.arguments)), title: "Arguments", description: "What the tool is called with. Change them, and it is called with yours." };
@@ -26,7 +24,7 @@ function argumentsSchema({ data }) {
 const TOOL = {
   fields: (request, { decision }) => ({
     type: "object",
-    required: ["decision"],
+    required: ["decision", "reason", "result"],
     properties: {
       decision: { enum: ["approve", "deny", "answer"] },
       ...(decision === "approve" && request.data?.arguments ? { arguments: argumentsSchema(request) } : {}),
@@ -64,10 +62,9 @@ function startOf(request, isOne) {
   return value;
 }
 
-/** @param {any} request */
 export const isAlike = (request) => `${request.request_type} ${JSON.stringify(request.response_schema)}`;
 
-/** The fields of an answer. @param {{request: any, value: any, onChange: (value: any) => void, errors?: Record<string, string>}} props */
+/** The fields of an answer. */
 export function AnswerFields({ request, value, onChange, errors }) {
   const schema = (KINDS[request.request_type] ?? ANY).fields(request, value);
   return html`<${Field} schema=${schema} root=${request.response_schema ?? schema} value=${value} errors=${errors} onChange=${onChange} />`;
@@ -78,7 +75,6 @@ export const firstAnswer = (request, isOne = true) => (KINDS[request.request_typ
 /** The response that filled fields make. @param {any} request @param {any} value */
 export const responseOf = (request, value) => (KINDS[request.request_type] ?? ANY).response(value);
 
-/** @param {{requests: any[], onDone: () => void}} props */
 export function AnswerForm({ requests, onDone }) {
   const [request] = requests, isOne = requests.length === 1, form = useRef(/** @type {HTMLElement | null} */ (null)), { data: caller } = useRead("caller");
   const first = useMemo(() => firstAnswer(request, isOne), [request.request_id, isOne]);

@@ -1,4 +1,3 @@
-// @ts-check
 // The HTTP API as the page uses it. Addresses are relative, so the page works under any path.
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 
@@ -22,7 +21,6 @@ function address(path, query = {}) {
   return `${ROOT}${path}${text ? `?${text}` : ""}`;
 }
 
-/** @param {string} path @param {RequestInit} options */
 async function call(path, options) {
   let response;
   try {

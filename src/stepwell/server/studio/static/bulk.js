@@ -1,4 +1,3 @@
-// @ts-check
 // What is done to several runs at once, after a look at what would happen.
 import { change } from "./api.js";
 import { plural, size } from "./format.js";
@@ -30,8 +29,8 @@ async function prune(runs, dry_run, option) {
   const ids = runs.map((run) => run.run_id), how = option === "entirely" ? { entirely: true } : { keep_last: Number(option) };
   const { runs: deleted, stays, checkpoints, bytes } = await change("prune", { runs: ids, ...how, dry_run });
   const count = (id) => checkpoints[id]?.length ?? 0, all = ids.reduce((sum, id) => sum + count(id), 0);
-  const words = ids.map((id) => [id, stays[id] ?? (deleted.includes(id) ? (dry_run ? "is deleted for good" : "deleted") : count(id) ? `${plural(count(id), "checkpoint")} ${dry_run ? "deleted, the run stays" : "deleted"}` : "stays as it is")]);
-  return { words: Object.fromEntries(words), all: `${plural(all, "checkpoint")}${bytes ? `, ${size(bytes)},` : ""} ${dry_run ? "would be" : all === 1 ? "was" : "were"} deleted.` };
+  const words = ids.map((id) => [id, deleted.includes(id) ? (dry_run ? "is deleted for good" : "deleted") : count(id) ? `${plural(count(id), "checkpoint")} deleted, the run stays` : stays[id] ?? "stays as it is"]);
+  return { words: Object.fromEntries(words), all: `${deleted.length ? plural(deleted.length, "run") : plural(all, "checkpoint")}${bytes ? `, ${size(bytes)},` : ""} ${dry_run ? "would be" : (deleted.length || all) === 1 ? "was" : "were"} deleted.` };
 }
 
 /** @type {Record<string, Verb>} */
@@ -41,14 +40,12 @@ const VERBS = {
   prune: { title: "Delete", words: "What is deleted cannot be brought back.", isDangerous: true, options: [["entirely", "the whole runs"], ["1", "all checkpoints but the newest"], ["5", "all checkpoints but the newest 5"]], act: prune },
 };
 
-/** @param {{runs: any[], onDone: () => void}} props */
 export function Bulk({ runs, onDone }) {
   const [name, setName] = useState(""), close = (isDone) => (setName(""), isDone && onDone());
   return html`<div class="bar" role="region" aria-label="Marked runs"><b>${plural(runs.length, "run")} marked</b><span class="sp" />${Object.entries(VERBS).map(([key, { title }]) => html`<button class="button" onClick=${() => setName(key)}>${title}…</button>`)}<button class="button quiet" onClick=${onDone}>Clear</button></div>
     ${name && html`<${BulkDialog} verb=${VERBS[name]} runs=${runs} onClose=${close} />`}`;
 }
 
-/** @param {{verb: Verb, runs: any[], onClose: (isDone: boolean) => void}} props */
 function BulkDialog({ verb, runs, onClose }) {
   const action = useAction(), [chosen] = useState(runs), [option, setOption] = useState(verb.options?.[0][0] ?? ""), [outcome, setOutcome] = useState(/** @type {Outcome | null} */ (null)), [isDone, setDone] = useState(false);
   const look = (wanted) => (setOption(wanted), action.run(async () => setOutcome(await verb.act(chosen, true, wanted))));

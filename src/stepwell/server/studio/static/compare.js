@@ -1,4 +1,3 @@
-// @ts-check
 // Two checkpoints side by side, of one run or of two.
 import { adjust, link } from "./address.js";
 import { useRead } from "./api.js";
@@ -7,26 +6,24 @@ import { Copy, Empty, RunLink, Standing, Trouble } from "./parts.js";
 
 const LONG = 400; // characters of a value that are shown at first
 
-/** @param {any} value */
 const text = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
 
-/** One side of a change. @param {{value: any, kind: string}} props */
+/** One side of a change. */
 function Side({ value, kind }) {
   const [isWhole, setWhole] = useState(false), words = kind ? text(value) ?? "" : "";
   return html`<div class="side ${kind}">${isWhole ? words : words.slice(0, LONG)}${words.length > LONG && html`… <button type="button" class="button quiet small" onClick=${() => setWhole(!isWhole)}>${isWhole ? "less" : "all of it"}</button>`}</div>`;
 }
 
-/** Both sides of every change. @param {{changes: {path: string, where: string, kind: string, before: any, after: any}[]}} props */
+/** Both sides of every change. */
 export function ChangeList({ changes }) {
   if (!changes.length) return html`<p class="mut">Nothing differs.</p>`;
   return html`<div class="diff mono">${changes.map((each) => html`<div class="line" key=${each.path}><div class="path">${each.where}</div><${Side} value=${each.before} kind=${each.kind === "added" ? "" : "gone"} /><${Side} value=${each.after} kind=${each.kind === "removed" ? "" : "new"} /></div>`)}</div>`;
 }
 
-/** @param {{address: import("./address.js").Address, version: number}} props */
 export function Compare({ address, version }) {
   const before = address.query.get("before") ?? "", after = address.query.get("after") ?? "";
   const { data, problem } = useRead(before && after ? "diff" : null, { before, after }, version), { data: known } = useRead("runs", { limit: 100 });
-  const change = (sides) => adjust(address, sides);
+  const change = (sides) => adjust(sides);
   return html`<div class="page"><h1>Compare two checkpoints</h1>
     <datalist id="runs">${(known?.runs ?? []).map((run) => html`<option value=${run.run_id}>${run.workflow}, ${run.status}</option>`)}</datalist>
     <div class="sides"><${Pick} label="One" value=${before} version=${version} onChange=${(value) => change({ before: value })} /><button type="button" class="button" aria-label="Swap the two" title="Swap the two" disabled=${!before && !after} onClick=${() => change({ before: after, after: before })}>⇄</button><${Pick} label="The other" value=${after} version=${version} onChange=${(value) => change({ after: value })} /></div>
@@ -35,7 +32,7 @@ export function Compare({ address, version }) {
     ${data && html`<div class="row foot"><${RunLink} id=${data.before_run} query=${{ at: data.before_number }}>${data.before_run}@${data.before_number}<//> → <${RunLink} id=${data.after_run} query=${{ at: data.after_number }}>${data.after_run}@${data.after_number}<//><span class="mut">${data.changes.length} ${data.changes.length === 1 ? "change" : "changes"}</span><span class="sp" /><${Copy} text=${JSON.stringify(data.patch, null, 2)} label="copy JSON Patch" /></div><${ChangeList} changes=${data.changes} />`}</div>`;
 }
 
-/** A run and one of its commits: `run` is its newest, `run@5` an earlier one. @param {{label: string, value: string, version: number, onChange: (value: string) => void}} props */
+/** A run and one of its commits: `run` is its newest, `run@5` an earlier one. */
 function Pick({ label, value, version, onChange }) {
   const [, id, number] = /** @type {string[]} */ (/^(.*?)(?:@(-?\d+))?$/.exec(value)), { data: run } = useRead(id ? `runs/${encodeURIComponent(id)}` : null, {}, version);
   const parent = run?.parent_run ? `${run.parent_run}@${run.parent_number}` : null;

@@ -1,11 +1,9 @@
-// @ts-check
 // A JSON value as a tree whose leaves can be changed, and whose parts can be removed or added. Nothing is changed here: the edits are a list.
 import { html, useState } from "./html.js";
 
 /** @typedef {Record<string, import("./fork.js").Edit>} Edits by JSON Pointer */
 /** @typedef {{name: string, path: string, value: any, edits: Edits, onEdit: (edits: Edits) => void}} PartProps */
 
-/** @param {string} key */
 const escape = (key) => key.replaceAll("~", "~0").replaceAll("/", "~1");
 
 /** What somebody wrote, as JSON where it is JSON. @param {string} text */
@@ -23,7 +21,6 @@ function without(edits, path) {
   return rest;
 }
 
-/** @param {{value: any, edits: Edits, onEdit: (edits: Edits) => void}} props */
 export function EditTree({ value, edits, onEdit }) {
   const [key, setKey] = useState(""), [text, setText] = useState("");
   const add = () => key && (onEdit({ ...edits, [`/${escape(key)}`]: { verb: key in value ? "set" : "add", value: parse(text) } }), setKey(""), setText(""));

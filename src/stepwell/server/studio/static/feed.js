@@ -1,17 +1,15 @@
-// @ts-check
 // One stream for the whole page says what changed; views read again what they show.
 import { useStream } from "./api.js";
 import { useEffect, useRef, useState } from "./html.js";
 
 const PAUSE = 300; // milliseconds in which changes are collected: a busy store must not make the page busy
 const PIECES = ["update", "withdrawn"]; // live, not durable
-const NAMES = ["run", "superstep_completed", "status", "request_info", "request_answered", "failed", "end", "executor_returned", "executor_completed", ...PIECES];
+const NAMES = ["run", "superstep_completed", "status", "request_info", "request_answered", "failed", "end", "executor_invoked", "executor_returned", "executor_completed", ...PIECES];
 const MOST = 20000; // characters that are kept of an answer on its way; the whole is stored when the answer is
 
 /** @typedef {{executor: string, text: string, isWithdrawn: boolean}} LiveText */
 /** @typedef {{version: number, isOpen: boolean, texts: LiveText[]}} Feed */
 
-/** @param {any} data */
 const pieceOf = (data) => (typeof data === "string" ? data : data?.text ?? "");
 
 /** @param {Map<string, LiveText>} texts @param {string} name @param {any} event */

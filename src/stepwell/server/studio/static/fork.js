@@ -1,4 +1,3 @@
-// @ts-check
 // A new run from a checkpoint of another, with other answers or another state.
 import { AnswerFields, firstAnswer, responseOf } from "./answer_form.js";
 import { go, link } from "./address.js";
@@ -12,7 +11,6 @@ import { EditTree } from "./edit_tree.js";
 /** @param {Record<string, Edit>} edits @param {string} verb */
 const valuesOf = (edits, verb) => Object.fromEntries(Object.entries(edits).filter(([, edit]) => edit.verb === verb).map(([path, edit]) => [path, edit.value]));
 
-/** @param {{id: string, at: number, request?: string, onClose: () => void}} props */
 export function ForkDialog({ id, at, request: first, onClose }) {
   const path = `runs/${encodeURIComponent(id)}`, { data: run, problem } = useRead(path, { at }), action = useAction();
   const [edits, setEdits] = useState(/** @type {Record<string, Edit>} */ ({})), [answers, setAnswers] = useState(/** @type {Record<string, any>} */ ({})), [name, setName] = useState("");

@@ -1,11 +1,9 @@
-// @ts-check
 // Times, durations and sizes as people read them.
 
 const DATE = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 /** @type {[string, number][]} */
 const UNITS = [["d", 86400], ["h", 3600], ["min", 60]];
 
-/** @param {number} seconds */
 export function duration(seconds) {
   if (seconds < 0.001) return "< 1 ms";
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
@@ -25,20 +23,16 @@ export function age(time, now = Date.now()) {
   return seconds < 1 ? "now" : `${coarse(seconds)} ago`;
 }
 
-/** @param {number} seconds */
 function coarse(seconds) {
   for (const [unit, size] of UNITS) if (seconds >= size) return `${Math.floor(seconds / size)} ${unit}`;
   return `${Math.floor(seconds)} s`;
 }
 
-/** @param {string | null | undefined} time */
 export const moment = (time) => (time ? DATE.format(new Date(time)) : "");
 
-/** @param {number} count @param {string} noun */
 export const plural = (count, noun) => `${count.toLocaleString()} ${noun}${count === 1 ? "" : "s"}`;
 
 /** @param {string} id A long id keeps its beginning: that is enough for every command. */
 export const shortId = (id) => (/^[0-9a-f]{8}-[0-9a-f-]{27}$/.test(id) ? id.slice(0, 8) : id);
 
-/** @param {number} bytes */
 export const size = (bytes) => (bytes < 1000 ? `${bytes} bytes` : bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} KB` : `${(bytes / 1e6).toFixed(1)} MB`);

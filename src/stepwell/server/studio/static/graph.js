@@ -1,4 +1,3 @@
-// @ts-check
 // The graph of a run, where the server has placed it. The page only draws, pans and zooms.
 import { link } from "./address.js";
 import { html, useEffect, useRef, useState } from "./html.js";
@@ -11,13 +10,11 @@ import { html, useEffect, useRef, useState } from "./html.js";
 
 const LINE = 16, SMALL = 14;
 
-/** @param {string | undefined} state */
 const isPast = (state) => state === "ran" || state === "waiting" || state === "failed";
 
 /** Answer a click, and the keys that mean one. @param {() => void} act */
 const button = (act) => ({ role: "button", tabindex: 0, onClick: (e) => (e.stopPropagation(), act()), onKeyDown: (e) => (e.key === "Enter" || e.key === " ") && (e.preventDefault(), e.stopPropagation(), act()) });
 
-/** @param {{drawing: Drawing, marks: Marks}} props */
 function Shapes({ drawing, marks }) {
   const states = Object.fromEntries(drawing.nodes.map((box) => [box.id, box.state]));
   for (const { id, kind } of drawing.nodes) if (kind === "fan-in") states[id] = drawing.edges.every((edge) => edge.target !== id || isPast(states[edge.source])) ? "ran" : "idle";
@@ -30,7 +27,6 @@ function Shapes({ drawing, marks }) {
   return html`${edges}${drawing.nodes.map((box) => html`<${Shape} key=${box.id} box=${box} marks=${marks} />`)}`;
 }
 
-/** @param {{box: Box, marks: Marks}} props */
 function Shape({ box, marks: { chosen, lit, onChoose, onOpen } }) {
   const left = box.x - box.width / 2, top = box.y - box.height / 2, text = [...box.lines.map((line) => /** @type {const} */ ([line, LINE])), ...box.captions.map((line) => /** @type {const} */ ([line, SMALL]))];
   const height = text.reduce((sum, [, size]) => sum + size, 0), isChosen = box.id === chosen, { run, inner } = box;
@@ -45,11 +41,10 @@ function Shape({ box, marks: { chosen, lit, onChoose, onOpen } }) {
     ${(box.count ?? 0) > 1 && html`<rect class="count" x=${left + box.width - 22} y=${top - 8} width="28" height="16" rx="8" /><text class="small" x=${left + box.width - 8} y=${top + 4}>×${box.count}</text>`}</g>`;
 }
 
-/** @param {{drawing: Drawing, marks: Marks}} props */
 export function Graph({ drawing, marks }) {
   const svg = useRef(/** @type {SVGSVGElement | null} */ (null)), drag = useRef(/** @type {{at: DOMPoint, from: Transform} | null} */ (null));
   const [at, setAt] = useState(/** @type {Transform} */ ({ k: 1, x: 0, y: 0 }));
-  const { width, height } = drawing, box = { width: Math.max(width, 640), height: Math.max(height, 420) };
+  const { width, height } = drawing, [least, low] = innerWidth < 900 ? [380, 300] : [860, 560], box = { width: Math.max(width, least), height: Math.max(height, low) }; // a small graph is not drawn large
   const point = (e) => new DOMPoint(e.clientX, e.clientY).matrixTransform(/** @type {any} */ (svg.current).getScreenCTM().inverse());
   const zoom = (factor, centre = { x: box.width / 2, y: box.height / 2 }) =>
     setAt((t) => {

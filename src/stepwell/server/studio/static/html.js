@@ -1,4 +1,3 @@
-// @ts-check
 // The one place that names the vendored libraries.
 import htm from "./vendor/htm.mjs";
 import { h, render } from "./vendor/preact.mjs";

@@ -1,6 +1,5 @@
-// @ts-check
 // The frame of the page: where we are, what waits, light or dark.
-import { link, useAddress } from "./address.js";
+import { go, link, useAddress } from "./address.js";
 import { useRead } from "./api.js";
 import { html, render, useEffect, useState } from "./html.js";
 import { Compare } from "./compare.js";
@@ -9,11 +8,14 @@ import { Operate } from "./operate.js";
 import { RunPage } from "./run.js";
 import { Runs } from "./runs.js";
 import { useFeed } from "./feed.js";
+import { Dialog, isTyping } from "./parts.js";
 
 /** @type {[string, string][]} */
 const PLACES = [["runs", "Runs"], ["inbox", "Inbox"], ["compare", "Compare"], ["operate", "Operate"]];
 
-/** @param {{feed: import("./feed.js").Feed, place: string}} props */
+/** Keys, and what they do. @type {[string, string][]} */
+const KEYS = [["/", "search"], ["g r · g i · g c · g o", "runs, inbox, compare, operate"], ["j · k", "next and previous run or request"], ["Enter", "open the run"], ["x", "mark the run"], ["[ · ]", "commit before and after"], ["← · →", "tab before and after"], ["Esc", "close"], ["?", "this list"]];
+
 function Top({ feed, place }) {
   const { data } = useRead("requests", { limit: 100 }, feed.version);
   const [theme, setTheme] = useState(() => localStorage.getItem("theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
@@ -34,7 +36,8 @@ function Top({ feed, place }) {
 
 function App() {
   const address = useAddress(), [place = "runs", id] = address.path, feed = useFeed(place === "runs" ? id : undefined);
-  const props = { address, version: feed.version };
+  const props = { address, version: feed.version }, [isHelp, setHelp] = useState(false);
+  usePageKeys(() => setHelp(true));
   const view =
     place === "runs" && id ? html`<${RunPage} key=${id} id=${id} feed=${feed} address=${address} />`
     : place === "inbox" ? html`<${Inbox} ...${props} />`
@@ -44,15 +47,29 @@ function App() {
   useEffect(() => {
     document.title = `${id ?? PLACES.find(([name]) => name === place)?.[1] ?? "Runs"} · Stepwell`;
   }, [place, id]);
-  return html`<div class="app"><${Top} feed=${feed} place=${place} /><main class="view" id="view" tabindex="-1">${view}</main></div>`;
+  return html`<div class="app"><${Top} feed=${feed} place=${place} /><main class="view" id="view" tabindex="-1">${view}</main>
+    ${isHelp && html`<${Dialog} title="Keys" onClose=${() => setHelp(false)}><dl class="facts">${KEYS.map(([keys, words]) => html`<dt><kbd>${keys}</kbd></dt><dd>${words}</dd>`)}</dl><//>`}</div>`;
 }
 
-addEventListener("keydown", (e) => {
-  const typing = /** @type {Element} */ (e.target).closest("input, textarea, select, dialog");
-  if (e.key === "/" && !typing) {
-    e.preventDefault();
-    /** @type {HTMLInputElement | null} */ (document.querySelector('input[type="search"]'))?.focus();
-  }
-});
+/** Keys that work everywhere. @param {() => void} showHelp */
+function usePageKeys(showHelp) {
+  useEffect(() => {
+    let before = "";
+    const press = (/** @type {KeyboardEvent} */ e) => {
+      if (isTyping(e)) return;
+      const place = before === "g" && PLACES.find(([name]) => name[0] === e.key);
+      if (place) go(link([place[0]]));
+      else if (e.key === "?") showHelp();
+      else if (e.key === "/") {
+        e.preventDefault();
+        /** @type {HTMLInputElement | null} */ (document.querySelector('input[type="search"]'))?.focus();
+      }
+      before = e.key;
+    };
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  }, []);
+}
+
 
 render(html`<${App} />`, document.body);

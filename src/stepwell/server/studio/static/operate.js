@@ -1,11 +1,9 @@
-// @ts-check
 // Workers, and what waits for them.
 import { useRead } from "./api.js";
 import { duration } from "./format.js";
 import { html } from "./html.js";
 import { Age, Empty, RunLink, Trouble } from "./parts.js";
 
-/** @param {{version: number}} props */
 export function Operate({ version }) {
   const { data: workers, problem } = useRead("workers", {}, version), { data: metrics } = useRead("metrics", {}, version);
   const value = (name) => metrics?.metrics.filter((each) => each.name === name) ?? [];

@@ -1,4 +1,3 @@
-// @ts-check
 // Small pieces that every view uses.
 import { link } from "./address.js";
 import { age, moment, shortId } from "./format.js";
@@ -6,7 +5,6 @@ import { html, useEffect, useRef, useState } from "./html.js";
 
 export const STANDINGS = ["running", "queued", "stalled", "waiting", "sleeping", "completed", "failed", "cancelled"];
 
-/** @param {{of: string}} props */
 export const Standing = ({ of }) => html`<span class="pill ${of}"><i aria-hidden="true" />${of}</span>`;
 
 /** Whether a key belongs to what somebody fills in, and not to the page. @param {KeyboardEvent} e */
@@ -19,7 +17,7 @@ setInterval(() => {
   if (!document.hidden) clocks.forEach((tick) => tick(now));
 }, 1000);
 
-/** How long ago something was, kept true by one clock for the whole page. @param {{at: string | null | undefined}} props */
+/** How long ago something was, kept true by one clock for the whole page. */
 export function Age({ at }) {
   const [, tick] = useState(now);
   useEffect(() => {
@@ -29,10 +27,8 @@ export function Age({ at }) {
   return html`<time datetime=${at ?? ""} title=${moment(at)}>${age(at, now)}</time>`;
 }
 
-/** @param {{id: string, query?: object, children?: any}} props */
 export const RunLink = ({ id, query = {}, children }) => html`<a class="mono" href=${link(["runs", id], /** @type {any} */ (query))} title=${id}>${children ?? shortId(id)}</a>`;
 
-/** @param {{text: string, label?: string}} props */
 export function Copy({ text, label = "copy" }) {
   const [isCopied, setCopied] = useState(false);
   const copy = async () => {
@@ -43,20 +39,17 @@ export function Copy({ text, label = "copy" }) {
   return html`<button type="button" class="button quiet small" onClick=${copy} aria-label="Copy ${label === "copy" ? "the command" : label}">${isCopied ? "copied" : label}</button>`;
 }
 
-/** A command of the command line, to copy. @param {{text: string}} props */
+/** A command of the command line, to copy. */
 export const Command = ({ text }) => html`<div class="command"><code>${text}</code><${Copy} text=${text} /></div>`;
 
-/** @param {{title: string, command?: string, children?: any}} props */
 export const Empty = ({ title, command, children }) => html`<div class="empty"><p><b>${title}</b></p>${children && html`<p>${children}</p>`}${command && html`<${Command} text=${command} />`}</div>`;
 
-/** @param {{problem: any}} props */
 export function Trouble({ problem }) {
   if (!problem) return null;
   const { detail, hint } = problem.details ?? { detail: String(problem) };
   return html`<div class="trouble" role="alert"><p>${detail}</p>${hint && html`<p>${hint}</p>`}</div>`;
 }
 
-/** @param {{names: [string, string, number?][], chosen: string, onChoose: (name: string) => void, label: string}} props */
 export function Tabs({ names, chosen, onChoose, label }) {
   const move = (e) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
@@ -69,7 +62,7 @@ export function Tabs({ names, chosen, onChoose, label }) {
     class="tab" onClick=${() => onChoose(name)}>${title}${count ? html` <b>${count}</b>` : ""}</button>`)}</div>`;
 }
 
-/** A dialog of the browser's own: it keeps the focus, and Escape closes it. @param {{title: string, onClose: () => void, children?: any}} props */
+/** A dialog of the browser's own: it keeps the focus, and Escape closes it. */
 export function Dialog({ title, onClose, children }) {
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useEffect(() => dialog.current?.showModal(), []);

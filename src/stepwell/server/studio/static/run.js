@@ -1,4 +1,3 @@
-// @ts-check
 // One run: a sentence, its graph, the strip of its commits, and what is known about each.
 import { adjust, link } from "./address.js";
 import { useRead } from "./api.js";
@@ -21,13 +20,12 @@ const BY_NODE = ["turns", "events"];
 /** @param {any} run @returns {any[]} as the inbox lists them */
 const requestsOf = (run) => Object.values(run.requests ?? {}).map((request) => ({ ...request, run_id: run.run_id, answered: request.answer !== null, answered_by: request.answer?.by, answered_at: request.answer?.at }));
 
-/** @param {{id: string, feed: import("./feed.js").Feed, address: import("./address.js").Address}} props */
 export function RunPage({ id, feed, address }) {
   const { version } = feed, chosen = address.query.get("at") ?? undefined, node = address.query.get("node") ?? undefined, open = (address.query.get("open") ?? "").split(",").filter(Boolean);
   const path = `runs/${encodeURIComponent(id)}`, { data: head, problem, reload } = useRead(path, { open }, version), past = useRead(chosen === undefined ? null : path, { at: chosen, open }, version);
   const [dialog, setDialog] = useState(/** @type {{verb: string, at?: number, request?: string} | null} */ (null));
   const run = chosen === undefined ? head : past.data;
-  const choose = (changes) => adjust(address, changes);
+  const choose = (changes) => adjust(changes);
   // What a commit did is read in Changes, unless a tab is open that shows the same for each commit.
   const goTo = (number) => choose({ at: number === head.newest ? undefined : number, tab: [null, "requests", "overview"].includes(address.query.get("tab")) ? "changes" : address.query.get("tab") });
   useCommitKeys(head?.commits ?? [], run?.number ?? 0, goTo);
@@ -72,7 +70,6 @@ function useCommitKeys(commits, number, goTo) {
 /** What a run in each status can be told: the first is what most people want. @type {Record<string, [string, string][]>} */
 const VERBS = { failed: [["retry", "Retry"]], cancelled: [["retry", "Retry"]], stalled: [["cancel", "Cancel"]], running: [["cancel", "Cancel"]], waiting: [["cancel", "Cancel"]], queued: [["cancel", "Cancel"]], sleeping: [["cancel", "Cancel"]] };
 
-/** @param {{run: any, head: any, id: string, chosen?: string, choose: (changes: object) => void, openDialog: (dialog: any) => void}} props */
 function Head({ run, head, id, chosen, choose, openDialog }) {
   const command = run.command?.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" "), isPast = chosen !== undefined;
   const answer = () => (choose({ tab: "requests", at: undefined }), requestAnimationFrame(() => /** @type {HTMLElement | null} */ (document.querySelector("#panel form input, #panel form textarea, #panel form select"))?.focus()));
@@ -87,7 +84,6 @@ function Head({ run, head, id, chosen, choose, openDialog }) {
     <p class="sentence">${run.sentence}</p>${command && html`<${Command} text=${command} />`}</section>`;
 }
 
-/** @param {{run: any, number: number, node?: string, onChoose: (number: number) => void}} props */
 function Strip({ run, number, node, onChoose }) {
   const { commits, newest } = run, isLive = run.status === "running", ran = node === undefined ? 0 : commits.filter((commit) => commit.executors.includes(node)).length;
   const longest = Math.max(0.001, ...commits.map((commit) => commit.seconds ?? 0)), list = useRef(/** @type {HTMLElement | null} */ (null));

@@ -1,4 +1,3 @@
-// @ts-check
 // What the panel beside a graph shows: what a run is, what a commit changed, its state, its events.
 import { link } from "./address.js";
 import { useRead } from "./api.js";
@@ -25,10 +24,9 @@ export function Overview({ run, id, version, openDialog }) {
       ${Object.entries(run.tags ?? {}).map(([key, value]) => html`<dt>${key}</dt><dd><a href=${link(["runs"], { tag: `${key}=${value}` })}>${value}</a></dd>`)}${Object.values(run.children ?? {}).map((child) => html`<dt>${child.executor}</dt><dd><${RunLink} id=${child.run_id} /></dd>`)}<dt>checkpoint</dt><dd class="mono">${run.checkpoint_id}</dd></dl></section>`;
 }
 
-/** One handler call that is not committed yet. @param {{branch: any}} props */
+/** One handler call that is not committed yet. */
 const Branch = ({ branch }) => html`<div class="row"><b class="mono">${branch.executor}</b><span>${branch.state}</span>${typeof branch.seconds === "number" && html`<span class="mut">${duration(branch.seconds)}</span>`}${branch.attempts > 1 && html`<span class="tag">attempt ${branch.attempts}</span>`}${branch.due && html`<span class="mut"><${Age} at=${branch.due} /></span>`}${branch.error && html`<span class="bad">${branch.error}</span>`}</div>`;
 
-/** @param {{error: any}} props */
 function Failure({ error }) {
   const { own_frames: own, traceback } = error;
   return html`<div class="trouble"><p><b>${error.executor}</b> ${error.type}: ${error.message}</p></div>${own && own !== traceback && html`<pre class="frames">${own}</pre>`}${traceback && html`<details><summary>Whole traceback</summary><pre>${traceback}</pre></details>`}`;

@@ -1,4 +1,3 @@
-// @ts-check
 // What a person does to one run: retry, cancel, and run it again from an earlier commit.
 import { change } from "./api.js";
 import { html, useState } from "./html.js";
@@ -13,7 +12,6 @@ const VERBS = {
   rerun: { title: "Rerun", act: "Rerun from here", words: (number) => `The run is moved back to commit ${number}, and everything after it is executed afresh. Later commits remain as history. To keep them as they are, fork the run instead.`, command: (id, number) => `stepwell fork ${id}@${number}`, isDangerous: true },
 };
 
-/** @param {string} verb @param {any} run @param {number} number @param {string} reason */
 function act(verb, run, number, reason) {
   const path = `runs/${encodeURIComponent(run.run_id)}`;
   if (verb === "retry") return change("retry", { runs: [run.run_id], status: run.status });
@@ -21,7 +19,6 @@ function act(verb, run, number, reason) {
   return change(`${path}/restore`, { number, head: run.newest });
 }
 
-/** @param {{verb: string, run: any, number: number, onClose: () => void, onDone: () => void}} props */
 export function RunVerb({ verb, run, number, onClose, onDone }) {
   const action = useAction(), [reason, setReason] = useState(""), { title, act: label, words, command, isDangerous, takesReason } = VERBS[verb];
   return html`<${Dialog} title="${title} ${run.run_id}" onClose=${onClose}><p>${words(number)}</p>

@@ -1,4 +1,3 @@
-// @ts-check
 // The list of runs: filters in the address, a page at a time, and new runs that do not push away what somebody looks at.
 import { adjust, go, link } from "./address.js";
 import { useRead } from "./api.js";
@@ -18,38 +17,40 @@ function toFilter({ within, between, ...query }) {
   return { ...query, since: new Date(now - WITHIN[within][1] * 1000).toISOString() };
 }
 
-/** @param {{address: import("./address.js").Address, version: number}} props */
 export function Runs({ address, version }) {
   const query = Object.fromEntries(address.query), filter = toFilter(query);
   const { data, problem, reload } = useRead("runs", { ...filter, limit: PAGE }, query.after ? 0 : version);
   const [marked, setMarked] = useState(/** @type {Set<string>} */ (new Set())), [isOver, setOver] = useState(false), list = useRef(/** @type {any[]} */ ([]));
   const mark = (id) => setMarked((before) => new Set(before.has(id) ? [...before].filter((each) => each !== id) : [...before, id]));
   const [at, setAt] = useKeys(list, mark);
-  const { runs, fresh, waiting, show } = useSteadyList(data, JSON.stringify(query), isOver || marked.size > 0 || at >= 0);
+  const { runs, fresh, waiting, show, expire } = useSteadyList(data, JSON.stringify(query), isOver || marked.size > 0 || at >= 0);
   list.current = runs;
   const isFiltered = address.query.size > 0, isWhole = runs.length > 0 && runs.every((run) => marked.has(run.run_id));
-  const choose = (changes) => (setMarked(new Set()), setAt(-1), adjust(address, { ...changes, after: undefined }));
+  const choose = (changes) => (setMarked(new Set()), setAt(-1), adjust({ ...changes, after: undefined }));
   const showNew = () => (setAt(-1), show());
   return html`<div class="page"><h1 class="hidden">Runs</h1><${Filters} query=${query} runs=${runs} choose=${choose} />
-    <div class="note" role="status">${waiting > 0 ? html`<button type="button" class="button small main" onClick=${showNew}>${plural(waiting, "new run")}: show</button>` : data && runs.length > 0 ? `${plural(runs.length, "run")}${data.next ? " on this page" : ""}, latest start first` : ""}</div>
+    <div class="note" aria-live="polite">${waiting > 0 ? html`<button type="button" class="button small main" onClick=${showNew}>${plural(waiting, "new run")}: show</button>` : data && runs.length > 0 ? `${plural(runs.length, "run")}${data.next ? " on this page" : ""}, latest start first` : ""}</div>
     <${Trouble} problem=${problem} />
     ${data && !runs.length && (isFiltered ? html`<${Empty} title="No run is like that"><a href=${link(["runs"])}>Show all runs</a><//>` : html`<${Empty} title="This store has no runs yet" command="stepwell run module:workflow 'your input'">Start one from a program, or from a shell:<//>`)}
     ${runs.length > 0 && html`<table onPointerEnter=${() => setOver(true)} onPointerLeave=${() => setOver(false)}><thead><tr><th><input type="checkbox" aria-label="Mark all runs of this page" checked=${isWhole} onChange=${() => setMarked(new Set(isWhole ? [] : runs.map((run) => run.run_id)))} /></th><th>Status</th><th>Run</th><th class="wide">Workflow</th><th class="wide">Tags</th><th class="num wide">Commits</th><th class="num wide">Started</th><th class="num">Changed</th></tr></thead>
       <tbody>${runs.map((run, n) => html`<${Row} key=${run.run_id} run=${run} isAt=${n === at} isFresh=${fresh.has(run.run_id)} isMarked=${marked.has(run.run_id)} onMark=${() => mark(run.run_id)} />`)}</tbody></table>
       <div class="row foot">${query.after && html`<button class="button" onClick=${() => choose({})}>Newest</button>`}${data?.next && html`<a class="button" href=${link(["runs"], { ...query, after: data.next })}>Older</a>`}</div>`}
-    ${marked.size > 0 && html`<${Bulk} runs=${runs.filter((run) => marked.has(run.run_id))} onDone=${() => (setMarked(new Set()), reload())} />`}</div>`;
+    ${marked.size > 0 && html`<${Bulk} runs=${runs.filter((run) => marked.has(run.run_id))} onDone=${() => (setMarked(new Set()), expire(), reload())} />`}</div>`;
 }
 
-/** @param {{query: Record<string, string>, runs: any[], choose: (changes: Record<string, unknown>) => void}} props */
 function Filters({ query, runs, choose }) {
   const { data } = useRead("workflows"), timer = useRef(0), isBetween = query.between || query.since || query.until;
   const names = useMemo(() => [...new Set([...(data?.workflows ?? []).map((each) => each.name), ...runs.map((run) => run.workflow)])].sort(), [data, runs]);
-  const type = (e) => {
+  const [text, setText] = useState(query.text ?? "");
+  useEffect(() => setText(query.text ?? ""), [query.text]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const type = ({ target: { value } }) => {
+    setText(value);
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => choose({ text: e.target.value }), 250);
+    timer.current = setTimeout(() => choose({ text: value }), 250);
   };
   const date = (name, label) => html`<input type="datetime-local" aria-label=${label} value=${query[name] ? toLocal(query[name]) : ""} onChange=${(e) => choose({ [name]: e.target.value ? new Date(e.target.value).toISOString() : undefined, between: 1 })} />`;
-  return html`<div class="filters"><input type="search" placeholder="Search ids, workflows, tags…  /" aria-label="Search runs" value=${query.text ?? ""} onInput=${type} />
+  return html`<div class="filters"><input type="search" placeholder="Search ids, workflows, tags…  /" aria-label="Search runs" value=${text} onInput=${type} />
     <input type="text" list="workflows" placeholder="workflow" aria-label="Workflow" size="13" value=${query.workflow ?? ""} onChange=${(e) => choose({ workflow: e.target.value })} /><datalist id="workflows">${names.map((name) => html`<option value=${name} />`)}</datalist>
     <input type="text" placeholder="tag=value" aria-label="Tag" size="11" value=${query.tag ?? ""} onChange=${(e) => choose({ tag: e.target.value })} />
     <select aria-label="Started" value=${isBetween ? "between" : query.within ?? ""} onChange=${(e) => choose({ since: undefined, until: undefined, within: WITHIN[e.target.value] ? e.target.value : undefined, between: e.target.value === "between" ? 1 : undefined })}><option value="">started at any time</option>${Object.entries(WITHIN).map(([key, [words]]) => html`<option value=${key}>${words}</option>`)}<option value="between">between…</option></select>
@@ -57,7 +58,6 @@ function Filters({ query, runs, choose }) {
     <span class="chips">${STANDINGS.map((status) => html`<button type="button" class="chip" aria-pressed=${query.status === status} onClick=${() => choose({ status: query.status === status ? undefined : status })}>${status}</button>`)}</span></div>`;
 }
 
-/** @param {string} time */
 function toLocal(time) {
   const at = new Date(time);
   return Number.isNaN(at.getTime()) ? "" : new Date(at.getTime() - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
@@ -66,23 +66,22 @@ function toLocal(time) {
 /**
  * The runs to show. While somebody points at the list or has marked something, rows stay where they are and only change in place; what is new waits.
  * @param {any} data @param {string} view what is filtered: another view starts afresh @param {boolean} isInUse
- * @returns {{runs: any[], fresh: Set<string>, waiting: number, show: () => void}}
+ * @returns {{runs: any[], fresh: Set<string>, waiting: number, show: () => void, expire: () => void}} `expire`: what is read next is shown in any case
  */
 function useSteadyList(data, view, isInUse) {
-  const kept = useRef(/** @type {{view: string, data: any, runs: any[], fresh: Set<string>}} */ ({ view: "", data: null, runs: [], fresh: new Set() })), [, redraw] = useState(0);
+  const kept = useRef(/** @type {{view: string, data: any, runs: any[], fresh: Set<string>, isStale?: boolean}} */ ({ view: "", data: null, runs: [], fresh: new Set() })), [, redraw] = useState(0);
   const list = data?.runs ?? [], ids = new Set(kept.current.runs.map((run) => run.run_id)), waiting = list.filter((run) => !ids.has(run.run_id)), isOther = kept.current.view !== view || !kept.current.data;
   const showAll = () => (kept.current = { view, data, runs: list, fresh: new Set(isOther ? [] : waiting.map((run) => run.run_id)) });
   if (data && (data !== kept.current.data || (!isInUse && kept.current.runs !== list))) {
-    if (!isInUse || isOther) showAll();
+    if (!isInUse || isOther || kept.current.isStale) showAll();
     else {
       const now = new Map(list.map((run) => [run.run_id, run]));
       kept.current = { ...kept.current, view, data, runs: kept.current.runs.map((run) => now.get(run.run_id) ?? { ...run, isGone: list.length < PAGE }) };
     }
   }
-  return { ...kept.current, waiting: isInUse ? waiting.length : 0, show: () => (showAll(), redraw((n) => n + 1)) };
+  return { ...kept.current, waiting: isInUse ? waiting.length : 0, show: () => (showAll(), redraw((n) => n + 1)), expire: () => void (kept.current.isStale = true) };
 }
 
-/** @param {{run: any, isAt: boolean, isFresh: boolean, isMarked: boolean, onMark: () => void}} props */
 function Row({ run, isAt, isFresh, isMarked, onMark }) {
   const row = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => void (isAt && row.current?.scrollIntoView({ block: "nearest" })), [isAt]);

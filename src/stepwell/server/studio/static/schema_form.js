@@ -1,4 +1,3 @@
-// @ts-check
 // A form for a JSON schema. The value is checked by the server; the form only makes right ones easy to enter.
 import { html, useId } from "./html.js";
 
@@ -23,7 +22,6 @@ function alternatives(schema, root) {
   return listed.map((each) => resolve(each, root));
 }
 
-/** @param {Schema} schema */
 const isNull = (schema) => schema.type === "null" || schema.const === null;
 
 /** What a field starts with. @param {Schema} given @param {Schema} root @returns {any} */
@@ -54,10 +52,8 @@ function fits(value, schema, root) {
   return schema.type === typeof value;
 }
 
-/** @param {string} name */
 const spoken = (name) => name.replace(/_/g, " ").replace(/^./, (letter) => letter.toUpperCase());
 
-/** @param {Schema} schema */
 const kindOf = (schema) => schema.title ?? (isNull(schema) ? "nothing" : "const" in schema ? String(schema.const) : /** @type {Record<string, string>} */ ({ string: "text", integer: "whole number", object: "fields", array: "list", boolean: "yes or no" })[schema.type] ?? schema.type ?? "value");
 
 /** @param {FieldProps} props */
@@ -77,10 +73,9 @@ export function Field(props) {
     return html`<fieldset class="field" aria-describedby=${described}>${label && html`<legend>${label}${remove}</legend>`}<${widget} ...${part} />${hints}</fieldset>`;
   if (widget === Segments) return html`<fieldset class="field" aria-describedby=${described}><legend>${label || "Answer"}${remove}</legend><${Segments} ...${part} id=${id} />${hints}</fieldset>`;
   if (widget === Tick) return html`<div class="field tick"><input type="checkbox" ...${common} checked=${!!value} onChange=${(e) => onChange(e.target.checked)} /><label for=${id}>${label || "Yes"}</label>${remove}${hints}</div>`;
-  return html`<div class="field"><label for=${id}>${label || "Answer"}${required ? "" : html` <i>optional</i>`}${remove}</label><${widget} ...${part} common=${common} />${hints}</div>`;
+  return html`<div class="field"><label for=${id}>${label || "Answer"}${required ? "" : html` <i>optional</i>`}</label>${remove}<${widget} ...${part} common=${common} />${hints}</div>`;
 }
 
-/** @param {Schema} schema @param {Schema} root @param {any} value */
 function pick(schema, root, value) {
   if ("const" in schema) return Constant;
   if (schema.enum) return schema.enum.length <= 4 ? Segments : Options;
@@ -123,7 +118,7 @@ function Numeric({ schema, value, onChange, common }) {
 /** @param {FieldProps & {common?: object}} props */
 function Text({ schema, value, onChange, common }) {
   const change = (e) => onChange(e.target.value);
-  return (schema.maxLength ?? 1000) <= 80
+  return schema.format === "line" || (schema.maxLength ?? 1000) <= 80
     ? html`<input type="text" ...${common} maxlength=${schema.maxLength} value=${value} onInput=${change} />`
     : html`<textarea ...${common} rows="3" maxlength=${schema.maxLength} value=${value} onInput=${change} />`;
 }
@@ -136,7 +131,6 @@ function Dated({ schema, value, onChange, common }) {
     onChange=${(e) => onChange(isMoment && e.target.value ? new Date(e.target.value).toISOString() : e.target.value)} />`;
 }
 
-/** @param {string} value */
 function localMoment(value) {
   const at = new Date(value);
   return Number.isNaN(at.getTime()) ? "" : new Date(at.getTime() - at.getTimezoneOffset() * 60000).toISOString().slice(0, 19);
@@ -173,7 +167,7 @@ function Listed({ schema, root, value, onChange, path, errors }) {
   const items = Array.isArray(value) ? value : [], fixed = schema.prefixItems;
   const part = (n) => fixed?.[n] ?? schema.items ?? {};
   const change = (n, changed) => onChange(items.map((item, i) => (i === n ? changed : item)));
-  return html`<div class="nested">${items.map((item, n) => html`<div class="item" key=${n}><${Field} name="${n + 1}" path="${path}/${n}" schema=${part(n)} root=${root} errors=${errors} value=${item} onChange=${(changed) => change(n, changed)} />
+  return html`<div class="nested">${items.map((item, n) => html`<div class="item" key=${n}><${Field} name=${`item ${n + 1}`} path="${path}/${n}" schema=${part(n)} root=${root} errors=${errors} value=${item} onChange=${(changed) => change(n, changed)} />
       ${!fixed && html`<button type="button" class="button quiet small" aria-label="Remove item ${n + 1}" onClick=${() => onChange(items.filter((_, i) => i !== n))}>remove</button>`}</div>`)}
     ${!fixed && html`<button type="button" class="button quiet" onClick=${() => onChange([...items, initialValue(part(items.length), root)])}>Add an item</button>`}</div>`;
 }

@@ -1,4 +1,3 @@
-// @ts-check
 // When each executor worked, and why nothing did: a bar for each handler call, with retries, waits, crashes and takeovers.
 import { duration, moment } from "./format.js";
 import { html } from "./html.js";

@@ -1,4 +1,3 @@
-// @ts-check
 // The turns of agents as a conversation: what each heard, its model and tool calls, whom it asked, and what it said.
 import { duration, plural } from "./format.js";
 import { html } from "./html.js";
@@ -13,7 +12,7 @@ export function Turns({ run, node, live, goTo }) {
     ${texts.map((text) => html`<section key="live ${text.executor}" class="live" aria-live="polite"><h2>${text.executor} · now, not stored yet</h2><div class="turn model ${text.isWithdrawn ? "withdrawn" : ""}">${text.isWithdrawn && html`<span class="tag bad">withdrawn: this attempt failed</span>`}<pre>${text.text}</pre></div></section>`)}`;
 }
 
-/** What all calls came to. @param {{calls: any[]}} props */
+/** What all calls came to. */
 function Sum({ calls }) {
   const models = calls.filter((call) => call.kind === "model" && !call.recalled), tools = calls.filter((call) => call.kind === "tool" && !call.recalled), recalled = calls.filter((call) => call.recalled).length;
   const heard = models.reduce((sum, call) => sum + (call.input_tokens ?? 0), 0), said = models.reduce((sum, call) => sum + (call.output_tokens ?? 0), 0), cost = models.reduce((sum, call) => sum + (call.cost ?? 0), 0);
@@ -21,23 +20,18 @@ function Sum({ calls }) {
   return facts.length > 0 && html`<p class="sum">${facts.join(" · ")}</p>`;
 }
 
-/** @param {number} cost */
 const price = (cost) => cost.toLocaleString(undefined, { maximumSignificantDigits: 3 });
 
-/** @param {{turn: any, goTo: (number: number) => void}} props */
 function Turn({ turn, goTo }) {
   const isAgent = turn.heard.length + turn.said.length > 0 || turn.calls.some((call) => call.kind !== "step");
   return html`<section class="talk"><h2><span class="mono">${turn.executor}</span><button class="button quiet small" onClick=${() => goTo(turn.commit)}>commit ${turn.commit}</button>${turn.seconds !== null && html`<small>${duration(turn.seconds)}</small>`}${turn.attempts > 1 && html`<span class="tag">attempt ${turn.attempts}</span>`}${!isAgent && html`<small>steps</small>`}</h2>
     ${turn.heard.map((message) => html`<${Speech} message=${message} />`)}${turn.calls.map((call) => html`<${Call} call=${call} />`)}${turn.asked.map((asked) => html`<${Asked} asked=${asked} />`)}${turn.said.map((message) => html`<${Speech} message=${message} />`)}</section>`;
 }
 
-/** @param {{message: any}} props */
 const Speech = ({ message }) => html`<div class="turn speech ${message.role === "assistant" ? "said" : "heard"}"><small>${message.author_name ?? message.role}</small><p>${message.text}</p></div>`;
 
-/** @param {{asked: any}} props */
 const Asked = ({ asked }) => html`<div class="turn asked"><small>asks a person</small><p>${asked.question}</p>${asked.answer ? html`<p><b>${asked.answer.by ?? "somebody"}</b> <span class="mut"><${Age} at=${asked.answer.at} /></span> <code>${JSON.stringify(asked.answer.value)}</code>${asked.answer.comment && html` “${asked.answer.comment}”`}</p>` : html`<p class="mut">no answer yet</p>`}</div>`;
 
-/** @param {{call: any}} props */
 function Call({ call }) {
   const { input_tokens: heard = 0, output_tokens: said = 0, cost, seconds } = call;
   const facts = [heard + said > 0 && `${heard} + ${said} tokens`, cost && `cost ${price(cost)}`, typeof seconds === "number" && duration(seconds)];

@@ -1,10 +1,8 @@
-// @ts-check
 // Any JSON value as a tree that opens and closes, with a search over keys and texts.
 import { html, useMemo, useState } from "./html.js";
 
 const OPEN_DEPTH = 2, PAGE = 100, LONG = 300;
 
-/** @param {any} value */
 const isTree = (value) => value !== null && typeof value === "object";
 
 /** Whether a key or a text in a value contains what is searched. @param {any} value @param {string} text @returns {boolean} */
@@ -13,7 +11,6 @@ function contains(value, text) {
   return Object.entries(value).some(([key, part]) => key.toLowerCase().includes(text) || contains(part, text));
 }
 
-/** @param {{value: any, label: string}} props */
 export function ValueTree({ value, label }) {
   const [search, setSearch] = useState(""), text = search.trim().toLowerCase();
   const isLarge = useMemo(() => JSON.stringify(value ?? null).length > 400 || Object.keys(Object(value)).length > 8, [value]);
@@ -22,7 +19,6 @@ export function ValueTree({ value, label }) {
     ${text && !contains(value, text) ? html`<p>Nothing in ${label} contains “${search}”.</p>` : html`<${Branch} value=${value} depth=${0} text=${text} />`}</div>`;
 }
 
-/** @param {{name?: string, value: any, depth: number, text: string}} props */
 function Branch({ name, value, depth, text }) {
   const [isOpen, setOpen] = useState(depth < OPEN_DEPTH), [shown, setShown] = useState(PAGE);
   const key = name === undefined ? null : html`<span class="key">${name}</span>`;
@@ -38,7 +34,6 @@ function Branch({ name, value, depth, text }) {
       ${parts.length > shown && html`<button type="button" class="button quiet small" onClick=${() => setShown(shown + PAGE)}>${parts.length - shown} more</button>`}</div>`}</div>`;
 }
 
-/** @param {{value: any}} props */
 export function Leaf({ value }) {
   const [isWhole, setWhole] = useState(false);
   if (typeof value !== "string") return html`<span class="atom ${typeof value}">${String(value)}</span>`;

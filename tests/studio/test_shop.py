@@ -1,0 +1,159 @@
+"""What a person sees of runs that no demo has: every kind of form, plans, sub-workflows, crashes, live text."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+
+import pytest
+from playwright.async_api import Page, expect
+
+from .conftest import Studio, submit
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_a_form_has_a_field_for_every_part_of_its_schema(shop_page: Page, shop: Studio) -> None:
+    page = shop_page
+    await submit(page, shop, "survey", "Who moves in?", "survey-1")
+    await page.goto(f"{shop.home}#/inbox")
+    await page.get_by_role("button", name="Who moves in?").first.wait_for(timeout=15_000)
+    card = page.get_by_role("article").filter(has_text="Who moves in?")
+    await expect(card.locator(".due")).to_contain_text("due in 1 d")
+    await expect(card).to_contain_text("as operator")
+    await card.get_by_label("Name").fill("Ada")
+    await card.get_by_label("First day").fill("2027-03-01")
+    address = card.get_by_role("group", name="Address", exact=True).first
+    await expect(address).to_contain_text("Where the parcel goes.")
+    await address.get_by_label("Street").fill("Well Road 1")
+    await address.get_by_label("Give whole number").check()
+    await address.get_by_role("spinbutton").fill("3")
+    await card.get_by_role("button", name="Add an item").click()
+    slot = card.get_by_role("group", name="Slots")
+    await slot.get_by_text("large", exact=True).click()
+    await card.get_by_label("Colour").select_option(label="green")
+    contact = card.get_by_role("group", name="Contact")
+    await contact.get_by_label("Kind").select_option(label="text")
+    await contact.locator("textarea").fill("by phone")
+    await card.get_by_role("button", name="Add labels").click()
+    await card.get_by_label("Add a key").fill("boxes")
+    await card.get_by_label("Add a key").press("Enter")
+    await card.get_by_role("spinbutton", name="Boxes").fill("12")
+    await card.get_by_label("Give text").check()
+    await card.get_by_role("group", name="Note").locator("textarea").fill("ring twice")
+    await card.get_by_label("Express").check()
+    await card.get_by_role("button", name="Send response").click()
+    day = slot.get_by_label("Day")  # the only part that is still empty
+    await expect(day).to_have_attribute("aria-invalid", "true")
+    await expect(slot.locator("small.error")).to_contain_text('"" is not a date')
+    await day.fill("2027-03-02")
+    await card.get_by_role("button", name="Send response").click()
+    await expect(card).to_have_count(0, timeout=15_000)
+    await page.goto(f"{shop.home}#/runs/survey-1")
+    await expect(page.locator(".pill").first).to_have_text("completed", timeout=15_000)
+    await expect(page.locator(".body")).to_contain_text("Ada 2027-03-01 [Slot(day=datetime.date(2027, 3, 2)")
+    await expect(page.locator(".body")).to_contain_text("by phone {'boxes': 12}")
+
+
+async def test_several_alike_requests_are_answered_with_one_form(shop_page: Page, shop: Studio) -> None:
+    page = shop_page
+    for number in (1, 2):
+        await submit(page, shop, "parcel", f"parcel {number}", f"bulk-{number}")
+    await submit(page, shop, "survey", "Another kind?", "survey-2")
+    await page.goto(f"{shop.home}#/inbox")
+    await page.get_by_role("checkbox", name="Mark the request of bulk-1").check(timeout=15_000)
+    await page.get_by_role("checkbox", name="Mark the request of bulk-2").check(timeout=15_000)
+    await expect(page.get_by_role("checkbox", name="Mark the request of survey-2")).to_be_disabled(timeout=15_000)
+    form = page.locator(".card.bulk")
+    await expect(form).to_contain_text("Answer 2 requests with one form")
+    await form.locator("textarea").fill("3 kg")
+    await form.get_by_role("button", name="Send 2 responses").click()
+    for number in (1, 2):
+        await page.goto(f"{shop.home}#/runs/bulk-{number}")
+        await expect(page.locator(".pill").first).to_have_text("completed", timeout=15_000)
+        await expect(page.locator(".body")).to_contain_text("shipped 3 kg")
+        await expect(page.locator(".body")).to_contain_text("operator")  # who answered
+
+
+async def test_a_plan_is_sent_back_with_feedback_and_then_approved(shop_page: Page, shop: Studio) -> None:
+    page = shop_page
+    await submit(page, shop, "team", "How many lamps were sold?", "plan-1")
+    await page.goto(f"{shop.home}#/runs/plan-1")
+    await expect(page.locator(".request h2")).to_have_text("Is this plan right?", timeout=15_000)
+    await expect(page.locator("pre.plan")).to_contain_text("Count.")
+    await page.get_by_text("ask for another plan").click()
+    await page.get_by_label("Feedback").fill("Count twice.")
+    await page.get_by_role("button", name="Send response").click()
+    await expect(page.locator("pre.plan")).to_contain_text("counts twice", timeout=15_000)
+    await page.get_by_role("button", name="Send response").click()
+    await expect(page.locator(".pill").first).to_have_text("completed", timeout=15_000)
+    await expect(page.locator(".mark", has_text="by operator")).to_have_count(3)  # the input, and two answers
+
+
+async def test_a_sub_workflow_opens_in_place_and_the_link_keeps_it_open(shop_page: Page, shop: Studio) -> None:
+    page = shop_page
+    await submit(page, shop, "parcel", "a box", "parcel-1")
+    await page.goto(f"{shop.home}#/runs/parcel-1")
+    await expect(page.locator('[data-node="checking"]')).to_have_attribute("data-state", "waiting", timeout=15_000)
+    await page.get_by_role("button", name="Open the sub-workflow of checking").press("Enter")
+    inner = page.locator('[data-node="checking"] [data-node="weigh"]')
+    await expect(inner).to_have_attribute("data-state", "waiting")
+    await page.goto(page.url)
+    await expect(inner).to_have_attribute("data-state", "waiting")
+    await page.get_by_label("Answer", exact=True).fill("2 kg")
+    await page.get_by_role("button", name="Send response").click()
+    await expect(inner).to_have_attribute("data-state", "ran", timeout=15_000)
+    await page.get_by_role("link", name="its run").click()
+    await expect(page.get_by_text("called by")).to_be_visible()
+    await page.get_by_role("link", name="parcel-1").click()
+    await expect(page.locator('[data-node="ship"]')).to_have_attribute("data-state", "ran")
+
+
+async def test_retries_crashes_and_takeovers_are_in_the_timeline(shop_page: Page, shop: Studio) -> None:
+    page = shop_page
+    await submit(page, shop, "flaky", "x", "flaky-1")
+    await page.goto(f"{shop.home}#/runs/flaky-1?tab=time")
+    await expect(page.locator(".times .span.retried")).to_have_count(1, timeout=15_000)
+    await expect(page.locator("ul.plain")).to_contain_text("flaky: 2 earlier attempts failed")
+    await page.goto(f"{shop.home}#/runs/crashed-1?tab=time")
+    await expect(page.locator(".pill").first).to_have_text("completed", timeout=30_000)
+    await expect(page.locator(".times .span.lost")).to_have_count(1)
+    await expect(page.locator("ul.plain")).to_contain_text("pack: cut off; 1 step recalled")
+    await expect(page.locator("ul.plain")).to_contain_text(re.compile("cut off, and taken over after: [0-9.]+ s"))
+    await page.get_by_role("tab", name="Agents").click()
+    await expect(page.locator(".turn.step", has_text="wrap").locator(".recalled")).to_have_text("recalled")
+    await expect(page.locator(".turn.step", has_text="tape").locator(".recalled")).to_have_count(0)
+
+
+async def test_hostile_text_is_text(shop_page: Page, shop: Studio) -> None:
+    page, dialogs = shop_page, list[str]()
+    page.on("dialog", lambda dialog: dialogs.append(dialog.message))
+    await submit(page, shop, "<script>alert(2)</script>", '"><svg onload=alert(3)>', "'><b>x")
+    await page.goto(f"{shop.home}#/runs?workflow=%3Cscript%3Ealert(2)%3C%2Fscript%3E")
+    await expect(page.locator("tbody tr")).to_contain_text("waiting", timeout=15_000)
+    await page.locator("tbody a.mono").click()
+    await expect(page.locator("article h2")).to_have_text('"><svg onload=alert(3)>')
+    await page.get_by_role("tab", name="Events").click()
+    await page.wait_for_timeout(300)
+    assert dialogs == []
+    with closing(sqlite3.connect(shop.folder / "runs.db")) as db:
+        assert db.execute("SELECT count(*) FROM runs WHERE run_id LIKE '%<b>x'").fetchone() == (1,)
+
+
+async def test_words_of_an_agent_are_seen_before_they_are_stored_and_struck_out_if_withdrawn(
+    shop_page: Page, shop: Studio
+) -> None:
+    page = shop_page
+    await submit(page, shop, "writing", "go", "letter")
+    await page.goto(f"{shop.home}#/runs/letter?tab=turns")
+    withdrawn = page.locator(".turn.withdrawn")
+    await expect(withdrawn).to_contain_text("half a sent", timeout=20_000)
+    await expect(withdrawn).to_contain_text("withdrawn")
+    struck = "element => getComputedStyle(element).textDecorationLine"
+    assert await withdrawn.locator("pre").evaluate(struck) == "line-through"
+    await expect(page.locator(".mark.live")).to_contain_text("working")
+    await expect(page.locator(".pill").first).to_have_text("completed", timeout=20_000)
+    await expect(page.locator(".turn.said", has_text="all of it")).to_be_visible()
+    await expect(withdrawn).to_have_count(0)
+    await expect(page.locator(".turn.model").first).to_contain_text("cost")
