@@ -205,7 +205,7 @@ async def interleave(feeds: Sequence[AsyncGenerator[ItemT, None]]) -> AsyncGener
         await reading
     finally:
         if coming is not None:
-            coming.cancel()  # also where whoever reads has left in the middle of the wait
+            coming.cancel()  # the reader may have left in the middle of the wait
         reading.cancel()
         with suppress(asyncio.CancelledError, StepwellError):
             await reading

@@ -188,7 +188,7 @@ def _describe_wait(commits: Sequence[Commit], times: Sequence[float], begin: flo
     by = f" by {following.by}" if following.by and word in ("failed", "cancelled") else ""
     why = _WHY.get(word, "no process drove it")
     if word == "running" and begin > times[commits.index(last)] + _MOMENT:
-        # Work of this superstep was done before the gap: whoever did it could not commit it.
+        # Work of this superstep was done before the gap: the process that did it could not commit it.
         why = "cut off, and taken over after"
     return f"{why}{by}: {format_seconds(end - begin)}"
 
