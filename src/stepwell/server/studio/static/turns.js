@@ -16,7 +16,7 @@ export function Turns({ run, node, live, goTo }) {
 function Sum({ calls }) {
   const models = calls.filter((call) => call.kind === "model" && !call.recalled), tools = calls.filter((call) => call.kind === "tool" && !call.recalled), recalled = calls.filter((call) => call.recalled).length;
   const heard = models.reduce((sum, call) => sum + (call.input_tokens ?? 0), 0), said = models.reduce((sum, call) => sum + (call.output_tokens ?? 0), 0), cost = models.reduce((sum, call) => sum + (call.cost ?? 0), 0);
-  const facts = [models.length && plural(models.length, "model call"), tools.length && plural(tools.length, "tool call"), heard + said > 0 && `${heard.toLocaleString()} + ${said.toLocaleString()} tokens`, cost > 0 && `cost ${price(cost)}`, recalled && `${recalled} recalled`].filter(Boolean);
+  const facts = [models.length && plural(models.length, "model call"), tools.length && plural(tools.length, "tool call"), heard + said > 0 && `${heard.toLocaleString()} tokens in, ${said.toLocaleString()} out`, cost > 0 && `cost ${price(cost)}`, recalled && `${recalled} recalled`].filter(Boolean);
   return facts.length > 0 && html`<p class="sum">${facts.join(" · ")}</p>`;
 }
 
@@ -34,7 +34,7 @@ const Asked = ({ asked }) => html`<div class="turn asked"><small>asks a person</
 
 function Call({ call }) {
   const { input_tokens: heard = 0, output_tokens: said = 0, cost, seconds } = call;
-  const facts = [heard + said > 0 && `${heard} + ${said} tokens`, cost && `cost ${price(cost)}`, typeof seconds === "number" && duration(seconds)];
+  const facts = [heard + said > 0 && `${heard} tokens in, ${said} out`, cost && `cost ${price(cost)}`, typeof seconds === "number" && duration(seconds)];
   return html`<div class="turn ${call.kind} ${call.error ? "error" : ""}"><div class="row"><b>${call.kind === "model" ? "model" : call.name}</b>${call.kind !== "model" && html`<span class="mut">${call.kind}</span>`}${call.recalled && html`<span class="tag recalled" title="Its result was stored before: it was not called again">recalled</span>`}${call.attempts > 1 && html`<span class="tag">attempt ${call.attempts}</span>`}<span class="sp" />
       <span class="mut">${facts.filter(Boolean).join(" · ")}</span></div>
     ${call.arguments && html`<pre class="mut">${call.arguments}</pre>`}${call.result && html`<pre>→ ${call.result}</pre>`}${call.error && html`<pre class="bad">${call.error}</pre>`}${call.has_result === false && html`<p class="mut">no result</p>`}</div>`;
