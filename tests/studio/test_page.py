@@ -140,7 +140,7 @@ async def test_turns_of_agents_are_a_conversation(page: Page, studio: Studio) ->
 async def test_two_checkpoints_are_compared_across_a_fork(page: Page, studio: Studio) -> None:
     await page.goto(f"{studio.home}#/runs/refund-1042-rejected")
     await page.get_by_role("link", name="compare", exact=True).click()
-    changed = page.locator(".diff .line", has_text="approve")
+    changed = page.locator(".diff .line", has_text="approve").first  # the state, and the output
     await expect(changed.locator(".side.gone")).to_have_text("approve")
     await expect(changed.locator(".side.new")).to_have_text("reject")
 
