@@ -1,9 +1,8 @@
 """`Turn`: one turn of an agent, and the methods through which it calls its model and its tools.
 
-An agent is a loop in somebody else's code, which cannot be stored in its middle. After a crash, or
-once a person has responded, the turn is therefore taken again from its beginning. Each call made
-through the turn is a step of the run, known by its place in the turn, and a call that was already
-made returns its stored result.
+An agent is a loop in somebody else's code, which cannot be stored in its middle. After a crash, or once a person has
+responded, the turn is therefore taken again from its beginning. Each call made through the turn is a step of the run,
+known by its place in the turn, and a call that was already made returns its stored result.
 """
 
 from __future__ import annotations
@@ -68,12 +67,10 @@ class Turn:
 
     def __init__(self, ctx: InternalContext, turn_input: TurnInput, rules: AgentRules, past: Past) -> None:
         self._ctx, self._input, self._rules, self._past = ctx, turn_input, rules, past
-        self._steps = TurnSteps(ctx, turn_input.prefix, past.done)
+        self._steps, self.usage = TurnSteps(ctx, turn_input.prefix, past.done), Usage()
         self._requests: dict[str, TurnRequest] = {}
         self._calls: Counter[str] = Counter()  # successful model calls, by the part of the turn
-        self._current_call = 1  # the model call whose text is being emitted
-        self._emitted: set[int] = set()
-        self.usage = Usage()
+        self._current_call, self._emitted = 1, set[int]()  # the model call whose text is emitted; those that had some
         self.handoff: str | None = None
         self.last_reply: ModelReply | None = None
 

@@ -184,7 +184,8 @@ class Drive:
         plan: Plan | None = first
         may_have_run = bool(first.deliveries)
         while plan is not None and not (kernel.is_at_rest(at) and self._intake.rests(at, plan)):
-            if self._intake.may_apply(at, plan, may_have_run=may_have_run):
+            can_apply = self._intake.is_late(at, plan) if may_have_run else at.requests or at.timers or at.children
+            if can_apply or not plan.deliveries:
                 intake = await self._decide_intake(at, plan)
                 if intake is not None:
                     at, plan = await self._commit(intake, at), intake.next
@@ -343,17 +344,11 @@ class Drive:
         began = perf_counter()
         # A run at rest is left, unless there are signals for it: then it is acquired again.
         await self._archive.commit(
-            commit,
-            after,
-            before=at,
-            drop_log_through=drop_log_through,
-            consumed=consumed,
-            release=at_rest,
+            commit, after, before=at, drop_log_through=drop_log_through, consumed=consumed, release=at_rest
         )
-        # Before its events are emitted, a run at rest must be durable; so must the consumption of a signal. An intake
-        # depends on the time: if it were lost, a later one could give the same keys to other deliveries.
-        must_last = at_rest or consumed or commit.kind is CommitKind.INTAKE
-        if must_last and self._options.durability != "sync":
+        # Before its events are emitted, a run at rest must be durable, and the consumption of a signal. So must an
+        # intake, which depends on the time: if it were lost, a later one could give its keys to other deliveries.
+        if (at_rest or consumed or commit.kind is CommitKind.INTAKE) and self._options.durability != "sync":
             await finish(self._archive.flush())
         self._lease.is_over = self._lease.is_over or at_rest
         if self._observer:

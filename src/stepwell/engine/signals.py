@@ -135,12 +135,6 @@ class Intake:
         answered = {request.id for request in asked if answer_key(at.header.epoch, request) in sent}
         return answered | {request.id for request in find_overdue(at) if request.is_awaited}
 
-    def may_apply(self, at: Checkpoint, plan: Plan, *, may_have_run: bool) -> bool:
-        """Return whether signals can be applied before the superstep of a plan."""
-        if may_have_run:
-            return not plan.deliveries or self.is_late(at, plan)
-        return not plan.deliveries or bool(at.requests or at.timers or at.children)
-
     def is_late(self, at: Checkpoint, plan: Plan) -> bool:
         """Return whether there is something to apply in the middle of a superstep whose handlers sleep or wait."""
         # An answer that a handler has used is on record in the next commit of its superstep: that one comes first.

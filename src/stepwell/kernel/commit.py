@@ -99,6 +99,8 @@ def is_parked(at: Checkpoint) -> bool:
 
 # Commits after which a run may have another status than before.
 _STATUS_KINDS = (CommitKind.SUPERSTEP, CommitKind.FAILED, CommitKind.CANCELLED, CommitKind.RESTORED)
+# An intake wakes a run that may have been reported idle, and parking puts one to rest: they always report the status.
+_REPORTED_KINDS = (CommitKind.INTAKE, CommitKind.PARKED, CommitKind.RETRIED)
 # Commits after which a run may have nothing to do before a certain time.
 _SLEEPING_KINDS = (CommitKind.PARKED, CommitKind.SUPERSTEP, CommitKind.INTAKE)
 
@@ -157,12 +159,9 @@ def events(
         )
     if seen is not None:
         events.append(create("checkpoint", payload=seen, commit=None, iteration=commit.iteration, checkpoint=info))
-    # A superstep that leaves the run in progress changes no status. An intake wakes a run that may have been
-    # reported idle, and parking puts one to rest: both always report the status.
-    changed = commit.kind in _STATUS_KINDS and (
-        commit.status is not WorkflowRunState.IN_PROGRESS or commit.wake is not None
-    )
-    if changed or commit.kind in (CommitKind.INTAKE, CommitKind.PARKED, CommitKind.RETRIED):
+    # A superstep that leaves the run in progress changes no status.
+    changed = commit.kind in _STATUS_KINDS and (state is not WorkflowRunState.IN_PROGRESS or commit.wake is not None)
+    if changed or commit.kind in _REPORTED_KINDS:
         events.append(create("status"))
     return events
 

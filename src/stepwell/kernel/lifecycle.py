@@ -90,9 +90,8 @@ def intake(
     requests that were made in it.
     """
     number = before.number + 1
-    requests = {**early, **before.requests}
-    messages = list(before.messages)
     answers, answered_early = [], []
+    messages, still_open = list(before.messages), {**early, **before.requests}
     # Numbered by position in `arrived`, ignored signals included: the ids then depend on nothing else
     for n, signal in enumerate(arrived):
         if isinstance(signal, ReceivedInput):
@@ -100,11 +99,8 @@ def intake(
                 RoutedMessage(f"{number}.{n}", None, signal.value, target=graph.start, takers=(graph.start,))
             )
         # popped, so that a second response to the same request finds it closed
-        elif (request := requests.pop(signal.request_id, None)) is not None:
-            at = signal.at or stamp.at
-            answers.append(
-                AnswerRecord(request.id, request.executor, signal.value, at=at, by=signal.by, comment=signal.comment)
-            )
+        elif (request := still_open.pop(signal.request_id, None)) is not None:
+            answers.append(_record_answer(request, signal, stamp))
             reply, asker = Reply(request.id, request.payload, request.child), request.executor
             takers = (asker,) if request.id in before.requests else ()  # none: it is held
             messages.append(RoutedMessage(f"{number}.{n}", None, signal.value, asker, takers, reply=reply))
@@ -115,7 +111,7 @@ def intake(
         messages.append(RoutedMessage(f"{number}.{n}", None, name, target=target, takers=(target,), timer=timer.due))
     timers, children = _end_timers(before, due) if due else ({}, {})
     place = before.place if is_late else number
-    waiting = any(id in before.requests for id in requests)
+    waiting = any(id in before.requests for id in still_open)
     following, wake = plan(graph, place, messages, before.held), None
     if not following.deliveries and (before.timers or before.children):
         wake = next_timer(before.timers, before.children)
@@ -137,6 +133,11 @@ def intake(
         wake=wake,
     )
     return CommitDecision(commit, following)
+
+
+def _record_answer(request: Request, signal: ReceivedResponse, stamp: Stamp) -> AnswerRecord:
+    at = signal.at or stamp.at
+    return AnswerRecord(request.id, request.executor, signal.value, at=at, by=signal.by, comment=signal.comment)
 
 
 def _end_timers(before: Checkpoint, due: Sequence[DueTimer]) -> tuple[TimerChanges, Mapping[str, Child]]:

@@ -165,7 +165,7 @@ def merge(
     """
     # `outcomes` is in the order in which handlers finished; from here on only plan order counts
     ordered = [outcomes[delivery.id] for delivery in current.deliveries]
-    early = [message for message in before.messages if message.is_held]
+    early = [message for message in before.messages if message.reply is not None and message.is_held]
     if early:
         ordered, early = release_answers(ordered, early)
     asked: list[Request] = []
