@@ -84,6 +84,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "tail": [[EVIL]],
     "requests": [[]],
     "workers": [[]],
+    "explain": [[], ["SW201"]],
     "respond": [["waits", "--response", json.dumps(EVIL), "--by", EVIL]],
     "fork": [["waits", "--set", f"/{EVIL}={EVIL}"], ["waits", "--dry-run", "--add", f"/x={EVIL}"]],
     "diff": [["waits@0", "waits@1"]],

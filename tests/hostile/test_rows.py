@@ -99,8 +99,8 @@ async def test_what_was_not_touched_is_read(path: Path) -> None:
 def changes() -> Iterator[tuple[str, str, str]]:
     for table, columns in {
         "runs": "hash workflow status began caller tags priority wake "
-        "owner until fence takeovers dropped_below unordered",
-        "commits": "number checkpoint_id status iteration at snapshot outputs latest_only foreign_id body",
+        "owner until fence takeovers dropped_below unordered parent_id parent_run parent_number",
+        "commits": "number checkpoint_id status iteration at snapshot outputs latest_only foreign_id decisions body",
         "superstep_log": "place key body",
         "signals": "key position body",
         "requests": "request_id workflow executor request_type response_type schema at deadline body",

@@ -107,7 +107,7 @@ class PostgresStore:
         ((refusal,),) = await self._write("append", encode_append(record, effects), body=14, holds_back=True)
         if refusal is not None:
             _raise_conflict(record.entry, msgspec.json.decode(refusal), effects.fence)
-        if not effects.fence:
+        if record.entry.number == 0 and not effects.fence:
             self._notifier.announce()  # nobody drives it yet: it was submitted
 
     async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> OpenedRun:
