@@ -95,9 +95,7 @@ def intake(
     # Numbered by position in `arrived`, ignored signals included: the ids then depend on nothing else
     for n, signal in enumerate(arrived):
         if isinstance(signal, ReceivedInput):
-            messages.append(
-                RoutedMessage(f"{number}.{n}", None, signal.value, target=graph.start, takers=(graph.start,))
-            )
+            messages.append(RoutedMessage(f"{number}.{n}", None, signal.value, graph.start, (graph.start,)))
         # popped, so that a second response to the same request finds it closed
         elif (request := still_open.pop(signal.request_id, None)) is not None:
             answers.append(_record_answer(request, signal, stamp))
