@@ -171,9 +171,12 @@ async def test_new_runs_appear_and_do_not_move_what_somebody_points_at(page: Pag
     await expect(rows).to_have_count(10)
     await page.get_by_role("checkbox", name="Mark export-88").hover()
     where = await page.get_by_role("row", name=re.compile("export-88")).bounding_box()
+    await page.get_by_label("Tag").fill("customer=")
     await submit(page, studio, "articles", "wells", "article-13")
     await expect(page.get_by_role("button", name="1 new run: show")).to_be_visible(timeout=15_000)
     assert await page.get_by_role("row", name=re.compile("export-88")).bounding_box() == where
+    assert await page.get_by_label("Tag").input_value() == "customer="  # nor what somebody types
+    await page.get_by_label("Tag").fill("")
     await page.mouse.move(5, 5)
     await expect(rows).to_have_count(11)
     await page.get_by_role("checkbox", name="Mark export-88").check()

@@ -31,7 +31,10 @@ async def test_a_form_has_a_field_for_every_part_of_its_schema(shop_page: Page, 
     await address.get_by_role("spinbutton").fill("3")
     await card.get_by_role("button", name="Add an item").click()
     slot = card.get_by_role("group", name="Slots")
+    await expect(slot.get_by_role("radio", checked=True)).to_have_count(0)
     await slot.get_by_text("large", exact=True).click()
+    # Nobody decides by not looking: neither choice has a default, and none is made.
+    await expect(card.get_by_label("Colour").locator("option:checked")).to_have_text("choose…")
     await card.get_by_label("Colour").select_option(label="green")
     contact = card.get_by_role("group", name="Contact")
     await contact.get_by_label("Kind").select_option(label="text")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
@@ -22,4 +24,6 @@ def make_routes(services: Services) -> RouteSet:
         require(request, Role.SEE)
         return FileResponse(_FILES / "index.html")
 
-    return RouteSet([Route("/", open_page), Mount("/studio", StaticFiles(directory=_FILES))])
+    # Only the files are compressed: an event stream has to leave at once.
+    files = Mount("/studio", StaticFiles(directory=_FILES), middleware=[Middleware(GZipMiddleware)])
+    return RouteSet([Route("/", open_page), files])

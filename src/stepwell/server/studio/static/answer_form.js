@@ -10,14 +10,24 @@ import { Field, initialValue } from "./schema_form.js";
 
 /** A schema for a value without one, so that its parts can be edited. @param {any} value @returns {any} */
 export function inferSchema(value) {
-  if (Array.isArray(value)) return value.length && typeof value[0] !== "object" ? { type: "array", items: inferSchema(value[0]) } : {};
-  if (value === null || typeof value !== "object") return value === null ? {} : { type: typeof value, ...(value.length < 60 ? { format: "line" } : {}) };
-  return { type: "object", properties: Object.fromEntries(Object.entries(value).map(([key, part]) => [key, inferSchema(part)])), required: Object.keys(value) };
+  if (Array.isArray(value))
+    return value.length && typeof value[0] !== "object" ? { type: "array", items: inferSchema(value[0]) } : {};
+  if (value === null || typeof value !== "object")
+    return value === null ? {} : { type: typeof value, ...(value.length < 60 ? { format: "line" } : {}) };
+  return {
+    type: "object",
+    properties: Object.fromEntries(Object.entries(value).map(([key, part]) => [key, inferSchema(part)])),
+    required: Object.keys(value),
+  };
 }
 
 function argumentsSchema({ data }) {
   const declared = data?.parameters;
-  return { ...(declared?.properties && Object.keys(declared.properties).length ? declared : inferSchema(data?.arguments)), title: "Arguments", description: "What the tool is called with. Change them, and it is called with yours." };
+  return {
+    ...(declared?.properties && Object.keys(declared.properties).length ? declared : inferSchema(data?.arguments)),
+    title: "Arguments",
+    description: "What the tool is called with. Change them, and it is called with yours.",
+  };
 }
 
 /** @type {AnswerKind} */
@@ -29,17 +39,38 @@ const TOOL = {
       decision: { enum: ["approve", "deny", "answer"] },
       ...(decision === "approve" && request.data?.arguments ? { arguments: argumentsSchema(request) } : {}),
       ...(decision === "deny" ? { reason: { type: "string", description: "Shown to the agent." } } : {}),
-      ...(decision === "answer" ? { result: { type: "string", description: "Shown to the agent as the result; the tool is not called." } } : {}),
+      ...(decision === "answer"
+        ? { result: { type: "string", description: "Shown to the agent as the result; the tool is not called." } }
+        : {}),
     },
   }),
-  first: (request, isOne) => ({ decision: "approve", reason: "", result: "", ...(isOne ? { arguments: request.data?.arguments } : {}) }),
-  response: ({ decision, arguments: changed, reason, result }) => (decision === "approve" ? { decision, ...(changed ? { arguments: changed } : {}) } : decision === "deny" ? { decision, reason } : { decision, result }),
+  first: (request, isOne) => ({
+    decision: "approve",
+    reason: "",
+    result: "",
+    ...(isOne ? { arguments: request.data?.arguments } : {}),
+  }),
+  response: ({ decision, arguments: changed, reason, result }) =>
+    decision === "approve"
+      ? { decision, ...(changed ? { arguments: changed } : {}) }
+      : decision === "deny"
+        ? { decision, reason }
+        : { decision, result },
 };
 
 const ANOTHER = "ask for another plan";
 /** @type {AnswerKind} */
 const PLAN = {
-  fields: (_, { decision }) => ({ type: "object", required: ["decision", "feedback"], properties: { decision: { enum: ["approve", ANOTHER] }, ...(decision === ANOTHER ? { feedback: { type: "string", description: "What to change. Shown to the manager of the team." } } : {}) } }),
+  fields: (_, { decision }) => ({
+    type: "object",
+    required: ["decision", "feedback"],
+    properties: {
+      decision: { enum: ["approve", ANOTHER] },
+      ...(decision === ANOTHER
+        ? { feedback: { type: "string", description: "What to change. Shown to the manager of the team." } }
+        : {}),
+    },
+  }),
   first: () => ({ decision: "approve", feedback: "" }),
   response: ({ decision, feedback }) => ({ review: decision === ANOTHER ? [{ role: "user", text: feedback }] : [] }),
 };
@@ -56,9 +87,13 @@ const KINDS = { ToolApprovalRequest: TOOL, MagenticPlanReviewRequest: PLAN };
 
 /** What a form starts with: what the question says about the same thing. @param {any} request @param {boolean} isOne */
 function startOf(request, isOne) {
-  const schema = request.response_schema ?? {}, value = initialValue(schema), asked = request.data;
+  const schema = request.response_schema ?? {},
+    value = initialValue(schema),
+    asked = request.data;
   if (isOne && value && typeof value === "object" && !Array.isArray(value) && asked && typeof asked === "object")
-    for (const key of Object.keys(value)) if (typeof asked[key] === typeof value[key] && !("default" in (schema.properties?.[key] ?? {}))) value[key] = asked[key];
+    for (const key of Object.keys(value))
+      if (typeof asked[key] === typeof value[key] && !("default" in (schema.properties?.[key] ?? {})))
+        value[key] = asked[key];
   return value;
 }
 
@@ -67,7 +102,8 @@ export const isAlike = (request) => `${request.request_type} ${JSON.stringify(re
 /** The fields of an answer. */
 export function AnswerFields({ request, value, onChange, errors }) {
   const schema = (KINDS[request.request_type] ?? ANY).fields(request, value);
-  return html`<${Field} schema=${schema} root=${request.response_schema ?? schema} value=${value} errors=${errors} onChange=${onChange} />`;
+  return html`<${Field} schema=${schema} root=${request.response_schema ?? schema} value=${value} errors=${errors}
+    onChange=${onChange} />`;
 }
 
 /** What the fields of a request start with. @param {any} request */
@@ -76,20 +112,39 @@ export const firstAnswer = (request, isOne = true) => (KINDS[request.request_typ
 export const responseOf = (request, value) => (KINDS[request.request_type] ?? ANY).response(value);
 
 export function AnswerForm({ requests, onDone }) {
-  const [request] = requests, isOne = requests.length === 1, form = useRef(/** @type {HTMLElement | null} */ (null)), { data: caller } = useRead("caller");
+  const [request] = requests,
+    isOne = requests.length === 1,
+    form = useRef(/** @type {HTMLElement | null} */ (null)),
+    { data: caller } = useRead("caller");
   const first = useMemo(() => firstAnswer(request, isOne), [request.request_id, isOne]);
-  const [value, setValue] = useState(first), [comment, setComment] = useState(""), action = useAction();
-  const listed = action.problem?.details?.errors ?? [], errors = useMemo(() => Object.fromEntries(listed.map((error) => [error.path, error.message])), [action.problem]);
-  useEffect(() => void /** @type {HTMLElement | null} */ (form.current?.querySelector('[aria-invalid="true"]'))?.focus(), [action.problem]);
+  const [value, setValue] = useState(first),
+    [comment, setComment] = useState(""),
+    action = useAction();
+  const listed = action.problem?.details?.errors ?? [],
+    errors = useMemo(() => Object.fromEntries(listed.map((error) => [error.path, error.message])), [action.problem]);
+  useEffect(
+    () => void (/** @type {HTMLElement | null} */ (form.current?.querySelector('[aria-invalid="true"]'))?.focus()),
+    [action.problem],
+  );
   const send = (e) => {
     e.preventDefault();
     return action.run(async () => {
-      for (const each of requests) await change(`runs/${encodeURIComponent(each.run_id)}/requests/${encodeURIComponent(each.request_id)}/response`, { value: responseOf(each, value), ...(comment ? { comment } : {}) });
+      for (const each of requests)
+        await change(
+          `runs/${encodeURIComponent(each.run_id)}/requests/${encodeURIComponent(each.request_id)}/response`,
+          { value: responseOf(each, value), ...(comment ? { comment } : {}) },
+        );
       onDone();
     });
   };
-  return html`<form ref=${form} onSubmit=${send}><${AnswerFields} request=${request} value=${value} onChange=${setValue} errors=${errors} />
-    <div class="field"><label>Comment <i>optional, kept with the answer</i><input type="text" value=${comment} onInput=${(e) => setComment(e.target.value)} /></label></div>
-    ${listed.length ? html`<div class="trouble" role="alert">${listed.map((error) => html`<p>${error.path.slice(1).replaceAll("/", ".") || "The answer"}: ${error.message}</p>`)}</div>` : html`<${Trouble} problem=${action.problem} />`}
-    <div class="row"><button class="button main" disabled=${action.isBusy}>${isOne ? "Send response" : `Send ${plural(requests.length, "response")}`}</button><span class="mut">${caller ? `as ${caller.name}` : ""}</span></div></form>`;
+  return html`<form ref=${form} onSubmit=${send}><${AnswerFields} request=${request} value=${value} onChange=${setValue}
+    errors=${errors} />
+    <div class="field"><label>Comment <i>optional, kept with the answer</i><input type="text" value=${comment}
+      onInput=${(e) => setComment(e.target.value)} /></label></div>
+    ${listed.length ? html`<div class="trouble" role="alert">${listed.map((error) => html`<p>
+      ${error.path.slice(1).replaceAll("/", ".") || "The answer"}: ${error.message}</p>`)}</div>` : html`<${Trouble}
+      problem=${action.problem} />`}
+    <div class="row"><button class="button main" disabled=${action.isBusy}>
+      ${isOne ? "Send response" : `Send ${plural(requests.length, "response")}`}</button><span class="mut">
+      ${caller ? `as ${caller.name}` : ""}</span></div></form>`;
 }

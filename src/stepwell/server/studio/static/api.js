@@ -16,7 +16,13 @@ export class Problem extends Error {
 
 /** @param {string} path @param {Record<string, unknown>} [query] */
 function address(path, query = {}) {
-  const kept = Object.entries(query).flatMap(([key, value]) => (Array.isArray(value) ? value.map((each) => [key, String(each)]) : value === undefined || value === null || value === "" ? [] : [[key, String(value)]]));
+  const kept = Object.entries(query).flatMap(([key, value]) =>
+    Array.isArray(value)
+      ? value.map((each) => [key, String(each)])
+      : value === undefined || value === null || value === ""
+        ? []
+        : [[key, String(value)]],
+  );
   const text = new URLSearchParams(kept).toString();
   return `${ROOT}${path}${text ? `?${text}` : ""}`;
 }
@@ -27,12 +33,23 @@ async function call(path, options) {
     response = await fetch(path, { credentials: "same-origin", ...options });
   } catch (error) {
     if (/** @type {any} */ (error).name === "AbortError") throw error;
-    throw new Problem({ type: "Unreachable", title: "No connection", status: 0, detail: "the server does not answer", hint: "it may be restarting; the page tries again by itself" });
+    throw new Problem({
+      type: "Unreachable",
+      title: "No connection",
+      status: 0,
+      detail: "the server does not answer",
+      hint: "it may be restarting; the page tries again by itself",
+    });
   }
   if (response.status === 204) return null;
   const isJson = (response.headers.get("content-type") ?? "").includes("json");
   const body = isJson ? await response.json() : await response.text();
-  if (!response.ok) throw new Problem(isJson ? body : { type: "Error", title: response.statusText, status: response.status, detail: String(body).slice(0, 500) });
+  if (!response.ok)
+    throw new Problem(
+      isJson
+        ? body
+        : { type: "Error", title: response.statusText, status: response.status, detail: String(body).slice(0, 500) },
+    );
   return body;
 }
 
@@ -41,7 +58,11 @@ export const read = (path, query, signal) => call(address(path, query), { signal
 
 /** Change something, once: the key makes a repeated call harmless. @param {string} path @param {unknown} body */
 export const change = (path, body, method = "POST") =>
-  call(address(path), { method, headers: { "content-type": "application/json", "idempotency-key": crypto.randomUUID() }, body: JSON.stringify(body) });
+  call(address(path), {
+    method,
+    headers: { "content-type": "application/json", "idempotency-key": crypto.randomUUID() },
+    body: JSON.stringify(body),
+  });
 
 /**
  * What a path says now. It is read again when `path`, the query or `version` changes; what was there stays until the new is.
@@ -49,19 +70,28 @@ export const change = (path, body, method = "POST") =>
  * @returns {{data: any, problem: Problem | null, reload: () => void}}
  */
 export function useRead(path, query, version) {
-  const [state, setState] = useState(/** @type {{data: any, problem: any, at: string | null}} */ ({ data: null, problem: null, at: null }));
-  const [count, setCount] = useState(0), key = path === null ? null : address(path, query);
+  const [state, setState] = useState(
+    /** @type {{data: any, problem: any, at: string | null}} */ ({ data: null, problem: null, at: null }),
+  );
+  const [count, setCount] = useState(0),
+    key = path === null ? null : address(path, query);
   useEffect(() => {
     if (path === null) return;
     const aborted = new AbortController();
     read(path, query, aborted.signal).then(
       (data) => setState({ data, problem: null, at: key }),
-      (problem) => problem.name === "AbortError" || setState((before) => ({ data: before.at === key ? before.data : null, problem, at: key })),
+      (problem) =>
+        problem.name === "AbortError" ||
+        setState((before) => ({ data: before.at === key ? before.data : null, problem, at: key })),
     );
     return () => aborted.abort();
   }, [key, version, count]);
   const isOther = state.at !== null && key !== null && state.at.split("?")[0] !== key.split("?")[0];
-  return { data: isOther ? null : state.data, problem: isOther ? null : state.problem, reload: useCallback(() => setCount((n) => n + 1), []) };
+  return {
+    data: isOther ? null : state.data,
+    problem: isOther ? null : state.problem,
+    reload: useCallback(() => setCount((n) => n + 1), []),
+  };
 }
 
 /**
@@ -69,13 +99,18 @@ export function useRead(path, query, version) {
  * @param {string | null} path @param {string[]} names of the events @param {(name: string, data: any) => void} onEvent @returns {boolean} whether it is connected
  */
 export function useStream(path, names, onEvent) {
-  const [isOpen, setOpen] = useState(true), handler = useRef(onEvent);
+  const [isOpen, setOpen] = useState(true),
+    handler = useRef(onEvent);
   handler.current = onEvent;
   useEffect(() => {
     if (path === null) return;
-    let last = "", source = /** @type {EventSource | null} */ (null), timer = 0;
+    let last = "",
+      source = /** @type {EventSource | null} */ (null),
+      timer = 0;
     const connect = () => {
-      source = new EventSource(`${ROOT}${path}${last ? `${path.includes("?") ? "&" : "?"}cursor=${encodeURIComponent(last)}` : ""}`);
+      source = new EventSource(
+        `${ROOT}${path}${last ? `${path.includes("?") ? "&" : "?"}cursor=${encodeURIComponent(last)}` : ""}`,
+      );
       source.onopen = () => setOpen(true);
       for (const name of names)
         source.addEventListener(name, (message) => {

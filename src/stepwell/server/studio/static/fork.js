@@ -9,31 +9,66 @@ import { EditTree } from "./edit_tree.js";
 /** What becomes of a path of the state. @typedef {{verb: "set" | "add" | "delete", value?: any}} Edit */
 
 /** @param {Record<string, Edit>} edits @param {string} verb */
-const valuesOf = (edits, verb) => Object.fromEntries(Object.entries(edits).filter(([, edit]) => edit.verb === verb).map(([path, edit]) => [path, edit.value]));
+const valuesOf = (edits, verb) =>
+  Object.fromEntries(
+    Object.entries(edits)
+      .filter(([, edit]) => edit.verb === verb)
+      .map(([path, edit]) => [path, edit.value]),
+  );
 
 export function ForkDialog({ id, at, request: first, onClose }) {
-  const path = `runs/${encodeURIComponent(id)}`, { data: run, problem } = useRead(path, { at }), action = useAction();
-  const [edits, setEdits] = useState(/** @type {Record<string, Edit>} */ ({})), [answers, setAnswers] = useState(/** @type {Record<string, any>} */ ({})), [name, setName] = useState("");
-  const requests = Object.values(run?.requests ?? {}), toggle = (request) => {
-    const { [request.request_id]: had, ...rest } = answers;
-    setAnswers(had === undefined ? { ...answers, [request.request_id]: firstAnswer(request) } : rest);
-  };
+  const path = `runs/${encodeURIComponent(id)}`,
+    { data: run, problem } = useRead(path, { at }),
+    action = useAction();
+  const [edits, setEdits] = useState(/** @type {Record<string, Edit>} */ ({})),
+    [answers, setAnswers] = useState(/** @type {Record<string, any>} */ ({})),
+    [name, setName] = useState("");
+  const requests = Object.values(run?.requests ?? {}),
+    toggle = (request) => {
+      const { [request.request_id]: had, ...rest } = answers;
+      setAnswers(had === undefined ? { ...answers, [request.request_id]: firstAnswer(request) } : rest);
+    };
   useEffect(() => {
     const request = requests.find((each) => each.request_id === first);
     if (request) toggle(request);
   }, [run !== null]);
   const act = () =>
     action.run(async () => {
-      const responses = Object.fromEntries(requests.filter((each) => each.request_id in answers).map((each) => [each.request_id, responseOf(each, answers[each.request_id])]));
-      const child = await change(`${path}/fork`, { number: Number(at), set: valuesOf(edits, "set"), add: valuesOf(edits, "add"), delete: Object.keys(valuesOf(edits, "delete")), responses, ...(name ? { run_id: name } : {}) });
+      const responses = Object.fromEntries(
+        requests
+          .filter((each) => each.request_id in answers)
+          .map((each) => [each.request_id, responseOf(each, answers[each.request_id])]),
+      );
+      const child = await change(`${path}/fork`, {
+        number: Number(at),
+        set: valuesOf(edits, "set"),
+        add: valuesOf(edits, "add"),
+        delete: Object.keys(valuesOf(edits, "delete")),
+        responses,
+        ...(name ? { run_id: name } : {}),
+      });
       go(link(["runs", child.run_id]));
       onClose();
     });
-  const count = Object.keys(edits).length, hasState = run && Object.keys(run.state).length > 0;
-  return html`<${Dialog} title="Fork ${id} at commit ${at}" onClose=${onClose}><p>A new run starts from this checkpoint. This one stays as it is, and the two can be compared.</p><${Trouble} problem=${problem} />
-    ${requests.map((request) => html`<div class="card"><div class="tick"><input type="checkbox" id="fork-${request.request_id}" checked=${request.request_id in answers} onChange=${() => toggle(request)} /><label for="fork-${request.request_id}">Answer ${request.executor} in the fork</label></div><p class="mut">${request.question}</p>
-      ${request.request_id in answers && html`<${AnswerFields} request=${request} value=${answers[request.request_id]} onChange=${(value) => setAnswers({ ...answers, [request.request_id]: value })} />`}</div>`)}
-    ${hasState && html`<details><summary>Change the state${count ? ` (${count})` : ""}</summary><${EditTree} value=${run.state} edits=${edits} onEdit=${setEdits} /></details>`}
-    <div class="field"><label for="fork-id">Id of the new run <i>optional</i></label><input id="fork-id" type="text" value=${name} onInput=${(e) => setName(e.target.value.trim())} /></div>
-    <${Trouble} problem=${action.problem} /><div class="actions"><button class="button main" disabled=${action.isBusy || !run} onClick=${act}>Fork</button></div><//>`;
+  const count = Object.keys(edits).length,
+    hasState = run && Object.keys(run.state).length > 0;
+  return html`<${Dialog} title="Fork ${id} at commit ${at}" onClose=${onClose}>
+    <p>A new run starts from this checkpoint. This one stays as it is, and the two can be compared.</p><${Trouble}
+    problem=${problem} />
+    ${requests.map(
+      (
+        request,
+      ) => html`<div class="card"><div class="tick"><input type="checkbox" id="fork-${request.request_id}"
+        checked=${request.request_id in answers} onChange=${() => toggle(request)} />
+        <label for="fork-${request.request_id}">Answer ${request.executor} in the fork</label></div><p class="mut">
+        ${request.question}</p>
+      ${request.request_id in answers && html`<${AnswerFields} request=${request} value=${answers[request.request_id]}
+        onChange=${(value) => setAnswers({ ...answers, [request.request_id]: value })} />`}</div>`,
+    )}
+    ${hasState && html`<details><summary>Change the state${count ? ` (${count})` : ""}</summary><${EditTree}
+      value=${run.state} edits=${edits} onEdit=${setEdits} /></details>`}
+    <div class="field"><label for="fork-id">Id of the new run <i>optional</i></label><input id="fork-id" type="text"
+      value=${name} onInput=${(e) => setName(e.target.value.trim())} /></div>
+    <${Trouble} problem=${action.problem} /><div class="actions"><button class="button main"
+      disabled=${action.isBusy || !run} onClick=${act}>Fork</button></div><//>`;
 }

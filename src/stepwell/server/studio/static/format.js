@@ -2,7 +2,11 @@
 
 const DATE = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 /** @type {[string, number][]} */
-const UNITS = [["d", 86400], ["h", 3600], ["min", 60]];
+const UNITS = [
+  ["d", 86400],
+  ["h", 3600],
+  ["min", 60],
+];
 
 export function duration(seconds) {
   if (seconds < 0.001) return "< 1 ms";
@@ -35,4 +39,5 @@ export const plural = (count, noun) => `${count.toLocaleString()} ${noun}${count
 /** @param {string} id A long id keeps its beginning: that is enough for every command. */
 export const shortId = (id) => (/^[0-9a-f]{8}-[0-9a-f-]{27}$/.test(id) ? id.slice(0, 8) : id);
 
-export const size = (bytes) => (bytes < 1000 ? `${bytes} bytes` : bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} KB` : `${(bytes / 1e6).toFixed(1)} MB`);
+export const size = (bytes) =>
+  bytes < 1000 ? `${bytes} bytes` : bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} KB` : `${(bytes / 1e6).toFixed(1)} MB`;

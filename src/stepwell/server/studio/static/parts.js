@@ -8,7 +8,11 @@ export const STANDINGS = ["running", "queued", "stalled", "waiting", "sleeping",
 export const Standing = ({ of }) => html`<span class="pill ${of}"><i aria-hidden="true" />${of}</span>`;
 
 /** Whether a key belongs to what somebody fills in, and not to the page. @param {KeyboardEvent} e */
-export const isTyping = (e) => e.ctrlKey || e.metaKey || e.altKey || /** @type {Element} */ (e.target).closest("input:not([type=checkbox]), textarea, select, dialog") !== null;
+export const isTyping = (e) =>
+  e.ctrlKey ||
+  e.metaKey ||
+  e.altKey ||
+  /** @type {Element} */ (e.target).closest("input:not([type=checkbox]), textarea, select, dialog") !== null;
 
 let now = Date.now();
 const clocks = new Set();
@@ -27,7 +31,17 @@ export function Age({ at }) {
   return html`<time datetime=${at ?? ""} title=${moment(at)}>${age(at, now)}</time>`;
 }
 
-export const RunLink = ({ id, query = {}, children }) => html`<a class="mono" href=${link(["runs", id], /** @type {any} */ (query))} title=${id}>${children ?? shortId(id)}</a>`;
+export const RunLink = ({ id, query = {}, children }) =>
+  html`<a class="mono" href=${link(["runs", id], /** @type {any} */ (query))} title=${id}>${children ?? shortId(id)}
+    </a>`;
+
+/** A field that is applied when it is left, or with Enter. What somebody types survives a redraw of the page. */
+export function Draft({ value, onChange, ...rest }) {
+  const [text, setText] = useState(value);
+  useEffect(() => setText(value), [value]);
+  return html`<input type="text" ...${rest} value=${text} onInput=${(e) => setText(e.target.value)}
+    onChange=${(e) => onChange(e.target.value)} />`;
+}
 
 export function Copy({ text, label = "copy" }) {
   const [isCopied, setCopied] = useState(false);
@@ -36,13 +50,17 @@ export function Copy({ text, label = "copy" }) {
     setCopied(true);
     setTimeout(() => setCopied(false), 1500);
   };
-  return html`<button type="button" class="button quiet small" onClick=${copy} aria-label="Copy ${label === "copy" ? "the command" : label}">${isCopied ? "copied" : label}</button>`;
+  return html`<button type="button" class="button quiet small"
+    onClick=${copy} aria-label="Copy ${label === "copy" ? "the command" : label}">${isCopied ? "copied" : label}
+    </button>`;
 }
 
 /** A command of the command line, to copy. */
 export const Command = ({ text }) => html`<div class="command"><code>${text}</code><${Copy} text=${text} /></div>`;
 
-export const Empty = ({ title, command, children }) => html`<div class="empty"><p><b>${title}</b></p>${children && html`<p>${children}</p>`}${command && html`<${Command} text=${command} />`}</div>`;
+export const Empty = ({ title, command, children }) =>
+  html`<div class="empty"><p><b>${title}</b></p>${children && html`<p>${children}</p>`}${command && html`<${Command}
+    text=${command} />`}</div>`;
 
 export function Trouble({ problem }) {
   if (!problem) return null;
@@ -54,24 +72,35 @@ export function Tabs({ names, chosen, onChoose, label }) {
   const move = (e) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
     if (!step) return;
-    const at = names.findIndex(([name]) => name === chosen), next = names[(at + step + names.length) % names.length][0];
+    const at = names.findIndex(([name]) => name === chosen),
+      next = names[(at + step + names.length) % names.length][0];
     onChoose(next);
     requestAnimationFrame(() => document.getElementById(`tab-${next}`)?.focus());
   };
-  return html`<div class="tabs" role="tablist" aria-label=${label} onKeyDown=${move}>${names.map(([name, title, count]) => html`<button type="button" role="tab" id="tab-${name}" aria-selected=${name === chosen} aria-controls="panel" tabindex=${name === chosen ? 0 : -1}
-    class="tab" onClick=${() => onChoose(name)}>${title}${count ? html` <b>${count}</b>` : ""}</button>`)}</div>`;
+  return html`<div class="tabs" role="tablist" aria-label=${label} onKeyDown=${move}>${names.map(
+    ([
+      name,
+      title,
+      count,
+    ]) => html`<button type="button" role="tab" id="tab-${name}" aria-selected=${name === chosen} aria-controls="panel"
+      tabindex=${name === chosen ? 0 : -1}
+    class="tab" onClick=${() => onChoose(name)}>${title}${count ? html` <b>${count}</b>` : ""}</button>`,
+  )}</div>`;
 }
 
 /** A dialog of the browser's own: it keeps the focus, and Escape closes it. */
 export function Dialog({ title, onClose, children }) {
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useEffect(() => dialog.current?.showModal(), []);
-  return html`<dialog ref=${dialog} onClose=${onClose} aria-label=${title}><header><h2>${title}</h2><button type="button" class="button quiet" aria-label="Close" onClick=${() => dialog.current?.close()}>✕</button></header>${children}</dialog>`;
+  return html`<dialog ref=${dialog} onClose=${onClose} aria-label=${title}><header><h2>${title}</h2>
+    <button type="button" class="button quiet" aria-label="Close" onClick=${() => dialog.current?.close()}>✕</button>
+    </header>${children}</dialog>`;
 }
 
 /** Run an action once at a time, and keep what it refused. @returns {{isBusy: boolean, problem: any, run: (action: () => Promise<void>) => Promise<void>}} */
 export function useAction() {
-  const [isBusy, setBusy] = useState(false), [problem, setProblem] = useState(/** @type {any} */ (null));
+  const [isBusy, setBusy] = useState(false),
+    [problem, setProblem] = useState(/** @type {any} */ (null));
   const run = async (/** @type {() => Promise<void>} */ action) => {
     setBusy(true);
     setProblem(null);
