@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
@@ -20,6 +19,7 @@ from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.kernel.commit import events
 from stepwell.model.event import WorkflowEvent
 from stepwell.server.event_stream import StreamItem
+from stepwell.server.live_watch import watching
 from stepwell.server.problems import RequestRefused
 from stepwell.server.run_items import RunItem, RunPage
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -31,8 +31,6 @@ MakeDocument = Callable[[WorkflowEvent, str], dict[str, Any]]
 NEVER: frozenset[str] = frozenset()
 _AGAIN = 1.0  # seconds between two attempts to reach a store that is away
 _LOOK_EVERY = 1.0  # seconds between two looks at the list of runs
-_LIVE_LOOK = 0.1  # seconds between two looks at live events
-_WATCH_EVERY = 2.0  # seconds after which it says again that the run is watched
 _AHEAD = 100  # items of several runs that are read before they are sent
 
 
@@ -137,23 +135,12 @@ async def follow_live(storage: BuiltInStorage, run_id: str) -> AsyncGenerator[St
 
     They have no id, and what is missed is missed. Ends at once if the store has no ring for them.
     """
-    ring = storage._live
-    position, watched_at = -1, -_WATCH_EVERY
-    while ring is not None:
-        wait = _LIVE_LOOK
-        try:
-            if time.monotonic() - watched_at >= _WATCH_EVERY:
-                await ring.watch(run_id)
-                watched_at = time.monotonic()
-            if position < 0:
-                position = await ring.last()
-            for row in await ring.read(run_id, position):
-                position = row.position
-                document = msgspec.json.decode(row.body)
-                yield StreamItem(document["type"], {**document, "live": True}, None)
-        except StoreUnavailable:
-            position, wait = -1, _AGAIN
-        await asyncio.sleep(wait)
+    if storage._live is None:
+        return
+    with watching(storage._live, run_id) as watcher:
+        while True:
+            document = msgspec.json.decode(await watcher.next())
+            yield StreamItem(document["type"], {**document, "live": True}, None)
 
 
 async def follow_several(

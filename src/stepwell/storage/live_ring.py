@@ -3,22 +3,30 @@
 A protocol of its own, beside the six of the port. Nothing in it is durable: the ring is small, it
 may lose everything at any moment, and no run depends on it. Who watches a run says so here, again
 and again; the process that drives the run finds that, and writes only then.
+
+A store that can notify says when somebody watches, and when something was written; both are hints,
+and one that gets lost costs the time until the next look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
 WATCHED_FOR = 5.0  # seconds for which a watcher counts after it was last seen
+WATCH_EVERY = 2.0  # seconds after which it says again that it watches
 KEPT = 5000  # events of all runs, at most about
+
+Occasion = Literal["watched", "written"]
+"""What a ring notifies of: somebody watches runs; events were written."""
 
 
 class LiveRow(msgspec.Struct, frozen=True):
     """A live event as it stands in the ring."""
 
+    run_id: str
     position: int
     body: bytes
 
@@ -26,20 +34,23 @@ class LiveRow(msgspec.Struct, frozen=True):
 class LiveRing(Protocol):
     """A ring of live events, of all runs of a store. Each method raises StoreUnavailable if it cannot be reached."""
 
-    async def watch(self, run_id: str) -> None:
-        """Say that somebody watches a run."""
+    notifies: bool
+    """Whether `listen` hears of other processes. If not, somebody who waits has to look."""
+
+    async def watch(self, run_ids: Collection[str]) -> int:
+        """Say that somebody watches these runs, and return the position of the newest event."""
 
     async def watched(self) -> frozenset[str]:
         """Return the runs that somebody watches."""
 
-    async def write(self, run_id: str, bodies: Sequence[bytes]) -> None:
-        """Add events of a run; old ones of all runs make room."""
+    async def write(self, events: Sequence[tuple[str, bytes]]) -> None:
+        """Add events, each with the id of its run; old ones of all runs make room."""
 
-    async def read(self, run_id: str, after: int) -> list[LiveRow]:
-        """Return the events of a run behind a position."""
+    async def read(self, after: Mapping[str, int]) -> list[LiveRow]:
+        """Return the events of several runs, each behind a position, in their order."""
 
-    async def last(self) -> int:
-        """Return the position of the newest event."""
+    async def listen(self, occasion: Occasion, wake: Callable[[], None]) -> None:
+        """Call `wake` whenever that may have happened in any process, until cancelled."""
 
 
 @runtime_checkable

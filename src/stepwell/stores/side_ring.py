@@ -6,14 +6,14 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 from weakref import finalize
 
 from stepwell.errors import StoreUnavailable
 from stepwell.storage import clock
-from stepwell.storage.live_ring import KEPT, WATCHED_FOR, LiveRow
+from stepwell.storage.live_ring import KEPT, WATCHED_FOR, LiveRow, Occasion
 from stepwell.storage.permissions import OWNER_ONLY, create
 
 T = TypeVar("T")
@@ -29,38 +29,45 @@ CREATE INDEX IF NOT EXISTS live_by_run ON live (run_id, position);
 class SideRing:
     """A live ring in the file at `path`, which is created when somebody watches."""
 
+    notifies = False
+
     def __init__(self, path: str) -> None:
         self._path, self._lock = path, threading.Lock()
         self._db: sqlite3.Connection | None = None
         self._process = 0  # that opened it
 
-    async def watch(self, run_id: str) -> None:
-        until = clock.seconds() + WATCHED_FOR
-        await self._do(
-            lambda db: db.execute("INSERT OR REPLACE INTO watched VALUES (?, ?)", (run_id, until)), make=True
-        )
+    async def watch(self, run_ids: Collection[str]) -> int:
+        def watch(db: sqlite3.Connection) -> int:
+            until = clock.seconds() + WATCHED_FOR
+            db.executemany("INSERT OR REPLACE INTO watched VALUES (?, ?)", [(run_id, until) for run_id in run_ids])
+            db.execute("DELETE FROM watched WHERE until < ?", (clock.seconds(),))
+            ((position,),) = db.execute("SELECT coalesce(max(position), 0) FROM live").fetchall()
+            return int(position)
+
+        return await self._do(watch, make=True) or 0
 
     async def watched(self) -> frozenset[str]:
         query = "SELECT run_id FROM watched WHERE until > ?"
         rows = await self._do(lambda db: db.execute(query, (clock.seconds(),)).fetchall())
         return frozenset(run_id for (run_id,) in rows or ())
 
-    async def write(self, run_id: str, bodies: Sequence[bytes]) -> None:
+    async def write(self, events: Sequence[tuple[str, bytes]]) -> None:
         def write(db: sqlite3.Connection) -> None:
-            db.executemany("INSERT INTO live (run_id, body) VALUES (?, ?)", [(run_id, body) for body in bodies])
+            db.executemany("INSERT INTO live (run_id, body) VALUES (?, ?)", events)
             db.execute("DELETE FROM live WHERE position <= (SELECT max(position) FROM live) - ?", (KEPT,))
-            db.execute("DELETE FROM watched WHERE until < ?", (clock.seconds() - WATCHED_FOR,))
 
         await self._do(write)
 
-    async def read(self, run_id: str, after: int) -> list[LiveRow]:
-        query = "SELECT position, body FROM live WHERE run_id = ? AND position > ? ORDER BY position"
-        rows = await self._do(lambda db: db.execute(query, (run_id, after)).fetchall())
-        return [LiveRow(position, body) for position, body in rows or ()]
+    async def read(self, after: Mapping[str, int]) -> list[LiveRow]:
+        query = "SELECT run_id, position, body FROM live WHERE run_id = ? AND position > ? ORDER BY position"
 
-    async def last(self) -> int:
-        rows = await self._do(lambda db: db.execute("SELECT coalesce(max(position), 0) FROM live").fetchall())
-        return rows[0][0] if rows else 0
+        def read(db: sqlite3.Connection) -> list[LiveRow]:
+            return [LiveRow(*row) for seen in after.items() for row in db.execute(query, seen)]
+
+        return await self._do(read) or []
+
+    async def listen(self, occasion: Occasion, wake: Callable[[], None]) -> None:
+        await asyncio.Event().wait()  # no process hears of another one
 
     async def _do(self, work: Callable[[sqlite3.Connection], T], *, make: bool = False) -> T | None:
         return await asyncio.to_thread(self._work, work, make)
