@@ -88,14 +88,19 @@ class LetsASecondAnswerWin(MemoryStore):
         super().__init__()
         self._late: dict[tuple[str, str], bytes] = {}
 
-    async def send(self, run_id: str, key: str, body: bytes) -> bool:
-        if not await super().send(run_id, key, body):
+    async def send(self, run_id: str, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        if not await super().send(run_id, key, body, fence=fence):
             self._late[run_id, key] = body
         return True
 
     async def pending_signals(self, run_id: str) -> list[SignalRow]:
         pending = await super().pending_signals(run_id)
         return [SignalRow(signal.key, self._late.get((run_id, signal.key), signal.body)) for signal in pending]
+
+
+class SendsForDriversOfThePast(MemoryStore):
+    async def send(self, run_id: str, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        return await super().send(run_id, key, body)
 
 
 class LosesOrder(MemoryStore):
@@ -114,7 +119,7 @@ class LosesOrder(MemoryStore):
 
 
 class MixesSignalsOfRuns(MemoryStore):
-    async def send(self, run_id: str, key: str, body: bytes) -> bool:
+    async def send(self, run_id: str, key: str, body: bytes, *, fence: int | None = None) -> bool:
         return await super().send("any", key, body)
 
     async def pending_signals(self, run_id: str) -> list[SignalRow]:

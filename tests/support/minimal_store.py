@@ -157,9 +157,13 @@ class MinimalStore:
     def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> None:
         return None
 
-    async def send(self, run_id: str, key: str, body: bytes) -> bool:
-        signal = stored.SignalRow(key, body)
-        return await self._change(run_id, lambda run: run.signals.setdefault(key, signal) is signal)
+    async def send(self, run_id: str, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        def work(run: Run) -> bool:
+            conflicts.check_fence(run_id, fence, run.fence)
+            signal = stored.SignalRow(key, body)
+            return run.signals.setdefault(key, signal) is signal
+
+        return await self._change(run_id, work)
 
     async def pending_signals(self, run_id: str) -> list[stored.SignalRow]:
         return await self._change(run_id, Run.pending)

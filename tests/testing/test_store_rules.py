@@ -49,6 +49,10 @@ FOUND_OUT_BY: dict[type[MemoryStore], list[str]] = {
     ],
     broken.KeepsTheLeaseItShouldEnd: ["the_last_append_of_a_drive_ends_its_lease"],
     broken.EndsAnyLease: ["an_append_ends_no_lease_but_its_own"],
+    broken.SendsForDriversOfThePast: [
+        "a_driver_that_has_lost_its_lease_sends_nothing",
+        "a_lease_is_lost_to_another_program",
+    ],
     broken.LosesOrder: ["signals_are_read_oldest_first", "checkpoints_are_listed_by_time_run_and_number"],
     broken.MixesSignalsOfRuns: [
         "signals_of_different_runs_are_kept_apart",

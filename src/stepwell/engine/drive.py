@@ -33,7 +33,7 @@ from stepwell.engine.superstep import Superstep
 from stepwell.engine.superstep_log import SuperstepLog
 from stepwell.engine.superstep_run import SuperstepRun
 from stepwell.engine.telemetry import Observer, create_observer
-from stepwell.errors import DurabilityError
+from stepwell.errors import CommitConflict, DurabilityError
 from stepwell.graph.executor import Executor
 from stepwell.kernel import CommitDecision
 from stepwell.model.checkpoint import Checkpoint
@@ -297,7 +297,12 @@ class Drive:
         # The run rests, and somebody asked to cancel it: what was sent since is left for a resume.
         if self._lease.is_over and self._cancelled is not None:
             return None
-        decision = await self._intake.decide(at, plan)
+        try:
+            decision = await self._intake.decide(at, plan)
+        except CommitConflict:
+            if not self._lease.is_over:
+                raise
+            return None  # the run came to rest, and another process moves it now
         if decision is not None and self._lease.is_over and not await self._lease.reacquire(at):
             return None
         return decision

@@ -157,8 +157,8 @@ class DeferredArchive:
     async def submit(self, commit: Commit, after: Checkpoint) -> bool:
         return await self._archive.submit(commit, after)
 
-    async def send(self, run_id: str, key: str, signal: Signal) -> bool:
-        return await self._archive.send(run_id, key, signal)
+    async def send(self, run_id: str, key: str, signal: Signal, *, as_driver: bool = False) -> bool:
+        return await self._archive.send(run_id, key, signal, as_driver=as_driver)
 
     async def pending_signals(self, run_id: str) -> Mapping[str, Signal]:
         return await self._archive.pending_signals(run_id)

@@ -31,7 +31,9 @@ class PassedResponses(msgspec.Struct, frozen=True):
         """Store the responses; return the signals of the run, these included."""
         if not self.answers:
             return pending
-        sent = await send_responses(archive, at, self.answers, requests=self.requests, pending=pending, by=by)
+        sent = await send_responses(
+            archive, at, self.answers, requests=self.requests, pending=pending, by=by, as_driver=True
+        )
         return {**pending, **{key: signal for key, signal in sent.items() if key not in pending}}
 
 

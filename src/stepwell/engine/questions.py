@@ -214,7 +214,7 @@ class Questions(msgspec.Struct, eq=False):
         answer = ReceivedResponse(request.id, request.default, at=clock.stamp())
         key = answer_key(self._at.header.epoch, request)
         # A signal, so that a response that was sent just now stands: it comes first.
-        while not await self._archive.send(self._at.run_id, key, answer):
+        while not await self._archive.send(self._at.run_id, key, answer, as_driver=True):
             key = next_answer_key(key)
         self.receive(await self._archive.pending_signals(self._at.run_id))
 

@@ -155,10 +155,11 @@ async def send_responses(
     pending: Mapping[str, Signal],
     by: str | None = None,
     comment: str | None = None,
+    as_driver: bool = False,
 ) -> dict[str, Signal]:
     """Send responses to open requests of a run; return them by key. `pending` are the signals that wait already.
 
-    Raises ResponseRejected, naming who was first, if a request was answered already.
+    Raises ResponseRejected, naming who was first, if a request was answered already, and what `Archive.send` does.
     """
     now = clock.stamp()
     signals = {
@@ -170,7 +171,10 @@ async def send_responses(
         earlier = find_pending_answer(key, pending)
         if earlier is not None and not is_repeated(earlier, signal):
             raise answered_error(at.run_id, signal.request_id, earlier.by, earlier.at)
-    return {await send_answer(archive, at.run_id, key, signal): signal for key, signal in signals.items()}
+    return {
+        await send_answer(archive, at.run_id, key, signal, as_driver=as_driver): signal
+        for key, signal in signals.items()
+    }
 
 
 async def explain_unknown(archive: Archive, unknown: UnknownRequest) -> RequestError:
@@ -198,7 +202,7 @@ async def send_defaults(archive: Archive, at: Checkpoint, late: list[Request]) -
         answer = ReceivedResponse(request.id, default, at=clock.stamp())
         key = answer_key(at.header.epoch, request)
         # What has an earlier key was rejected, or will be; a valid response that was sent just now comes before this.
-        while not await archive.send(at.run_id, key, answer):
+        while not await archive.send(at.run_id, key, answer, as_driver=True):
             key = next_answer_key(key)
     return bool(defaults)
 

@@ -30,15 +30,15 @@ def find_pending_answer(key: str, signals: Mapping[str, Signal]) -> Response | N
     return None
 
 
-async def send_answer(archive: Archive, run_id: str, key: str, response: Response) -> str:
+async def send_answer(archive: Archive, run_id: str, key: str, response: Response, *, as_driver: bool = False) -> str:
     """Send a response; return its key. `key` is that of the first response to its request.
 
     The same response of the same sender may be there already, from a call that crashed: that is not
     an error. Raises ResponseRejected, naming who was first, if another one is on its way or was
-    applied.
+    applied; and what `Archive.send` does.
     """
     first = key
-    while not await archive.send(run_id, key, response):
+    while not await archive.send(run_id, key, response, as_driver=as_driver):
         earlier = (await archive.pending_signals(run_id)).get(key)
         if isinstance(earlier, Response):
             if is_repeated(earlier, response):

@@ -133,8 +133,12 @@ class Archive(Protocol):
         storage cannot tell: then acquire it to find out.
         """
 
-    async def send(self, run_id: str, key: str, signal: Signal) -> bool:
-        """Store a signal; False if the key was ever used in the run."""
+    async def send(self, run_id: str, key: str, signal: Signal, *, as_driver: bool = False) -> bool:
+        """Store a signal; False if the key was ever used in the run.
+
+        `as_driver`: it is sent by the drive of this archive, which may have lost its lease. Then CommitConflict
+        is raised, and nothing is stored: the run may have moved past what the signal is about.
+        """
 
     async def pending_signals(self, run_id: str) -> Mapping[str, Signal]:
         """Return the signals that are not consumed, by key, oldest first."""

@@ -201,7 +201,7 @@ class ContractArchive:
     async def submit(self, commit: Commit, after: Checkpoint) -> bool:
         return False  # `save` would overwrite a run that is stored
 
-    async def send(self, run_id: str, key: str, signal: Signal) -> bool:
+    async def send(self, run_id: str, key: str, signal: Signal, *, as_driver: bool = False) -> bool:
         with _LOCK:
             used = self._local.used.setdefault(run_id, set())
             if key in used:

@@ -153,8 +153,8 @@ class VerifiedStore:
 
     # ---------------------------------------------------------------- signals
 
-    async def send(self, run_id: str, key: str, body: bytes) -> bool:
-        return await self.inner.send(run_id, key, self._protect(body, _address("signal", run_id, key)))
+    async def send(self, run_id: str, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        return await self.inner.send(run_id, key, self._protect(body, _address("signal", run_id, key)), fence=fence)
 
     async def pending_signals(self, run_id: str) -> list[SignalRow]:
         return self._verify_signals(run_id, await self.inner.pending_signals(run_id))

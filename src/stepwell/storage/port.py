@@ -106,10 +106,11 @@ class SuperstepLogs(Protocol):
 class Signals(Protocol):
     """What is sent to runs from outside."""
 
-    async def send(self, run_id: str, key: str, body: bytes) -> bool:
+    async def send(self, run_id: str, key: str, body: bytes, *, fence: int | None = None) -> bool:
         """Store a signal for a run; False, storing nothing, if the key was ever used in it.
 
-        Durable on return. A consumed signal counts as used: its tombstone stays.
+        Durable on return. A consumed signal counts as used: its tombstone stays. Raises
+        CommitConflict, storing nothing, if another process has acquired the run since `fence`.
         """
 
     async def pending_signals(self, run_id: str) -> list[SignalRow]:

@@ -249,8 +249,9 @@ class StoreArchive:
             for superseded in superseded_inside(before, after):
                 await drop_superseded(self.store, self._codec, superseded)
 
-    async def send(self, run_id: str, key: str, signal: Signal) -> bool:
-        is_new = await self.store.send(run_id, key, write_signal(signal))
+    async def send(self, run_id: str, key: str, signal: Signal, *, as_driver: bool = False) -> bool:
+        fence = self._fences.get(run_id) if as_driver else None
+        is_new = await self.store.send(run_id, key, write_signal(signal), fence=fence)
         news.publish(self.store, run_id)
         return is_new
 

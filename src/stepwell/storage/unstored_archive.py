@@ -86,7 +86,7 @@ class UnstoredArchive:
     async def submit(self, commit: Commit, after: Checkpoint) -> bool:
         return False  # a run that is in private memory alone is for its own drive
 
-    async def send(self, run_id: str, key: str, signal: Signal) -> bool:
+    async def send(self, run_id: str, key: str, signal: Signal, *, as_driver: bool = False) -> bool:
         if key in self._used_keys:
             return False
         self._used_keys.add(key)

@@ -408,11 +408,14 @@ BEGIN
     END IF;
 END $stepwell$;
 
+-- Returns whether it was stored; NULL if another process has acquired the run.
 CREATE FUNCTION {schema}.send(
-    format integer, again boolean, of_run text, of_hash bigint, new_key text, new_call_id text, new_body text
+    format integer, again boolean, of_run text, of_hash bigint, new_key text, new_call_id text, new_body text,
+    lease bigint
 ) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $stepwell$
 DECLARE
     of_key bigint;
+    is_fenced boolean := false;
 BEGIN
     IF format <> 1 THEN
         RAISE EXCEPTION 'a newer Stepwell has upgraded the schema to format 1; upgrade this program, too';
@@ -420,13 +423,19 @@ BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
-    of_key := {schema}.key_of(of_run, of_hash);
-    INSERT INTO {schema}.signals (run, key, consumed, call_id, body)
-    VALUES (of_key, new_key, false, new_call_id, new_body) ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
-        PERFORM FROM {schema}.signals WHERE again AND run = of_key AND key = new_key AND call_id = new_call_id;
+    IF lease IS NOT NULL THEN  -- locked, so that nobody acquires the run before this commits
+        SELECT key, fence > lease INTO of_key, is_fenced FROM {schema}.runs WHERE run_id = of_run FOR NO KEY UPDATE;
     END IF;
-    RETURN FOUND;
+    of_key := coalesce(of_key, {schema}.key_of(of_run, of_hash));
+    IF NOT is_fenced IS TRUE THEN
+        INSERT INTO {schema}.signals (run, key, consumed, call_id, body)
+        VALUES (of_key, new_key, false, new_call_id, new_body) ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            RETURN true;
+        END IF;
+    END IF;
+    PERFORM FROM {schema}.signals WHERE again AND run = of_key AND key = new_key AND call_id = new_call_id;
+    RETURN CASE WHEN FOUND THEN true WHEN is_fenced THEN NULL ELSE false END;
 END $stepwell$;
 
 -- Returns the fence of a new lease and, if asked for, everything of the run; or who holds the lease. `ahead` is by how

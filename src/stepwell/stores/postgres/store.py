@@ -147,9 +147,11 @@ class PostgresStore:
         """Return a transaction for a step, with a `psycopg.Connection`."""
         return PostgresTransaction(self._db, self._schema, run_id, place=place, key=key, fence=fence)
 
-    async def send(self, run_id: str, key: str, body: bytes) -> bool:
-        values = encode(_FIRST_TIME, run_id, run_hash(run_id), key, uuid.uuid4().hex, body)
+    async def send(self, run_id: str, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        values = encode(_FIRST_TIME, run_id, run_hash(run_id), key, uuid.uuid4().hex, body, fence)
         ((is_stored,),) = await self._write("send", values, body=5)
+        if is_stored is None:
+            check_fence(run_id, fence, LARGEST)
         self._notifier.announce()
         return bool(is_stored)
 

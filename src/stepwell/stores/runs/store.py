@@ -135,8 +135,8 @@ class RunStore(ABC):
     def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> None:
         return None
 
-    async def send(self, run_id: str, key: str, body: bytes) -> bool:
-        return await self._write(run_id, lambda run: transactions.send(run, key, body), creates=True)
+    async def send(self, run_id: str, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        return await self._write(run_id, lambda run: transactions.send(run, key, body, fence), creates=True)
 
     async def pending_signals(self, run_id: str) -> list[SignalRow]:
         return await self._read(run_id, transactions.read_signals)

@@ -180,7 +180,8 @@ def settle_all(run: AnyRun, webhook_id: str) -> None:
             run.put(Settle(webhook=webhook_id, position=row.position))
 
 
-def send(run: AnyRun, key: str, body: bytes) -> bool:
+def send(run: AnyRun, key: str, body: bytes, fence: int | None) -> bool:
+    check_fence(run.run_id, fence, run.state.fence)
     is_new = key not in run.state.used_keys
     if is_new:
         run.put(Signal(key=key), body)

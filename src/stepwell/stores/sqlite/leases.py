@@ -111,8 +111,10 @@ def read_log(db: sqlite3.Connection, run_id: str) -> list[LogRow]:
     return [LogRow(*row) for row in db.execute(SELECT_LOG, (run_id,))]
 
 
-def send(db: sqlite3.Connection, run_id: str, key: str, body: bytes) -> bool:
-    values = {"run": find_or_create_run(db, run_id).run, "key": key, "body": body}
+def send(db: sqlite3.Connection, run_id: str, key: str, body: bytes, *, fence: int | None) -> bool:
+    run = find_or_create_run(db, run_id)
+    check_fence(run_id, fence, run.fence)
+    values = {"run": run.run, "key": key, "body": body}
     return db.execute(INSERT_SIGNAL, values).rowcount == 1
 
 

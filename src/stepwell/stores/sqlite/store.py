@@ -106,8 +106,8 @@ class SQLiteStore:
     def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> None:
         return None
 
-    async def send(self, run_id: str, key: str, body: bytes) -> bool:
-        return await self._db.write(lambda db: leases.send(db, run_id, key, body))
+    async def send(self, run_id: str, key: str, body: bytes, *, fence: int | None = None) -> bool:
+        return await self._db.write(lambda db: leases.send(db, run_id, key, body, fence=fence))
 
     async def pending_signals(self, run_id: str) -> list[SignalRow]:
         return await self._db.read(lambda db: leases.pending_signals(db, run_id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
+from stepwell.errors import CommitConflict
 from stepwell.storage.filters import RequestFilter
 from stepwell.storage.port import Store
 from stepwell.storage.stored_values import CommitEffects
@@ -13,12 +14,14 @@ from stepwell.testing.store_rules.samples import (
     ODD_IDS,
     acquire,
     check_refused_appends,
+    expect_error,
     fill,
     numbers,
     question,
     record,
     release,
     signals_of,
+    take_over,
     text,
 )
 
@@ -68,6 +71,18 @@ async def the_first_signal_of_a_key_wins_permanently(store: Store) -> None:
     await store.rewrite("r", insert=record("r", 1, body="again"), effects=CommitEffects())
     assert not await store.send("r", "k", text(4))
     assert await store.pending_signals("r") == []
+
+
+@rule
+async def a_driver_that_has_lost_its_lease_sends_nothing(store: Store) -> None:
+    await fill(store, "r", 1)
+    first = await acquire(store, "r")
+    assert await store.send("r", "a", text(1), fence=first)
+    second = await take_over(store, "r")
+    await expect_error(CommitConflict, store.send("r", "b", text(2), fence=first))
+    assert await store.send("r", "c", text(3), fence=second)
+    assert not await store.send("r", "a", text(4), fence=second)
+    assert await signals_of(store, "r") == [("a", text(1)), ("c", text(3))]
 
 
 @rule

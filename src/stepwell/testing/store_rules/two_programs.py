@@ -124,6 +124,7 @@ async def a_lease_is_lost_to_another_program(one: Store, other: Store) -> None:
     refusal = "acquired by another process"
     await expect_error(CommitConflict, one.append(record("r", 1), CommitEffects(fence=mine)), refusal)
     await expect_error(CommitConflict, one.write_log("r", 0, "k", text(1), fence=mine), refusal)
+    await expect_error(CommitConflict, one.send("r", "late", text(1), fence=mine), refusal)
     await other.append(record("r", 1), CommitEffects(fence=theirs, release=True))
     await acquire(one, "r")
 
