@@ -148,8 +148,8 @@ class PostgresStore:
         return PostgresTransaction(self._db, self._schema, run_id, place=place, key=key, fence=fence)
 
     async def send(self, run_id: str, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        values = encode(_FIRST_TIME, run_id, run_hash(run_id), key, uuid.uuid4().hex, body, fence)
-        ((is_stored,),) = await self._write("send", values, body=5)
+        values = (_FIRST_TIME, run_id, run_hash(run_id), key, uuid.uuid4().hex, body, fence)
+        ((is_stored,),) = await self._write("send", encode(*values), body=5)
         if is_stored is None:
             check_fence(run_id, fence, LARGEST)
         self._notifier.announce()
