@@ -85,6 +85,14 @@ async def test_a_search_uses_its_index(
     assert "Sort" not in plan or query == queries.LOCATE or "since" in query
 
 
+async def test_runs_that_can_be_driven_are_found_first_and_sorted(store: PostgresStore, schema: str) -> None:
+    await fill(store, "r", 1)
+    plan = json.dumps(explained(schema, *built(runs_query, RunFilter(due_by="2026", tags={"a": "1"}), None, 5)))
+    assert "runs_by_priority" in plan
+    assert "signals_to_consume" in plan
+    assert "Seq Scan" not in plan
+
+
 @pytest.mark.parametrize("before", [None, record("r", 3).entry])
 async def test_decisions_are_found_by_their_index(store: PostgresStore, schema: str, before: Entry | None) -> None:
     await fill(store, "r", 1)

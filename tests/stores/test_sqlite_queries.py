@@ -112,6 +112,31 @@ async def test_a_list_of_runs_is_read_in_order_from_an_index(store: SQLiteStore)
             assert f"{index} AND began>? AND (began,run_id)<(?,?))" in plan
 
 
+async def test_of_several_criteria_that_which_fewest_runs_meet_leads(store: SQLiteStore) -> None:
+    for n in range(60):
+        metadata = run_metadata(team="red", rare="1") if n == 7 else run_metadata(team="red")
+        await store.append(record(f"r{n}", 0, status="failed" if n < 3 else "done"), CommitEffects(metadata=metadata))
+    failed = await plans_of(store, store.runs(RunFilter(tags={"team": "red"}, status="failed"), limit=5))
+    assert "SEARCH runs USING INDEX runs_by_status" in failed.rpartition("], [")[2]  # the last that is not a count
+
+    def look(**tags: str) -> Any:
+        return store._db.write(lambda db: lists.list_runs(db, RunFilter(tags=tags), None, 5))
+
+    for tags in ({"team": "red", "rare": "1"}, {"rare": "1", "team": "red"}):
+        assert [run.run_id for run in await store.runs(RunFilter(tags=tags))] == ["r7"]
+    both = await steps_of(store, look(team="red", rare="1"))
+    assert abs(both - await steps_of(store, look(rare="1", team="red"))) < both / 10
+
+
+async def test_runs_that_can_be_driven_are_found_first_and_sorted(store: SQLiteStore) -> None:
+    await store.append(record("r", 0), CommitEffects(wake=on(1)))
+    plan = await plans_of(store, store.runs(RunFilter(due_by=on(1)), limit=5), sorts=True, scans=True)
+    assert "SCAN runs USING COVERING INDEX runs_by_priority" in plan
+    assert "COVERING INDEX pending_signals" in plan
+    assert "SEARCH runs USING INTEGER PRIMARY KEY" in plan
+    assert "SCAN runs USING INDEX" not in plan
+
+
 async def test_runs_are_found_by_the_start_of_their_id(store: SQLiteStore) -> None:
     await fill(store, "r", 1)
     run_filter = RunFilter(prefix="abcd", workflow="w", status="done", since=on(1))

@@ -1,10 +1,15 @@
 """The benchmarks run: in the smallest size, for one storage, without the peers."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from stepwell import SQLiteCheckpointStorage
+from stepwell.admin import Examined, examine
+from stepwell.model.status_words import STANDINGS
 
 pytestmark = pytest.mark.process
 
@@ -98,3 +103,16 @@ def test_a_page_without_its_marks_is_refused(tmp_path: Path, text: str) -> None:
     )
     assert done.returncode == 1
     assert "must contain <!-- a: begin -->" in done.stderr
+
+
+async def test_a_large_store_is_filled_with_runs_that_doctor_finds_whole(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    command = [sys.executable, str(BENCHMARKS / "large_store.py"), str(path), "--runs", "1000"]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL)
+    assert await process.wait() == 0
+    storage = SQLiteCheckpointStorage(path)
+    (examined,) = [each async for each in examine(storage)]  # nothing else: no finding
+    await storage.close()
+    assert isinstance(examined, Examined)
+    assert examined.runs == 1000 + 9 + 1 + 40  # the copies, one of each kind, and one with its forks
+    assert set(examined.statuses) == set(STANDINGS)

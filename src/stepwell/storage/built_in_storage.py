@@ -154,8 +154,9 @@ class BuiltInStorage:
         them stands for them.
 
         No payload is read. A page costs what is on it, however many runs there are. But `text`,
-        `changed_since`, `changed_until` and `standing` look at every run they pass over, and
-        `prefix` at all runs that start with it.
+        `changed_since` and `changed_until` look at every run they pass over, `prefix` at all runs
+        that start with it, and `standing` at the runs that the store cannot tell from those that
+        stand so.
         """
         if standing is not None and standing not in STANDINGS:
             raise ValueError(f"standing must be one of {', '.join(STANDINGS)}, not {standing!r}")

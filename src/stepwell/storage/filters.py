@@ -28,6 +28,9 @@ class RunFilter(msgspec.Struct, frozen=True):
     until: str | None = None  # began before this time
     changed_since: str | None = None  # the newest record is from this time or later
     changed_until: str | None = None  # the newest record is from before this time
+    owned: bool = False  # a driver is recorded, even if its lease is over
+    due_by: str | None = None  # it has pending signals, or can be driven from this time or an earlier one on
+    asleep_at: str | None = None  # it can be driven only after this time
 
     def matches(self, run: RunEntry) -> bool:
         return (
@@ -43,6 +46,9 @@ class RunFilter(msgspec.Struct, frozen=True):
             and (self.until is None or run.began < self.until)
             and (self.changed_since is None or run.at >= self.changed_since)
             and (self.changed_until is None or run.at < self.changed_until)
+            and (run.lease is not None or not self.owned)
+            and (self.due_by is None or run.signalled or (run.wake is not None and run.wake <= self.due_by))
+            and (self.asleep_at is None or (run.wake is not None and run.wake > self.asleep_at))
         )
 
     def page(self, runs: Iterable[RunEntry], past: RunEntry | None, limit: int | None) -> list[RunEntry]:

@@ -150,8 +150,10 @@ class Index(Protocol):
         """Return the runs that match, latest start first: at most `limit`, continuing after `past`.
 
         The cost grows with the page, not with the number of runs or records, even for a range of
-        start times. A prefix costs as much as there are runs with it. A filter by text or by time
-        of change looks at every run that it passes over.
+        start times. A prefix costs as much as there are runs with it, `due_by` as much as there are
+        runs that can be driven or have signals. A filter by text, by time of change, by owner, by a
+        time to sleep, or by several criteria that no index has together looks at every run that it
+        passes over.
         """
 
     async def checkpoints(

@@ -74,16 +74,15 @@ async def find_standing(
 ) -> list[RunInfo]:
     """Return the runs that match a filter and stand so, latest start first: at most `limit`, continuing after `past`.
 
-    Looks at every run with one of the statuses behind the word.
+    No run of a sub-workflow: its caller drives it. Looks at every run that may stand so, by what the store knows: only
+    a lease itself says whether it is over.
     """
     runs: list[RunInfo] = []
-    for status in STATUSES_BY_STANDING[standing]:
-        if run_filter.status not in (None, status):
-            continue
+    for narrowed in _narrow(run_filter, standing):
         matching: list[RunInfo] = []
         after = past
         while limit is None or len(matching) < limit:
-            page = await store.runs(replace(run_filter, status=status.value), past=after, limit=_PAGE)
+            page = await store.runs(narrowed, past=after, limit=_PAGE)
             matching += [run for run in map(run_info, page) if run.standing == standing]
             if len(page) < _PAGE:
                 break
@@ -91,6 +90,18 @@ async def find_standing(
         runs += matching
     runs.sort(key=lambda run: (run.began_at, run.run_id), reverse=True)
     return runs[:limit]
+
+
+def _narrow(run_filter: RunFilter, standing: Standing) -> list[RunFilter]:
+    """Return filters that no two runs share, and that together find every run that stands so."""
+    if standing == "queued":  # few of the runs in any of its statuses
+        return [replace(run_filter, due_by=clock.stamp())]
+    if standing in ("running", "stalled"):
+        run_filter = replace(run_filter, owned=True)
+    elif standing == "sleeping":
+        run_filter = replace(run_filter, asleep_at=clock.stamp())
+    statuses = STATUSES_BY_STANDING[standing]
+    return [replace(run_filter, status=status.value) for status in statuses if run_filter.status in (None, status)]
 
 
 def run_info(entry: RunEntry) -> RunInfo:

@@ -101,6 +101,10 @@ HAS_TEXT = """
     SELECT FROM jsonb_each_text(r.tags) AS o
     WHERE strpos(lower(o.key COLLATE "C"), {text}) > 0 OR strpos(lower(o.value COLLATE "C"), {text}) > 0))
 """
+DUE = """key IN (
+    SELECT s.run FROM {schema}.signals AS s WHERE NOT s.consumed
+    UNION SELECT w.key FROM {schema}.runs AS w WHERE w.wake <= {due_by})
+"""
 REQUESTS = f"""
 SELECT {REQUEST} FROM {{schema}}.requests AS r WHERE {{where}} ORDER BY r.{{order}}, r.run_id, r.seq LIMIT {{limit}}
 """
@@ -213,6 +217,7 @@ CONDITIONS = {
     "until": "{by}.began < {}",
     "changed_since": "r.at >= {}",
     "changed_until": "r.at < {}",
+    "asleep_at": "r.wake > {}",
     "request_id": "r.request_id = {}",
     "asked_until": "r.at <= {}",
     "due_until": "r.deadline IS NOT NULL AND r.deadline <= {}",
@@ -221,9 +226,7 @@ CONDITIONS = {
 
 def runs_query(search: Search, criteria: RunFilter, past: RunEntry | None, limit: int | None) -> str:
     """Return the query for a page of runs, as `Index.runs` promises."""
-    # OFFSET 0 keeps the planner from merging the subquery with the other conditions and choosing a
-    # different index.
-    by, source = "r", "{schema}.runs AS r"
+    by, source, few = "r", "{schema}.runs AS r", []
     conditions = ["r.began IS NOT NULL"]
     if criteria.tags:
         by, source = "t", "{schema}.tags AS t JOIN {schema}.runs AS r ON r.key = t.run"
@@ -231,8 +234,16 @@ def runs_query(search: Search, criteria: RunFilter, past: RunEntry | None, limit
         ids = search.bind([escape(id) for id in criteria.ids])
         conditions.append(f"r.run_id IN (SELECT jsonb_array_elements_text({ids}::jsonb))")
     if criteria.prefix:
-        has_prefix = search.starts_with("run_id", criteria.prefix)
-        source = source.replace("{schema}.runs", f"(SELECT * FROM {{schema}}.runs WHERE {has_prefix} OFFSET 0)")
+        few.append(search.starts_with("run_id", criteria.prefix))
+    if criteria.due_by is not None:
+        few.append(DUE.replace("{due_by}", search.bind(criteria.due_by)))
+    if few:
+        # These are found first, and then sorted. OFFSET 0 keeps the planner from merging the subquery with
+        # the other conditions and choosing a different index.
+        found = f"(SELECT * FROM {{schema}}.runs WHERE {' AND '.join(few)} OFFSET 0)"
+        source = source.replace("{schema}.runs", found)
+    if criteria.owned:
+        conditions.append("r.owner IS NOT NULL")
     # The index of the first tag leads; the others are checked for each run.
     for n, (name, value) in enumerate(criteria.tags.items()):
         tag = "t.name = {} AND t.value = {}" if n == 0 else "r.tags->>{} = {}"
@@ -251,6 +262,7 @@ def runs_query(search: Search, criteria: RunFilter, past: RunEntry | None, limit
         until=criteria.until,
         changed_since=criteria.changed_since,
         changed_until=criteria.changed_until,
+        asleep_at=criteria.asleep_at,
     )
     page = PAGE.replace("{source}", source).replace("{where}", where)
     sides = ["NOT {by}.is_child", "{by}.is_child"] if criteria.children else ["NOT {by}.is_child"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from heapq import merge
 from itertools import islice
@@ -13,7 +13,15 @@ import msgspec
 
 from stepwell.model.event import CheckpointInfo
 from stepwell.storage.checked_reads import decode_stored
-from stepwell.storage.filters import STOPPED, CheckpointFilter, ReadyFilter, RequestFilter, RunFilter, prefix_end
+from stepwell.storage.filters import (
+    STOPPED,
+    CheckpointFilter,
+    ReadyFilter,
+    RequestFilter,
+    RunFilter,
+    fold_case,
+    prefix_end,
+)
 from stepwell.storage.ids import location_of, run_hashes_for
 from stepwell.storage.statistics import StoreStatistics
 from stepwell.storage.stored_values import HIGHEST_PRIORITY, Entry, RequestEntry, RunEntry, RunMetadata
@@ -35,6 +43,7 @@ CROSS JOIN commits ON commits.run = runs.run
     AND commits.number = (SELECT max(number) FROM commits AS c WHERE c.run = runs.run)
 """
 SELECT_RUN_ENTRY = f"SELECT {RUN} FROM runs {_WITH_NEWEST} WHERE run_id = ?"
+SELECT_RUN_BY_KEY = f"SELECT {RUN} FROM runs {_WITH_NEWEST} WHERE runs.run = ?"
 
 _decode_tags = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -44,47 +53,104 @@ def list_runs(
 ) -> list[RunEntry]:
     if run_filter.ids is not None:
         return run_filter.page(filter(None, (find_run_entry(db, id) for id in run_filter.ids)), past, limit)
-    query, values = _search_runs(run_filter, past)
+    query, values = _search_runs(db, run_filter, past)
     runs: list[RunEntry] = []
     # One query for runs without and one for runs with a caller: each reads an index in order. A
     # single query over both would have to sort all runs.
     for called in (0, 1) if run_filter.children else (0,):
-        rows = db.execute(query, {**values, "called": called})
-        # Rows are read when they are asked for. What no index can answer is compared here.
-        runs += islice(filter(run_filter.matches, map(run_entry_in, rows)), limit)
-        rows.close()
+        # Rows are read when they are asked for. What SQL does not compare exactly is compared here.
+        with closing(db.execute(query, {**values, "called": called})) as rows:
+            entries = map(run_entry_in, rows) if run_filter.due_by is None else _read_each(db, rows)
+            runs += islice(filter(run_filter.matches, entries), limit)
     runs.sort(key=lambda run: (run.began, run.run_id), reverse=True)
     return runs[:limit]
 
 
-def _search_runs(run_filter: RunFilter, past: RunEntry | None) -> tuple[str, dict[str, Any]]:
-    """Return the query for all runs that may match, latest start first; `called` is still to be set."""
-    f = run_filter
-    wanted = {"workflow = :workflow": f.workflow, "status = :status": f.status, "parent_run = :parent": f.parent}
-    where = "".join(f" AND runs.{condition}" for condition, value in wanted.items() if value is not None)
-    tables = first = "runs"
-    if f.tags:
-        # The index of the first tag is read in order, and the run is looked up: CROSS JOIN keeps
-        # SQLite from reordering the tables.
-        tables, first = "tags CROSS JOIN runs ON runs.run = tags.run", "tags"
-        where += " AND tags.name = :name AND tags.value = :value"
+def _read_each(db: sqlite3.Connection, rows: Iterable[tuple[int]]) -> Iterator[RunEntry]:
+    for row in rows:
+        yield run_entry_in(db.execute(SELECT_RUN_BY_KEY, row).fetchone())
+
+
+_RUN_CONDITIONS = {
+    "workflow": "runs.workflow = :workflow",
+    "status": "runs.status = :status",
+    "parent": "runs.parent_run = :parent",
+    "asleep_at": "runs.wake > :asleep_at",
+}
+# Tags are JSON text: what is sought is written in the same way, and may still occur where it means something else.
+_HAS_TEXT = """
+(instr(lower(runs.run_id), :text) OR instr(lower(runs.workflow), :text) OR instr(lower(runs.tags), :text_in_json))
+"""
+_HAS_TAG = "EXISTS (SELECT 1 FROM tags AS t WHERE t.run = runs.run AND t.name = :name{0} AND t.value = :value{0})"
+# CROSS JOIN keeps SQLite from reordering the tables.
+_TAGGED = "tags CROSS JOIN runs ON runs.run = tags.run"
+# Few runs have signals or can be driven, so these are sorted, and only those on the page are read.
+_DUE = """
+(SELECT run FROM signals WHERE position IS NOT NULL UNION SELECT run FROM runs WHERE wake <= :due_by) AS due
+CROSS JOIN runs ON runs.run = due.run
+"""
+_IN_PAGE = "{0}.called = :called AND {0}.began >= :since AND ({0}.began, {0}.run_id) < (:began, :run_id)"
+_FEW = 10_000  # entries of an index, which are counted in about a millisecond
+
+
+def _search_runs(db: sqlite3.Connection, f: RunFilter, past: RunEntry | None) -> tuple[str, dict[str, Any]]:
+    """Return the query for all runs that may match, latest start first; `called` is still to be set.
+
+    Its rows have the columns `RUN` or, with `due_by`, the key of a run.
+    """
+    values = _values_of(f, past)
+    where = [condition for name, condition in _RUN_CONDITIONS.items() if getattr(f, name) is not None]
+    first_tag = _find_rarest_tag(db, f, values) if f.tags and f.due_by is None else None
+    where += [_HAS_TAG.format(n) for n in range(len(f.tags)) if n != first_tag]
+    if f.owned:
+        where.append("runs.owner IS NOT NULL")
+    if f.text is not None:
+        where.append(_HAS_TEXT)
+    columns, tables, first = RUN, f"runs {_WITH_NEWEST}", "runs"
+    if f.due_by is not None:
+        columns, tables = "runs.run", _DUE
+    elif first_tag is not None:
+        # The index of this tag is read in order, and the run is looked up.
+        tables, first = f"{_TAGGED} {_WITH_NEWEST}", "tags"
+        where.append(f"tags.name = :name{first_tag} AND tags.value = :value{first_tag}")
     elif f.prefix is not None:
-        tables = "runs INDEXED BY runs_by_id"
+        tables = f"runs INDEXED BY runs_by_id {_WITH_NEWEST}"
     if f.prefix is not None:
-        where += f" AND {first}.run_id >= :prefix AND {first}.run_id < :prefix_end"
+        where.append(f"{first}.run_id >= :prefix AND {first}.run_id < :prefix_end")
     query = f"""
-        SELECT {RUN} FROM {tables} {_WITH_NEWEST}
-        WHERE {first}.called = :called AND {first}.began >= :since
-            AND ({first}.began, {first}.run_id) < (:began, :run_id) {where}
+        SELECT {columns} FROM {tables} WHERE {" AND ".join([_IN_PAGE.format(first), *where])}
         ORDER BY {first}.began DESC, {first}.run_id DESC
     """
+    return query, values
+
+
+def _values_of(f: RunFilter, past: RunEntry | None) -> dict[str, Any]:
     # By position, not by offset: runs that start or are removed between two pages shift nothing.
     ends = [] if past is None else [(past.began, past.run_id)]
     began, run_id = min([*ends, *([] if f.until is None else [(f.until, "")])], default=(AFTER_ALL, ""))
-    name, value = next(iter(f.tags.items()), (None, None))
-    values = {"began": began, "run_id": run_id, "since": f.since or BEFORE_ALL, **_prefix(f.prefix)}
-    named = {"workflow": f.workflow, "status": f.status, "parent": f.parent, "name": name, "value": value}
-    return query, values | named
+    values = {"began": began, "run_id": run_id, "since": f.since or BEFORE_ALL, "due_by": f.due_by, **_prefix(f.prefix)}
+    for n, (name, value) in enumerate(f.tags.items()):
+        values |= {f"name{n}": name, f"value{n}": value}
+    if f.text is not None:
+        text = fold_case(f.text)
+        values |= {"text": text, "text_in_json": msgspec.json.encode(text).decode()[1:-1]}
+    return values | {name: getattr(f, name) for name in _RUN_CONDITIONS}
+
+
+def _find_rarest_tag(db: sqlite3.Connection, f: RunFilter, values: dict[str, Any]) -> int | None:
+    """Return which tag of a filter the fewest runs have; None if fewer have its status and workflow."""
+    sources: dict[int | None, str] = {
+        n: f"tags WHERE {_IN_PAGE.format('tags')} AND name = :name{n} AND value = :value{n}" for n in range(len(f.tags))
+    }
+    if of_run := [_RUN_CONDITIONS[name] for name in ("status", "workflow") if getattr(f, name) is not None]:
+        sources[None] = f"runs WHERE {' AND '.join([_IN_PAGE.format('runs'), *of_run])}"
+    if len(sources) == 1:
+        return 0
+
+    def count(n: int | None) -> int:
+        return len(db.execute(f"SELECT 1 FROM {sources[n]} LIMIT {_FEW}", {**values, "called": 0}).fetchall())
+
+    return min(sources, key=count)
 
 
 def find_run_entry(db: sqlite3.Connection, run_id: str) -> RunEntry | None:

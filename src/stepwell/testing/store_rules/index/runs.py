@@ -313,6 +313,42 @@ async def runs_are_found_by_start_and_change_times(store: Store) -> None:
 
 
 @rule
+async def runs_are_found_by_their_owner_and_by_when_they_can_be_driven(store: Store) -> None:
+    for n, (run_id, wake) in enumerate([("early", on(1)), ("late", on(20)), ("never", None), ("asked", None)]):
+        status = "moving" if wake else "resting"
+        metadata = RunMetadata({"of": "all", "name": run_id, 'quo"ted': "a%b_c"})
+        await store.append(record(run_id, 0, at=on(1 + n), status=status), CommitEffects(wake=wake, metadata=metadata))
+    await store.append(
+        record("child", 0, at=on(9)), CommitEffects(wake=on(1), metadata=run_metadata("early", of="all"))
+    )
+    await store.send("asked", "k", text(1))
+    await acquire(store, "late")
+    for tags in ({}, {"of": "all"}, {"of": "all", 'quo"ted': "a%b_c"}):
+        await check_searches(
+            store,
+            (RunFilter(tags=tags, owned=True), ["late"]),
+            (RunFilter(tags=tags, due_by=on(20)), ["asked", "late", "early"]),
+            (RunFilter(tags=tags, due_by=on(19), prefix="a"), ["asked"]),
+            (RunFilter(tags=tags, due_by=on(19)), ["asked", "early"]),
+            (RunFilter(tags=tags, due_by=on(19), status="moving"), ["early"]),
+            (RunFilter(tags=tags, due_by=on(19), text="ASK"), ["asked"]),
+            (RunFilter(tags=tags, asleep_at=on(1)), ["late"]),
+            (RunFilter(tags=tags, asleep_at=on(1), owned=True, status="resting"), []),
+        )
+    await check_searches(
+        store,
+        (RunFilter(due_by=on(19), tags={"of": "all", "name": "early"}), ["early"]),
+        (RunFilter(tags={"name": "late", "of": "all"}, status="moving", workflow="w"), ["late"]),
+        (RunFilter(tags={"name": "late", "of": "none"}), []),
+        (RunFilter(text='UO"T', owned=True), ["late"]),
+        (RunFilter(text="a%b_c", owned=True), ["late"]),
+        (RunFilter(text="a%c"), []),
+    )
+    first = await store.runs(RunFilter(due_by=on(20)), limit=1)
+    assert [run.run_id for run in await store.runs(RunFilter(due_by=on(20)), past=first[0], limit=1)] == ["late"]
+
+
+@rule
 async def the_forks_of_a_run_are_found(store: Store) -> None:
     await append_all(store, [record("first", 0, at=on(1)), record("other", 0, at=on(1))])
     for n, (run_id, metadata) in enumerate(
