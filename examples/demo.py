@@ -193,7 +193,7 @@ def main() -> int:
     HOME.mkdir(exist_ok=True)
     run_id, before = f"demo-{time.time_ns():x}", stored_outcomes()
     asyncio.run(build().submit("Lisbon", run_id=run_id))
-    say("1", f"Run {run_id} is submitted, and a worker drives it: five researchers at once, in a sub-workflow.")
+    say("1", f"Run {run_id} is submitted, and a worker drives it: five researchers at once.")
     second = start("--work", run_id, "second")  # joins in as soon as the first one has begun
     with start("--work", run_id, "first") as child:
         done = relay(child, " done", times=KILL_AFTER)

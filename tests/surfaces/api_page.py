@@ -20,8 +20,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 TOP = """# Every public name
 
 For developers who look for a name. The names are grouped by the package to import them from.
-Anything that is not on this page is internal and may change. This page is generated from the
-docstrings.
+Anything that is not on this page is internal and may change, except the names of Agent Framework in
+`stepwell.compat.agent_framework`, which [that framework defines](coming-from-agent-framework.md).
+This page is generated from the docstrings.
 """
 
 

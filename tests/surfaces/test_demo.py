@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -15,7 +16,9 @@ from tests.support.status_names import status_names
 
 pytestmark = pytest.mark.process
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "examples" / "demo.py"
+RECORDING = ROOT / "docs" / "pictures" / "demo.svg"
 INSIDE = [f"research/{name}" for name in ("desk", "weather", "museums", "trains", "collector")]
 ONCE = ["planner", *INSIDE, "editor", "decision", "publisher"]
 TWICE = ["research/hotels", "research/restaurants"]
@@ -68,3 +71,15 @@ def test_the_demo_is_coloured_on_a_terminal(tmp_path: Path) -> None:
     assert demo.returncode == 0
     assert b"\033[" in told
     check(re.sub(r"\033\[[0-9;]*m", "", told.decode()), tmp_path)
+    check_recording(re.sub(r"\033\[[0-9;]*m", "", told.decode()))
+
+
+def check_recording(told: str) -> None:
+    """What the picture shows is what the demo prints, except for the answer that a person typed."""
+    rows = ElementTree.parse(RECORDING).getroot().iter("{http://www.w3.org/2000/svg}text")
+    shown = {make_timeless("".join(row.itertext())) for row in rows}
+    assert {line for line in shown if "[Y/n]" not in line} <= {make_timeless(line) for line in told.splitlines()}
+
+
+def make_timeless(line: str) -> str:
+    return re.sub(r" +", " ", re.sub(r"demo-[0-9a-f]+|\d{3,}", "N", line)).strip()

@@ -12,6 +12,7 @@ import io
 import logging
 import os
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -167,13 +168,25 @@ def database_for(page: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def before(page: Path) -> list[Block]:
-    """What is done already when a page begins: for that of a command, all up to the end of the program's run."""
-    if page not in OF_COMMANDS:
-        return []
-    opening = blocks_of(COMMAND_LINE)
-    started = next(at for at, block in enumerate(opening) if block.body.startswith("python "))
-    return opening[: started + 1]
+@pytest.fixture(scope="module")
+def opening(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as the page of the command line leaves it after its program: there the pages of commands begin."""
+    folder = tmp_path_factory.mktemp("opening")
+    blocks = blocks_of(COMMAND_LINE)
+    started = next(at for at, block in enumerate(blocks) if block.body.startswith("python "))
+    with pytest.MonkeyPatch.context() as patch, reader_of(COMMAND_LINE) as reader:
+        isolate(patch, folder)
+        for block in blocks[: started + 1]:
+            reader.read(block)
+    return folder
+
+
+def isolate(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Work in this folder, and with no settings but the default ones."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("STEPWELL_HOME", str(folder / "home"))
+    monkeypatch.delenv("STEPWELL_STORE", raising=False)
+    monkeypatch.setenv("TZ", "UTC")
 
 
 def compare(block: Block, printed: list[str], following: Block | None) -> None:
@@ -215,17 +228,14 @@ def _set_provider(monkeypatch: pytest.MonkeyPatch, provider: trace.TracerProvide
 @pytest.mark.process
 @pytest.mark.parametrize("page", [*PAGES, README, SKILL], ids=named)
 def test_every_block_of_a_page_runs_and_prints_what_is_shown(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, opening: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("STEPWELL_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("STEPWELL_STORE", raising=False)
-    monkeypatch.setenv("TZ", "UTC")
+    if page in OF_COMMANDS:
+        shutil.copytree(opening, tmp_path, dirs_exist_ok=True)
+    isolate(monkeypatch, tmp_path)
     keep_to_the_page(monkeypatch)
     blocks = blocks_of(page)
     with reader_of(page) as reader, database_for(page, monkeypatch):
-        for block in before(page):
-            reader.read(block)
         for block, following in zip_longest(blocks, blocks[1:]):
             printed = reader.read(block)
             if printed is not None:

@@ -1,8 +1,12 @@
-"""Rules for the docs that no example can check: what must be there, for whom, and how long a sentence may be."""
+"""Rules for the docs that no example can check: what must be there, for whom, and how long a sentence may be.
+
+Each rule is a function that returns what breaks it. One test per rule reads the docs, and one breaks it on purpose.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 
@@ -15,9 +19,12 @@ from tools.site.pages import PACKAGES
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-DOCUMENTS = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "DESIGN.md")]
+README = ROOT / "README.md"
+DOCUMENTS = [README, ROOT / "examples/README.md", *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING"))]
+DOCUMENTS += [ROOT / "DESIGN.md", ROOT / "src/stepwell/.agents/skills/stepwell/SKILL.md"]
 START = DOCS / "index.md"  # for everybody
 LONGEST_SENTENCE = 35
+LONGEST_README = 150
 READERS = "agents|authors|developers|everybody|operators|people|teams"
 WHO = re.compile(rf"\b[Ff]or (?:coding )?(?:{READERS})\b")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s#]+)[^)]*\)")
@@ -28,30 +35,27 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("page", [*DOCUMENTS, *PAGES], ids=name_of)
-def test_no_sentence_has_more_than_35_words(page: Path) -> None:
-    assert [sentence for sentence in sentences(page) if count_words(sentence) > LONGEST_SENTENCE] == []
+def find_long_sentences(page: Path) -> list[str]:
+    return [sentence for sentence in sentences(page) if count_words(sentence) > LONGEST_SENTENCE]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != START], ids=name_of)
-def test_the_first_paragraph_says_who_needs_the_page(page: Path) -> None:
-    first = next(paragraphs(page))
-    assert WHO.search(first), f"{name_of(page)} starts without a sentence such as 'For developers who ...': {first}"
+def says_who_needs_it(page: Path) -> bool:
+    return WHO.search(next(paragraphs(page))) is not None
 
 
-def test_every_page_is_linked_from_another_page() -> None:
+def find_unlinked(pages: Iterable[Path], start: Path) -> list[Path]:
+    pages = list(pages)
     linked = {
         (page.parent / target).resolve()
-        for page in PAGES
+        for page in pages
         for target in LINK.findall(page.read_text())
         if "://" not in target and (page.parent / target).resolve() != page
     }
-    assert [name_of(page) for page in PAGES if page != START and page not in linked] == []
+    return [page for page in pages if page != start and page not in linked]
 
 
-def test_every_command_has_an_example_that_is_executed() -> None:
-    without = [name for name in COMMANDS if not _calls(DOCS / "cli" / f"{name}.md", name)]
-    assert without == []
+def find_commands_without_example(folder: Path, commands: Iterable[str]) -> list[str]:
+    return [name for name in commands if not _calls(folder / f"{name}.md", name)]
 
 
 def _calls(page: Path, command: str) -> bool:
@@ -59,9 +63,69 @@ def _calls(page: Path, command: str) -> bool:
     return any(re.search(rf"^(?:[\w=]+ )*stepwell (?:\S+ )*?{command}\b", block, re.MULTILINE) for block in blocks)
 
 
+def find_names_without_page(pages: Iterable[Path], names: Iterable[str]) -> list[str]:
+    text = "\n".join(page.read_text() for page in pages if page.name not in LISTS_ALL)
+    return sorted(set(names) - set(re.findall(r"\w+", text)))
+
+
+@pytest.mark.parametrize("page", [*DOCUMENTS, *PAGES], ids=name_of)
+def test_no_sentence_has_more_than_35_words(page: Path) -> None:
+    assert find_long_sentences(page) == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != START], ids=name_of)
+def test_the_first_paragraph_says_who_needs_the_page(page: Path) -> None:
+    assert says_who_needs_it(page), f"{name_of(page)} starts without a sentence such as 'For developers who ...'"
+
+
+def test_every_page_is_linked_from_another_page() -> None:
+    assert find_unlinked(PAGES, START) == []
+
+
+def test_every_command_has_an_example_that_is_executed() -> None:
+    assert find_commands_without_example(DOCS / "cli", COMMANDS) == []
+
+
 @pytest.mark.process  # a library that a package loads asks for the kind of machine
 def test_every_public_name_stands_on_a_page_that_shows_what_it_is_for() -> None:
-    text = "\n".join(page.read_text() for page in PAGES if page.name not in LISTS_ALL)
-    words = set(re.findall(r"\w+", text))
     names = {name for package in PACKAGES for name in import_module(package).__all__}
-    assert sorted(names - words) == []
+    assert find_names_without_page(PAGES, names) == []
+
+
+def test_each_rule_finds_what_breaks_it(tmp_path: Path) -> None:
+    start, lonely = tmp_path / "index.md", tmp_path / "show.md"
+    long = " ".join(["word"] * (LONGEST_SENTENCE + 1))
+    start.write_text(f"# All\n\nFor people who plan.\n\n- A list, and\n  {long}.\n")
+    lonely.write_text(f"# One\n\nIt shows.\n\n```sh\nstepwell list\n```\n\n{long[5:]}. [It](show.md) is `Workflow`.\n")
+    assert [len(find_long_sentences(page)) for page in (start, lonely)] == [1, 0]
+    assert [says_who_needs_it(page) for page in (start, lonely)] == [True, False]
+    assert find_unlinked([start, lonely], start) == [lonely]
+    assert find_commands_without_example(tmp_path, ["show"]) == ["show"]
+    assert find_names_without_page([start, lonely], ["Workflow", "Worker"]) == ["Worker"]
+
+
+def test_the_readme_is_short_and_has_six_links() -> None:
+    text = README.read_text()
+    assert len(text.splitlines()) <= LONGEST_README
+    assert len(LINK.findall(text)) == 6
+    program = re.search(r"^## Twenty-five lines\n\n```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert program is not None
+    assert len(program[1].splitlines()) <= 25
+
+
+def test_the_comparison_says_of_every_cell_how_it_was_checked() -> None:
+    """The table of the README is that of the page, and each cell about another system was looked at in some way."""
+    readme, page = _read_tables(README.read_text()), _read_tables((DOCS / "comparison.md").read_text())
+    compared, checks = (table for table in page if table[0][0] == "")
+    assert compared[1:] == next(table for table in readme if table[0][0] == "" and len(table) > 4)[1:]
+    assert [row[0] for row in checks] == [row[0] for row in compared]
+    assert checks[0][1:] == compared[0][2:]
+    assert {cell for row in checks[1:] for cell in row[1:]} == {"run", "source", "docs"}
+
+
+def _read_tables(text: str) -> list[list[list[str]]]:
+    tables = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
+    return [
+        [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if "|---" not in line]
+        for table in tables
+    ]

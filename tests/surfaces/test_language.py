@@ -38,6 +38,21 @@ LONGEST_LINE = 100
 UNWRAPPED = ("|", "```", "    ", "#", "![")  # tables, code, headings and pictures are not prose
 
 
+PLANTED = (  # for each of the phrases, in its order
+    "the caller is told",
+    "it goes on with the next",
+    "this is no workflow",
+    "a name that begins so",
+    "it is taken in",
+    "also if it fails",
+    "whoever drives it",
+    "said by its name",
+    "one too many",
+    "it waits in vain",
+    "it was to be done",
+)
+
+
 @cache
 def nodes(source: Path) -> list[ast.AST]:
     """Every node of a module."""
@@ -63,6 +78,13 @@ def without_code(page: Path) -> Iterator[tuple[int, str]]:
 
 def names(path: Path) -> str:
     return str(path.relative_to(ROOT))
+
+
+def test_each_phrase_is_found() -> None:
+    for phrase, sentence in zip(PHRASES, PLANTED, strict=True):
+        assert re.search(rf"\b({phrase})\b", sentence), phrase
+        assert DIALECT.search(sentence), phrase
+    assert not DIALECT.search("There is no workflow; it is no longer needed, and there is no need.")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names)

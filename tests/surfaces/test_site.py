@@ -41,6 +41,12 @@ def build_site(folder: Path) -> None:
     assert done.stderr == "", done.stderr
 
 
+def read_text(page: Path) -> str:
+    """What a reader of the page sees, with single spaces, and none inside a parenthesis."""
+    words = " ".join(unescape(re.sub(r"<[^>]+>", "", page.read_text())).split())
+    return re.sub(r"\( ", "(", words)
+
+
 def find_broken_links(folder: Path) -> list[str]:
     """Everything that a page refers to and that is not there, and everything it would fetch from elsewhere."""
     broken = []
@@ -83,6 +89,8 @@ async def test_the_site_is_complete_and_works_from_its_folder(tmp_path: Path) ->
     build_site(tmp_path)
     assert find_broken_links(tmp_path) == []
     assert find_missing_twins(tmp_path) == []
+    reference = read_text(tmp_path / "reference" / "stepwell.html")
+    assert "WorkflowBuilder(max_iterations: int" in reference, "a class without its parameters and their types"
     schemes: set[str] = set()
 
     def note(request: Request) -> None:
@@ -98,6 +106,20 @@ async def test_the_site_is_complete_and_works_from_its_folder(tmp_path: Path) ->
         await search(page, "prometheus", "In production")
         await browser.close()
     assert schemes == {"file"}, "a page asks other servers"
+
+
+def test_a_broken_link_and_a_missing_twin_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top">A</h1><a href="#top">.</a><a href="b.html">.</a><a href="a.html#gone">.</a>'
+        '<script src="https://example.org/x.js"></script><a href="https://example.org">.</a>'
+    )
+    (tmp_path / "llms.txt").write_text("- [B](b.md): About B.\n")
+    assert [line.partition(":")[0] for line in find_broken_links(tmp_path)] == [
+        "no such file",
+        "no such heading",
+        "fetches from elsewhere",
+    ]
+    assert find_missing_twins(tmp_path) == ["a.md"]
 
 
 def test_a_link_out_of_the_docs_leads_to_the_page_that_shows_its_target() -> None:

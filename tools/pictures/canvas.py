@@ -22,8 +22,8 @@ class Colours:
     store_fill: str
 
 
-LIGHT = Colours("#ffffff", "#1f2933", "#8895a3", "#00796b", "#d9f2ee", "#b3261e", "#fbe3e1", "#4b5fa8", "#e4e8f8")
-DARK = Colours("#1e2129", "#e4e7ec", "#8b95a5", "#4fd1bd", "#17403c", "#ff8a80", "#4a2223", "#a5b4fc", "#2b3157")
+LIGHT = Colours("#ffffff", "#1f2933", "#5f6c7b", "#00796b", "#d9f2ee", "#b3261e", "#fbe3e1", "#4b5fa8", "#e4e8f8")
+DARK = Colours("#1e2129", "#e4e7ec", "#a3adbb", "#4fd1bd", "#17403c", "#ff8a80", "#4a2223", "#a5b4fc", "#2b3157")
 
 
 class Canvas:

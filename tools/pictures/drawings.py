@@ -8,24 +8,27 @@ from tools.pictures.canvas import Canvas, Colours
 
 
 def draw_superstep(colours: Colours) -> Canvas:
-    sheet = Canvas(860, 300, "A superstep: messages, handlers side by side, one commit, events", colours)
+    sheet = Canvas(860, 330, "A superstep: messages, handlers side by side, one commit, events", colours)
     sheet.text(20, 32, "messages in flight", kind="faint")
-    for number, name in enumerate(("weather", "trains", "hotels")):
-        y = 50 + number * 62
-        sheet.box(20, y, 110, 40, f"message {number + 1}")
-        sheet.line((130, y + 20), (190, y + 20))
-        sheet.box(192, y, 130, 40, name, kind="good")
-        sheet.line((322, y + 20), (370, y + 20), (370, 132), (412, 132))
     sheet.text(192, 32, "handlers, at the same time", kind="faint")
-    sheet.box(414, 98, 130, 68, "merge,\nin plan order")
-    sheet.line((544, 132), (592, 132))
-    sheet.box(594, 98, 110, 68, "commit n+1", kind="store")
-    sheet.line((704, 132), (752, 132))
-    sheet.box(754, 98, 86, 68, "events", kind="good")
-    sheet.line((649, 166), (649, 262), (75, 262), (75, 216), kind="faint", dashed=True)
-    sheet.text(300, 254, "the next messages start the next superstep", kind="faint")
-    sheet.line((257, 214), (257, 232), (594, 232), (594, 168), kind="store", dashed=True)
-    sheet.text(440, 226, "each outcome is logged when its handler returns", kind="store", anchor="middle", size=12)
+    for number, name in enumerate(("weather", "trains", "hotels")):
+        y = 46 + number * 52
+        sheet.box(20, y, 110, 38, f"message {number + 1}")
+        sheet.line((130, y + 19), (190, y + 19))
+        sheet.box(192, y, 130, 38, name, kind="good")
+        sheet.line((322, y + 19), (430, y + 19), (430, 117), (468, 117))
+        sheet.line((345 + number * 24, y + 19), (345 + number * 24, 228), kind="store", dashed=True)
+    sheet.box(470, 83, 130, 68, "merge,\nin plan order")
+    sheet.line((535, 151), (535, 228), kind="store")
+    sheet.box(20, 230, 820, 40, "", kind="store")
+    sheet.text(40, 255, "store", kind="store")
+    sheet.text(390, 255, "log: each outcome when its handler returns", kind="store", anchor="end", size=12)
+    sheet.text(535, 255, "commit n+1", anchor="middle")
+    sheet.line((730, 230), (730, 153), kind="store")
+    sheet.text(738, 195, "once it is stored", kind="store", size=12)
+    sheet.box(670, 83, 120, 68, "events", kind="good")
+    sheet.line((535, 270), (535, 300), (8, 300), (8, 117), (18, 117), kind="faint", dashed=True)
+    sheet.text(290, 318, "the messages of the commit start the next superstep", kind="faint", anchor="middle")
     return sheet
 
 
@@ -83,7 +86,7 @@ def draw_zombie(colours: Colours) -> Canvas:
 
 
 def draw_workers(colours: Colours) -> Canvas:
-    sheet = Canvas(860, 300, "Workers and hints: the store is the truth, hints say only when to look", colours)
+    sheet = Canvas(890, 300, "Workers and hints: the store is the truth, hints say only when to look", colours)
     sheet.box(20, 40, 130, 56, "web service")
     sheet.box(20, 204, 130, 56, "command line\nor Studio")
     sheet.box(330, 70, 190, 160, "store\n\nruns, logs,\nsignals, leases", kind="store")
@@ -95,7 +98,8 @@ def draw_workers(colours: Colours) -> Canvas:
     sheet.text(160, 58, "submit, respond", size=12)
     sheet.line((150, 232), (240, 232), (240, 190), (328, 190))
     sheet.text(160, 252, "respond, cancel", size=12)
-    sheet.line((425, 68), (425, 26), (600, 26), (600, 60), (706, 60), kind="faint", dashed=True)
+    for y in (66, 146, 226):
+        sheet.line((425, 68), (425, 26), (870, 26), (870, y), (842, y), kind="faint", dashed=True)
     sheet.text(435, 20, "hint: look now (may be lost, may come twice)", kind="faint", size=12)
     sheet.text(540, 262, "acquire, drive, commit", kind="store", size=12)
     return sheet
@@ -103,7 +107,7 @@ def draw_workers(colours: Colours) -> Canvas:
 
 def draw_signals(colours: Colours) -> Canvas:
     sheet = Canvas(860, 210, "A signal is stored first, and consumed in the commit that it causes", colours)
-    sheet.box(20, 60, 140, 60, "person, program\nor timer")
+    sheet.box(20, 60, 140, 60, "person\nor program")
     sheet.line((160, 90), (228, 90))
     sheet.box(230, 60, 150, 60, "signal, stored\n(first one wins)", kind="store")
     sheet.line((380, 90), (448, 90))
