@@ -16,59 +16,7 @@ from tests.support.launching import dying_with_us
 
 TOKEN = "a-token-that-nobody-guesses"
 
-SHOP = """
-import sys
-from dataclasses import dataclass
-
-from stepwell import (
-    Executor, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, handler, response_handler,
-)
-from stepwell.worker import Worker
-
-storage = SQLiteCheckpointStorage("runs.db")
-
-
-@dataclass
-class Order:
-    item: str
-    amount: int = 1
-
-
-@dataclass
-class Decision:
-    granted: bool
-    note: str = ""
-
-
-class Desk(Executor):
-    @handler
-    async def take(self, order: Order, ctx: WorkflowContext[None, str]) -> None:
-        ctx.set_state("order", order)
-        if order.amount > 10:
-            raise ValueError(f"{order.amount} are too many")
-        if order.amount > 1:
-            await ctx.request_info(f"May {order.amount} {order.item} pass?", Decision, request_id="pass")
-        else:
-            await ctx.yield_output(f"one {order.item}")
-
-    @response_handler
-    async def decided(self, question: str, decision: Decision, ctx: WorkflowContext[None, str]) -> None:
-        ctx.set_state("granted", decision.granted)
-        await ctx.yield_output("passed" if decision.granted else "held")
-
-
-workflow = WorkflowBuilder(name="orders", start_executor=Desk("desk"), checkpoint_storage=storage).build()
-
-if __name__ == "__main__":
-    if sys.argv[1] == "work":
-        Worker(storage, [workflow]).run()
-    else:
-        import uvicorn
-
-        from stepwell.server import app
-
-        uvicorn.run(app(storage, [workflow], auth=sys.argv[3]), port=int(sys.argv[2]), log_level="error")
-"""
+_ROOT = Path(__file__).parents[2]
 
 
 def free_port() -> int:
@@ -80,9 +28,9 @@ def free_port() -> int:
 
 @contextmanager
 def _process(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    (folder / "shop.py").write_text(SHOP)
-    command = dying_with_us([sys.executable, "shop.py", *arguments])
-    process = subprocess.Popen(command, cwd=folder, env=os.environ, stderr=subprocess.DEVNULL)
+    command = dying_with_us([sys.executable, "-m", "tests.server.shop", *arguments])
+    environment = os.environ | {"PYTHONPATH": str(_ROOT)}
+    process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
     try:
         yield process
     finally:

@@ -55,10 +55,11 @@ async def test_a_task_of_mcp_is_completed_at_another_server(one: ServerProcess) 
     one.start()
     async with connected(port, token=TOKEN, tasks=True) as client:
         document = await wait_for(client, task_id, "input_required")
-        params = document["inputRequests"]["approval"]["params"]
+        ((key, request),) = document["inputRequests"].items()
+        params = request["params"]
         assert params["message"] == "refund 400?"
         (field,) = params["requestedSchema"]["properties"]
-        responses = {"approval": {"action": "accept", "content": {field: True}}}
+        responses = {key: {"action": "accept", "content": {field: True}}}
         await ask(client, "tasks/update", taskId=task_id, inputResponses=responses)
         document = await wait_for(client, task_id, "completed")
         assert document["result"]["content"][0]["text"] == "refunded"

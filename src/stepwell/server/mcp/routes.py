@@ -1,10 +1,4 @@
-"""MCP at `/mcp`: a workflow is a tool, a call of it is a run, a task is a run by its id.
-
-A call that is not done soon becomes a task, for clients that declared the extension for them;
-others wait. A request of the run is an elicitation: in a task its status is `input_required`, in a
-call the answer says so, and the client calls again with what people said (`requestState` is the id
-of the run). All of it is in the store: a server that is killed is replaced by any other.
-"""
+"""The route of the protocol: workflows as tools, runs as tasks and resources."""
 
 from __future__ import annotations
 
@@ -35,6 +29,7 @@ from stepwell.admin.overview.run_overview import load_overview
 from stepwell.admin.values import main_part, to_data
 from stepwell.errors import StepwellError
 from stepwell.server.identity import Forbidden, Identity, Role, require
+from stepwell.server.mcp.forms import make_form, read_form
 from stepwell.server.responses import send_checked_response
 from stepwell.server.run_start import find_workflow, input_schema, start_run
 from stepwell.server.services import RouteSet, Services
@@ -45,9 +40,10 @@ TASKS = "io.modelcontextprotocol/tasks"
 _SCHEME = "stepwell://runs/"
 _SOON = 2.0  # seconds after which a call becomes a task
 _POLL = 500  # milliseconds between two looks at a task
-_LISTED = 100  # runs in the list of resources
-_PLAIN = ("string", "number", "integer", "boolean")
-_STATUSES = {"completed": "completed", "failed": "failed", "cancelled": "cancelled", "waiting": "input_required"}
+_LISTED = 100  # runs on a page of the list of resources
+_IDEMPOTENCY_KEY = "stepwell/idempotencyKey"  # in the metadata of a call
+# A run that failed is a tool that has reported an error; a task fails only if the protocol does.
+_STATUSES = {"completed": "completed", "failed": "completed", "cancelled": "cancelled", "waiting": "input_required"}
 
 Context = ServerRequestContext[Any, Any]
 
@@ -71,7 +67,7 @@ def make_routes(services: Services) -> RouteSet:
     @asynccontextmanager
     async def serve() -> AsyncIterator[None]:
         # A manager runs once, and a program may start its application again.
-        manager = StreamableHTTPSessionManager(Tools(services).make_server(), json_response=True, stateless=True)
+        manager = StreamableHTTPSessionManager(Tools(services).make_server(), stateless=True)
         async with manager.run():
             door.manager = manager
             yield
@@ -137,33 +133,40 @@ class Tools:
             if run_id is None:
                 run_id = await self._start(params, _require(ctx, Role.OPERATE))
             else:
-                await self._apply(run_id, params.input_responses or {}, _require(ctx, Role.RESPOND), params.name)
-            knows_tasks = TASKS in ((ctx.session.client_capabilities or types.ClientCapabilities()).extensions or {})
-            if not await self._rests(run_id, _SOON):
-                if knows_tasks:
-                    return {"resultType": "task", **await self._describe_task(run_id)}
-                driver = await self.services.drivers.find(run_id)
-                if not driver.is_driven:
-                    command = " ".join(driver.command or [])
-                    return _error(f"the run {run_id!r} is stored, and {driver.sentence}: {command}")
-                await self._rests(run_id, None)
+                responses, identity = params.input_responses or {}, _require(ctx, Role.RESPOND)
+                if not await self._apply(run_id, responses, identity, params.name):
+                    return _error(f"the run {run_id!r} waits until somebody responds")
+            resting = asyncio.create_task(self._report_until_rest(ctx, run_id))
+            try:
+                await asyncio.wait((resting,), timeout=_SOON)
+                if not resting.done():
+                    if _knows_tasks(ctx):
+                        return {"resultType": "task", **await self._describe_task(run_id)}
+                    driver = await self.services.drivers.find(run_id)
+                    if not driver.is_driven:
+                        command = " ".join(driver.command or [])
+                        return _error(f"the run {run_id!r} is stored, and {driver.sentence}: {command}")
+                await resting
+            finally:
+                resting.cancel()
             return await self._finish(ctx, run_id)
 
     async def _start(self, params: types.CallToolRequestParams, identity: Identity) -> str:
         arguments: Any = params.arguments or {}
         if "input" in arguments and not _is_object(self._input_schema(params.name)):
             arguments = arguments["input"]
-        return await start_run(self.services, params.name, arguments, by=identity.name)
+        key: Any = (params.meta or {}).get(_IDEMPOTENCY_KEY)
+        if key is not None and (not isinstance(key, str) or not key):
+            raise MCPError(types.INVALID_PARAMS, f"{_IDEMPOTENCY_KEY} must be a text, not {key!r}")
+        return await start_run(self.services, params.name, arguments, by=identity.name, idempotency_key=key)
 
-    async def _rests(self, run_id: str, seconds: float | None) -> bool:
-        """Wait until a run rests, or so many seconds; return whether it does."""
-        try:
-            async with asyncio.timeout(seconds):
-                async for _ in self.services.storage.follow(run_id, until_rest=True):
-                    pass
-        except TimeoutError:
-            return False
-        return True
+    async def _report_until_rest(self, ctx: Context, run_id: str) -> None:
+        """Report each handler call that is committed, to clients that asked for progress, until the run rests."""
+        done = 0
+        async for event in self.services.storage.follow(run_id, until_rest=True):
+            if event.type == "executor_completed" and not event.path:
+                done += 1
+                await ctx.session.report_progress(done, message=f"{event.executor_id} has finished")
 
     async def _finish(self, ctx: Context, run_id: str) -> types.CallToolResult | types.InputRequiredResult:
         """Return what a call of a tool came to, of a run that rests."""
@@ -174,8 +177,8 @@ class Tools:
         if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             open_ids = ", ".join(request.request_id for request in requests)
             return _error(f"the run {run_id!r} waits for people: {open_ids}; this client cannot ask them")
-        asked = {request.request_id: _elicit(request) for request in requests}
-        return types.InputRequiredResult(input_requests=dict(asked), request_state=run_id)
+        asked: dict[str, types.InputRequest] = {_key(request): _elicit(request) for request in requests}
+        return types.InputRequiredResult(input_requests=asked, request_state=run_id)
 
     async def _result_of(self, run: RunInfo) -> types.CallToolResult:
         if run.standing == "cancelled":
@@ -196,7 +199,7 @@ class Tools:
     async def _find(self, run_id: str) -> RunInfo:
         run = await self.services.storage.get_run(run_id)
         if run is None:
-            raise NotFound(f"there is no task {run_id!r}")
+            raise NotFound(f"there is no run {run_id!r}")
         return run
 
     async def _find_requests(self, run_id: str) -> list[PendingRequest]:
@@ -205,20 +208,34 @@ class Tools:
 
     async def _apply(
         self, run_id: str, responses: Mapping[str, Any], identity: Identity, workflow: str | None = None
-    ) -> None:
-        """Send what people said to the requests of a run; who declines to answer, and may, cancels it."""
+    ) -> bool:
+        """Send what people said to the requests of a run; False if somebody put off an answer.
+
+        Who declines to answer, and may, cancels the run. What is not open, because it was answered, is
+        ignored: a client that lost the connection sends it again.
+        """
         run, storage = await self._find(run_id), self.services.storage
         if workflow not in (None, run.workflow_name):
             raise NotFound(f"the run {run_id!r} is not one of {workflow!r}")
-        schemas = {request.request_id: request.response_schema for request in await self._find_requests(run_id)}
-        for request_id, response in responses.items():
-            if response.action != "accept":
+        open_requests = {_key(request): request for request in await self._find_requests(run_id)}
+        is_complete = True
+        for key, response in responses.items():
+            request = open_requests.get(key)
+            if request is None:
+                continue
+            request_id = request.request_id
+            if not isinstance(response, types.ElicitResult):
+                raise MCPError(types.INVALID_PARAMS, f"the response to {request_id!r} is not that of an elicitation")
+            if response.action == "accept":
+                value = read_form(request.response_schema, response.content or {})
+                await send_checked_response(storage, run_id, request_id, value, by=identity.name)
+            elif response.action == "decline":
                 if not identity.role.includes(Role.OPERATE):
                     raise Forbidden(f"{identity.name!r} may not cancel runs, and so has to answer {request_id!r}")
                 await cancel(storage, run_id, reason=f"the request {request_id} was declined", by=identity.name)
-                return
-            value = _read_response(schemas.get(request_id, {}), dict(response.content or {}))
-            await send_checked_response(storage, run_id, request_id, value, by=identity.name)
+            else:
+                is_complete = False
+        return is_complete
 
     # ---------------------------------------------------------------- tasks
 
@@ -236,24 +253,24 @@ class Tools:
             document["statusMessage"] = (await self.services.drivers.find(run_id)).sentence
         elif document["status"] == "input_required":
             requests = await self._find_requests(run_id)
-            document["inputRequests"] = {request.request_id: _dump(_elicit(request)) for request in requests}
-        elif document["status"] in ("completed", "failed"):
+            document["inputRequests"] = {_key(request): _dump(_elicit(request)) for request in requests}
+        elif document["status"] == "completed":
             document["result"] = _dump(await self._result_of(run))
         return document
 
     async def _get_task(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         with _refusals():
-            _require(ctx, Role.SEE)
+            _require_tasks(ctx, Role.SEE)
             return {"resultType": "complete", **await self._describe_task(params.task_id)}
 
     async def _update_task(self, ctx: Context, params: TaskUpdateParams) -> dict[str, Any]:
         with _refusals():
-            await self._apply(params.task_id, params.input_responses, _require(ctx, Role.RESPOND))
+            await self._apply(params.task_id, params.input_responses, _require_tasks(ctx, Role.RESPOND))
             return {"resultType": "complete"}
 
     async def _cancel_task(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         with _refusals():
-            identity = _require(ctx, Role.OPERATE)
+            identity = _require_tasks(ctx, Role.OPERATE)
             await self._find(params.task_id)
             await cancel(self.services.storage, params.task_id, reason="the task was cancelled", by=identity.name)
             return {"resultType": "complete"}
@@ -263,7 +280,10 @@ class Tools:
     async def _list_resources(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        runs = await self.services.storage.list_runs(limit=_LISTED)
+        with _refusals():
+            cursor = None if params is None else params.cursor
+            after = None if cursor is None else await self._find(cursor)
+            runs = await self.services.storage.list_runs(limit=_LISTED, after=after)
         return types.ListResourcesResult(
             resources=[
                 types.Resource(
@@ -273,7 +293,8 @@ class Tools:
                     mime_type="application/json",
                 )
                 for run in runs
-            ]
+            ],
+            next_cursor=runs[-1].run_id if len(runs) == _LISTED else None,
         )
 
     async def _list_templates(
@@ -308,6 +329,18 @@ def _require(ctx: Context, role: Role) -> Identity:
     return require(ctx.request, role)
 
 
+def _knows_tasks(ctx: Context) -> bool:
+    capabilities = ctx.session.client_capabilities
+    return capabilities is not None and TASKS in (capabilities.extensions or {})
+
+
+def _require_tasks(ctx: Context, role: Role) -> Identity:
+    if not _knows_tasks(ctx):
+        required: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+        raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, f"declare the extension {TASKS}", data=required)
+    return _require(ctx, role)
+
+
 def _error(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
 
@@ -327,29 +360,12 @@ def _object_schema(schema: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {"type": "object", "properties": {name: dict(schema)}, "required": [name]}
 
 
+def _key(request: PendingRequest) -> str:
+    """Return a name for a request that no other one of its run has, even if it is asked again."""
+    return f"{request.request_id}@{request.asked_at.isoformat()}"
+
+
 def _elicit(request: PendingRequest) -> types.ElicitRequest:
-    """Return a request as an elicitation, whose forms have plain fields only."""
-    schema = request.response_schema
-    if not _is_plain_form(schema):
-        field = schema if schema.get("type") in _PLAIN else {"type": "string", "description": "the response, as JSON"}
-        schema = _object_schema(field, "response")
-    params = types.ElicitRequestFormParams(message=request.question, requested_schema=schema)
+    form = make_form(request.response_schema)
+    params = types.ElicitRequestFormParams(message=request.question, requested_schema=form)
     return types.ElicitRequest(params=params)
-
-
-def _is_plain_form(schema: Mapping[str, Any]) -> bool:
-    fields = schema.get("properties", {}).values()
-    return _is_object(schema) and bool(fields) and all(field.get("type") in _PLAIN for field in fields)
-
-
-def _read_response(schema: Mapping[str, Any], content: dict[str, Any]) -> Any:
-    """Return what a form as `_elicit` makes it says."""
-    if _is_plain_form(schema):
-        return content
-    value = content.get("response")
-    if schema.get("type") in _PLAIN or not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
