@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,12 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from stepwell import SQLiteCheckpointStorage
+from stepwell import AgentExecutor, SQLiteCheckpointStorage, WorkflowBuilder
 from stepwell.admin import describe_run, import_run
+from stepwell.agents import ScriptedAgent
 from stepwell.server.api.routes import OPERATIONS
 from tests.server.clients import BOB, DOCUMENT, EVE, IDENTITIES, serving, with_token
-from tests.support.operating_runs import Order, asking, counting
+from tests.support.operating_runs import Desk, Order, asking, counting
 
 
 async def drive(storage: Any, run_id: str) -> None:
@@ -263,6 +266,43 @@ async def test_the_service_says_what_it_serves(tmp_path: Path) -> None:
         assert (missing.status_code, missing.headers["content-type"]) == (404, "application/problem+json")
         wrong = await client.delete("/api/v1/runs")
         assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, POST")
+    await storage.close()
+
+
+async def test_who_operates_a_store_sees_costs_fitting_code_and_damage(tmp_path: Path) -> None:
+    storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
+    changed = WorkflowBuilder(name="refunds", start_executor=Desk("counter"), checkpoint_storage=storage).build()
+    async with serving(storage, [changed]) as client:
+        for id in range(3):
+            await asking(storage).run(Order(id, ["tea"]), run_id=f"tea-{id}")
+        clerk = AgentExecutor(ScriptedAgent("clerk", ["yes"]), price=lambda usage: 0.25)
+        asked = WorkflowBuilder(name="clerks", start_executor=clerk, checkpoint_storage=storage).build()
+        await asked.run("x", run_id="asked", tags={"team": "blue"})
+
+        costs = (await client.get("/api/v1/costs", params={"since": "2020-01-01T00:00:00Z"})).json()
+        assert (costs["runs"], costs["is_whole"], costs["total"]["cost"]) == (4, True, 0.25)
+        assert [(item["name"], item["calls"]) for item in costs["tags"]] == [("team=blue", 1)]
+        assert (await client.get("/api/v1/costs", params={"limit": 2})).json()["is_whole"] is False
+        assert (await client.get("/api/v1/costs", params={"tag": "team"})).status_code == 422
+
+        checked = (await client.get("/api/v1/check", params={"workflow": "refunds"})).json()
+        assert [(run["run_id"], run["verdict"]) for run in checked["runs"]] == [
+            (f"tea-{id}", "incompatible") for id in (2, 1, 0)
+        ]
+        assert "desk" in checked["runs"][0]["why"][0]
+        part = (await client.get("/api/v1/check", params={"workflow": "refunds", "limit": 2})).json()
+        assert (len(part["runs"]), part["is_whole"]) == (2, False)
+        assert (await client.get("/api/v1/check", params={"workflow": "nothing"})).status_code == 404
+
+        healthy = (await client.get("/api/v1/examination")).json()
+        assert (healthy["findings"], healthy["runs"], healthy["is_whole"]) == ([], 4, True)
+        hurried = (await client.get("/api/v1/examination", params={"seconds": 1e-6})).json()
+        assert (hurried["is_whole"], hurried["findings"]) == (False, [])
+        with closing(sqlite3.connect(tmp_path / "runs.db")) as db, db:
+            db.execute("UPDATE commits SET body = '{' WHERE number = 0")
+        damaged = (await client.get("/api/v1/examination")).json()
+        assert {finding["severity"] for finding in damaged["findings"]} == {"error"}
+        assert {finding["run_id"] for finding in damaged["findings"]} == {"tea-0", "tea-1", "tea-2", "asked"}
     await storage.close()
 
 

@@ -172,7 +172,15 @@ team = MagenticBuilder(
 ).build()
 
 
+@executor(id="questionnaire")
+async def questionnaire(question: str, ctx: WorkflowContext[None, str]) -> None:
+    await ctx.yield_output(await ctx.ask(question, str))
+
+
 if __name__ == "__main__":
     storage = SQLiteCheckpointStorage("runs.db")
+    # Of an earlier version of the survey, whose executor had another name.
+    earlier = WorkflowBuilder(name="survey", start_executor=questionnaire, checkpoint_storage=storage).build()
+    asyncio.run(earlier.run("Who moved out?", run_id="survey-old"))
     died = WorkflowBuilder(name="crashing", start_executor=pack, checkpoint_storage=storage).add_edge(pack, _labeller)
     asyncio.run(died.build().run("box", run_id="crashed-1"))

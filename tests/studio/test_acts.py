@@ -63,7 +63,7 @@ async def test_a_fork_gets_another_answer_and_another_state_and_is_compared_with
     page: Page, studio: Studio
 ) -> None:
     await page.goto(f"{studio.home}#/runs/refund-1042")
-    await page.get_by_role("button", name="Fork with another answer").click()
+    await page.get_by_role("button", name="Fork with another answer").first.click()
     dialog = page.get_by_role("dialog", name="Fork refund-1042 at commit 5")
     await expect(dialog.get_by_role("checkbox", name="Answer approval in the fork")).to_be_checked()
     await dialog.get_by_text("reject", exact=True).click()
@@ -122,12 +122,17 @@ async def test_several_runs_are_retried_cancelled_and_pruned_after_a_preview(pag
     await page.get_by_role("checkbox", name="Mark refund-1044").check()
     await page.get_by_role("checkbox", name="Mark refund-1043").check()
     dialog = page.get_by_role("dialog")
+
+    async def close() -> None:
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("region", name="Marked runs")).to_have_count(0)
+
     await page.get_by_role("button", name="Cancel…").click()
     await expect(dialog).to_contain_text("1 run would be cancelled")
     await expect(dialog.get_by_role("row", name=re.compile("refund-1044"))).to_contain_text("stays cancelled")
     await dialog.get_by_role("button", name="Cancel 2 runs").click()
     await expect(dialog).to_contain_text("Done.")
-    await page.keyboard.press("Escape")
+    await close()
     await expect(page.get_by_role("row", name=re.compile("refund-1043"))).to_contain_text("cancelled")
     await page.get_by_role("checkbox", name="Mark refund-1044").check()
     await page.get_by_role("checkbox", name="Mark article-12").check()
@@ -135,7 +140,7 @@ async def test_several_runs_are_retried_cancelled_and_pruned_after_a_preview(pag
     await expect(dialog.get_by_role("row", name=re.compile("article-12"))).to_contain_text("it is completed")
     await dialog.get_by_role("button", name="Retry 2 runs").click()
     await expect(dialog).to_contain_text("1 run is retried")
-    await page.keyboard.press("Escape")
+    await close()
     await expect(page.get_by_role("row", name=re.compile("refund-1044"))).to_contain_text("waiting", timeout=15_000)
     await page.get_by_role("checkbox", name="Mark article-12").check()
     await page.get_by_role("button", name="Delete…").click()
@@ -144,12 +149,12 @@ async def test_several_runs_are_retried_cancelled_and_pruned_after_a_preview(pag
     await expect(dialog).to_contain_text("the run stays")
     await dialog.get_by_role("button", name="Delete 1 run").click()
     await expect(dialog).to_contain_text("Done.")
-    await page.keyboard.press("Escape")
+    await close()
     await page.get_by_role("checkbox", name="Mark article-12").check()
     await page.get_by_role("button", name="Delete…").click()
     await dialog.get_by_role("button", name="Delete 1 run").click()
     await expect(dialog).to_contain_text("Done.")
-    await page.keyboard.press("Escape")
+    await close()
     await expect(page.get_by_role("row", name=re.compile("article-12"))).to_have_count(0)
 
 

@@ -139,7 +139,7 @@ async def test_turns_of_agents_are_a_conversation(page: Page, studio: Studio) ->
 
 async def test_two_checkpoints_are_compared_across_a_fork(page: Page, studio: Studio) -> None:
     await page.goto(f"{studio.home}#/runs/refund-1042-rejected")
-    await page.get_by_role("link", name="compare", exact=True).click()
+    await page.get_by_role("link", name="Compare with refund-1042").click()
     changed = page.locator(".diff .line", has_text="approve").first  # the state, and the output
     await expect(changed.locator(".side.gone")).to_have_text("approve")
     await expect(changed.locator(".side.new")).to_have_text("reject")
@@ -188,6 +188,59 @@ async def test_new_runs_appear_and_do_not_move_what_somebody_points_at(page: Pag
     await expect(page.get_by_role("row", name=re.compile("article-14"))).to_contain_text("completed", timeout=15_000)
 
 
+async def test_workers_are_seen_with_their_slots_and_what_waits_for_them(page: Page, studio: Studio) -> None:
+    await page.goto(f"{studio.home}#/operate")
+    await expect(page.locator(".sentence")).to_contain_text("1 worker alive, 0 of 50 slots in use.")
+    await expect(page.locator(".sentence")).to_contain_text("the oldest for")  # a stalled run, whose code nobody has
+    worker = page.locator("tbody tr")
+    await expect(worker).to_contain_text("refunds, workshop, articles, reminders")
+    await expect(worker).to_contain_text("0 of 50")
+    await page.get_by_role("link", name="stalled").click()
+    await expect(page.locator("tbody tr")).to_contain_text("export-88")
+
+
+async def test_cost_is_shown_by_workflow_tag_and_day_and_the_link_shows_it_again(page: Page, studio: Studio) -> None:
+    await page.goto(f"{studio.home}#/operate")
+    await page.get_by_role("tab", name="Cost").click()
+    await expect(page.locator(".sentence")).to_contain_text("model calls cost 0.006")
+    workflow, tag, day = page.locator("table").nth(0), page.locator("table").nth(1), page.locator("table").nth(2)
+    await expect(workflow.get_by_role("row", name=re.compile("^refunds"))).to_contain_text("0.006")
+    await expect(workflow.get_by_role("row", name=re.compile("^workshop"))).to_contain_text("unknown")
+    await expect(day.locator("tbody tr").first).to_contain_text(re.compile(r"20\d\d-\d\d-\d\d"))
+    await tag.get_by_role("link", name="customer=customer 4711").click()
+    await expect(page.locator(".sentence")).to_contain_text("2 model calls cost 0.001521")
+    link = page.url
+    await page.goto("about:blank")
+    await page.goto(link)
+    await expect(page.locator(".sentence")).to_contain_text("2 model calls cost 0.001521")
+    await page.get_by_label("Workflow").fill("articles")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".sentence")).to_contain_text("No model was called in 0 runs")
+
+
+async def test_who_decided_what_is_listed_and_filtered(page: Page, studio: Studio) -> None:
+    await page.goto(f"{studio.home}#/operate?tab=decisions")
+    rows = page.locator("tbody tr")
+    await expect(rows.filter(has_text="cancelled")).to_contain_text("the customer withdrew")
+    await expect(rows.filter(has_text="forked")).to_contain_text("from refund-1042@5")
+    await page.get_by_label("Decided by").fill("accounting")
+    await page.get_by_role("button", name="answered").click()
+    await expect(rows).to_have_count(1)
+    await expect(rows).to_contain_text("decision: reject")
+    await rows.get_by_role("link").click()
+    await expect(page).to_have_url(re.compile("refund-1042-rejected\\?at=1"))
+    await page.goto(f"{studio.home}#/operate?tab=decisions&by=nobody")
+    await expect(page.get_by_text("No decision is like that")).to_be_visible()
+
+
+async def test_the_loaded_code_is_checked_and_the_store_examined(page: Page, studio: Studio) -> None:
+    await page.goto(f"{studio.home}#/operate?tab=code")
+    await expect(page.locator("section.card", has_text="reminders")).to_contain_text("1 unfinished run: 1 as they are.")
+    await expect(page.locator("section.card", has_text="articles")).to_contain_text("No run is unfinished.")
+    await page.get_by_role("tab", name="Store").click()
+    await expect(page.locator(".sentence")).to_contain_text("The store is healthy: ")
+
+
 async def test_nobody_is_let_in_without_the_token(browser: Browser, studio: Studio) -> None:
     page = await browser.new_page()
     response = await page.goto(studio.home)
@@ -208,6 +261,10 @@ async def test_every_view_passes_axe_in_both_themes_and_fits_a_phone(page: Page,
         "#/inbox",
         "#/compare?before=refund-1042&after=refund-1042-rejected",
         "#/operate",
+        "#/operate?tab=cost",
+        "#/operate?tab=decisions",
+        "#/operate?tab=code",
+        "#/operate?tab=store",
     )
     for theme in ("light", "dark"):
         await page.evaluate("theme => localStorage.setItem('theme', theme)", theme)

@@ -18,7 +18,7 @@ async def test_a_form_has_a_field_for_every_part_of_its_schema(shop_page: Page, 
     page = shop_page
     await submit(page, shop, "survey", "Who moves in?", "survey-1")
     await page.goto(f"{shop.home}#/inbox")
-    await page.get_by_role("button", name="Who moves in?").first.wait_for(timeout=15_000)
+    await page.get_by_role("button", name="Who moves in?").click(timeout=15_000)
     card = page.get_by_role("article").filter(has_text="Who moves in?")
     await expect(card.locator(".due")).to_contain_text("due in 1 d")
     await expect(card).to_contain_text("as operator")
@@ -160,3 +160,24 @@ async def test_words_of_an_agent_are_seen_before_they_are_stored_and_struck_out_
     await expect(page.locator(".turn.said", has_text="all of it")).to_be_visible()
     await expect(withdrawn).to_have_count(0)
     await expect(page.locator(".turn.model").first).to_contain_text("cost")
+
+
+async def test_code_that_cannot_continue_a_waiting_run_and_a_damaged_store_are_named(
+    shop_page: Page, shop: Studio
+) -> None:
+    page = shop_page
+    await page.goto(f"{shop.home}#/operate?tab=code")
+    card = page.locator("section.card", has_text="survey")
+    await expect(card).to_contain_text(re.compile("unfinished runs?: .*1 not"), timeout=15_000)
+    await expect(card.get_by_role("row", name=re.compile("survey-old"))).to_contain_text("questionnaire")
+    await page.get_by_role("tab", name="Store").click()
+    await expect(page.locator(".sentence")).to_contain_text("The store is healthy", timeout=15_000)
+    with closing(sqlite3.connect(shop.folder / "runs.db")) as db, db:
+        db.execute(
+            "UPDATE commits SET body = '{' WHERE number = 0 AND run = (SELECT run FROM runs WHERE run_id = ?)",
+            ["survey-old"],
+        )
+    await page.get_by_role("button", name="Examine again").click()
+    await expect(page.locator(".sentence")).to_contain_text("problem", timeout=15_000)
+    damaged = page.get_by_role("row", name=re.compile("error survey-old")).first.get_by_role("link")
+    await expect(damaged).to_have_attribute("href", re.compile("#/runs/survey-old"))

@@ -23,7 +23,7 @@ VIEWS = {
     "agents": "#/runs/refund-1042?tab=turns",
     "inbox": "#/inbox",
     "compare": "#/compare?before=refund-1042&after=refund-1042-rejected",
-    "operate": "#/operate",
+    "operate": "#/operate?tab=cost",
 }
 THEMES: tuple[tuple[Literal["light", "dark"], str], ...] = (("light", ""), ("dark", "-dark"))
 SETTLED = 1500  # milliseconds until the page shows what it fetched

@@ -66,6 +66,7 @@ class Checked:
     workflow: str
     version: int
     runs: tuple[CheckedRun, ...]
+    is_whole: bool = True  # False: there are more runs than the limit
 
     @property
     def incompatible(self) -> tuple[CheckedRun, ...]:
@@ -87,13 +88,18 @@ class Checked:
 
 
 async def check(
-    storage: BuiltInStorage, workflow: Workflow, *, stored_as: str | None = None, every: bool = False
+    storage: BuiltInStorage,
+    workflow: Workflow,
+    *,
+    stored_as: str | None = None,
+    every: bool = False,
+    limit: int | None = None,
 ) -> Checked:
     """Return which stored runs of a workflow this code can continue, and why not the others.
 
     Checks the runs that are running, waiting, sleeping or failed; with `every` also those that are
-    completed or cancelled. Runs are found by the name of the workflow; pass `stored_as` if they are
-    stored under another name. For each run the head, the superstep log and the runs of its
+    completed or cancelled; at most `limit` runs. Runs are found by the name of the workflow; pass
+    `stored_as` if they are stored under another name. For each run the head, the superstep log and the runs of its
     sub-workflows are read: graph and handlers must have what the run needs, every value must be
     readable, and migrations are tried. Nothing is changed, and no handler is called, except durable
     functions: they are replayed up to their first new step, on their recorded steps, and must find them all.
@@ -104,6 +110,8 @@ async def check(
     for status in (UNFINISHED + FINISHED if every else UNFINISHED) if is_text(name) else ():
         async for page in pages_of_runs(storage._store, RunFilter(workflow=name, status=status.value), _PAGE):
             for entry in page:
+                if limit is not None and len(runs) >= limit and entry.run_id not in runs:
+                    return Checked(name, workflow.version, tuple(runs.values()), is_whole=False)
                 with suppress(CheckpointMissing):  # deleted after it was listed
                     verdict, why, suggestions = await _verdict(storage._store, entry.run_id, workflow)
                     run = run_info(entry)

@@ -58,6 +58,7 @@ class WorkerProfile(msgspec.Struct, frozen=True):
     workflows: Mapping[str, int]  # the version of each
     runs: tuple[str, ...]  # that it drives
     started_at: str  # UTC, ISO 8601
+    takeovers: int = 0  # runs that it acquired from a driver that had died or fallen silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class WorkerInfo:
     started_at: str
     seen_at: str
     is_alive: bool  # it was seen lately, and its process is not known to be dead
+    takeovers: int  # runs that it acquired from a driver that had died or fallen silent
 
 
 _decode_profile = msgspec.json.Decoder(WorkerProfile).decode
@@ -96,6 +98,7 @@ def worker_info(row: WorkerRow) -> WorkerInfo:
         started_at=profile.started_at,
         seen_at=datetime.fromtimestamp(clock.seconds() - row.age, UTC).isoformat(),
         is_alive=is_alive(row),
+        takeovers=profile.takeovers,
     )
 
 

@@ -44,8 +44,9 @@ class WorkerRegistration:
         slots: int,
         workflows: Mapping[str, int],
         runs: Callable[[], Collection[str]],
+        takeovers: Callable[[], int],
     ) -> None:
-        self._registry, self._name, self._runs = registry, name, runs
+        self._registry, self._name, self._runs, self._takeovers = registry, name, runs, takeovers
         self._owner = this_process(os.urandom(8).hex())
         self._process = msgspec.json.encode(self._owner).decode()
         self._profile = WorkerProfile(self._owner, version, slots, dict(workflows), (), clock.stamp())
@@ -87,7 +88,8 @@ class WorkerRegistration:
     async def _announce(self) -> bool:
         if self._registry is None:
             return True
-        body = msgspec.json.encode(msgspec.structs.replace(self._profile, runs=tuple(self._runs())))
+        profile = msgspec.structs.replace(self._profile, runs=tuple(self._runs()), takeovers=self._takeovers())
+        body = msgspec.json.encode(profile)
         if await self._registry.announce_worker(self._name, self._process, body):
             return True
         for row in await self._registry.workers():

@@ -96,6 +96,7 @@ class Worker:
             slots=slots,
             workflows={name: workflow_of(served).version for name, served in self._served.items()},
             runs=self._driving.keys,
+            takeovers=lambda: self._counters.takeovers,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._counters = Counters()

@@ -6,7 +6,7 @@ Every record, log entry and signal is read, and the lists of the store are compa
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import chain
 
@@ -48,7 +48,7 @@ async def examine(
     *,
     workflows: Iterable[Workflow] = (),
     progress: Callable[[Examined], None] | None = None,
-) -> AsyncIterator[Finding | Examined]:
+) -> AsyncGenerator[Finding | Examined]:
     """Read everything in a storage and yield a Finding for each problem.
 
     The last item is the Examined totals.

@@ -25,6 +25,7 @@ class CommitItem:
     executors: tuple[str, ...]
     seconds: float | None
     by: str | None
+    messages: int  # in flight after it
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -36,6 +37,7 @@ class CommitItem:
             "executors": list(self.executors),
             "seconds": self.seconds,
             "by": self.by,
+            "messages": self.messages,
         }
 
 
@@ -56,4 +58,5 @@ def _item_of(commit: Commit) -> CommitItem:
         executors=tuple(dict.fromkeys(filter(None, executors))),
         seconds=max((time.seconds for time in times if time is not None), default=None),
         by=commit.by or ", ".join(dict.fromkeys(answer.by for answer in commit.answers if answer.by)) or None,
+        messages=len(commit.messages or ()),
     )

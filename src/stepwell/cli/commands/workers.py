@@ -65,4 +65,5 @@ def _to_dict(worker: WorkerInfo) -> dict[str, Any]:
         "runs": list(worker.runs),
         "started_at": worker.started_at,
         "seen_at": worker.seen_at,
+        "takeovers": worker.takeovers,
     }

@@ -247,6 +247,7 @@ class WorkerItem(msgspec.Struct, frozen=True):
     runs: list[str]
     started_at: str
     seen_at: str
+    takeovers: int  # runs that it acquired from a driver that had died or fallen silent
 
 
 class WorkerList(msgspec.Struct, frozen=True):
@@ -306,4 +307,5 @@ def worker_item(worker: WorkerInfo) -> WorkerItem:
         runs=list(worker.runs),
         started_at=worker.started_at,
         seen_at=worker.seen_at,
+        takeovers=worker.takeovers,
     )

@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.routing import Mount
 
-from stepwell.server.api import decisions, requests, run_changes, runs, service, streams
+from stepwell.server.api import decisions, operations, requests, run_changes, runs, service, streams
 from stepwell.server.api.openapi import make_document
 from stepwell.server.api.operation import Api, ApiCall, Nothing, Operation, operation
 from stepwell.server.identity import Role
@@ -30,6 +30,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *run_changes.OPERATIONS,
     *requests.OPERATIONS,
     *decisions.OPERATIONS,
+    *operations.OPERATIONS,
     *streams.OPERATIONS,
     get_openapi,
 )

@@ -138,7 +138,7 @@ async def read_page(storage: BuiltInStorage, query: RunListQuery) -> RunPage:
     filters: dict[str, Any] = {
         "workflow_name": query.workflow,
         "standing": query.status,
-        "tags": dict(_split_tag(tag) for tag in query.tag) or None,
+        "tags": dict(split_tag(tag) for tag in query.tag) or None,
         "parent": None if query.parent is None else await complete_run_id(storage, query.parent),
         "prefix": query.prefix,
         "text": query.text,
@@ -162,7 +162,7 @@ async def read_page(storage: BuiltInStorage, query: RunListQuery) -> RunPage:
     return RunPage([run_item(run) for run in page], page[-1].run_id if len(runs) > len(page) else None)
 
 
-def _split_tag(text: str) -> tuple[str, str]:
+def split_tag(text: str) -> tuple[str, str]:
     name, divider, value = text.partition("=")
     if not divider:
         raise ValueError(f"the tag {text!r} is not of the form NAME=VALUE")

@@ -37,7 +37,7 @@ async def make_runs(storage: BuiltInStorage, path: Path) -> None:
     await asyncio.gather(*(refunds.run(program.Ticket(*fields), run_id=id) for id, *fields in _TICKETS))
     await _decide(storage, "refund-1042", {"decision": "approve", "amount": 54.9}, by="support desk")
     await refunds.run(run_id="refund-1042")
-    await fork(storage, "refund-1042@5", run_id="refund-1042-rejected")
+    await fork(storage, "refund-1042@5", run_id="refund-1042-rejected", by="accounting")
     await _decide(
         storage, "refund-1042-rejected", {"decision": "reject", "amount": 0, "note": "too late"}, by="accounting"
     )

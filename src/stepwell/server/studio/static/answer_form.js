@@ -34,7 +34,7 @@ function argumentsSchema({ data }) {
 const TOOL = {
   fields: (request, { decision }) => ({
     type: "object",
-    required: ["decision", "reason", "result"],
+    required: ["decision", "arguments", "reason", "result"],
     properties: {
       decision: { enum: ["approve", "deny", "answer"] },
       ...(decision === "approve" && request.data?.arguments ? { arguments: argumentsSchema(request) } : {}),

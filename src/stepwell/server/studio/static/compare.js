@@ -1,12 +1,16 @@
 // Two checkpoints side by side, of one run or of two.
 import { adjust, link } from "./address.js";
 import { useRead } from "./api.js";
+import { shortId } from "./format.js";
 import { html, useState } from "./html.js";
 import { Copy, Draft, Empty, RunLink, Standing, Trouble } from "./parts.js";
 
 const LONG = 400; // characters of a value that are shown at first
 
 const text = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
+
+/** Long ids in a path, by their beginnings. @param {string} path */
+const shortIds = (path) => path.replace(/\b([0-9a-f]{8})-[0-9a-f-]{27}\b/g, "$1…");
 
 /** One side of a change. */
 function Side({ value, kind }) {
@@ -21,7 +25,7 @@ function Side({ value, kind }) {
 export function ChangeList({ changes }) {
   if (!changes.length) return html`<p class="mut">Nothing differs.</p>`;
   return html`<div class="diff mono">${changes.map((each) => html`<div class="line" key=${each.path}><div class="path">
-    ${each.where}</div><${Side} value=${each.before} kind=${each.kind === "added" ? "" : "gone"} /><${Side}
+    <span title=${each.where}>${shortIds(each.where)}</span></div><${Side} value=${each.before} kind=${each.kind === "added" ? "" : "gone"} /><${Side}
     value=${each.after} kind=${each.kind === "removed" ? "" : "new"} /></div>`)}</div>`;
 }
 
@@ -30,7 +34,8 @@ export function Compare({ address, version }) {
     after = address.query.get("after") ?? "";
   const { data, problem } = useRead(before && after ? "diff" : null, { before, after }, version),
     { data: known } = useRead("runs", { limit: 100 });
-  const change = (sides) => adjust(sides);
+  const change = (sides) => adjust(sides),
+    forks = (known?.runs ?? []).filter((run) => run.parent_run).slice(0, 5);
   return html`<div class="page"><h1>Compare two checkpoints</h1>
     <datalist id="runs">${(known?.runs ?? []).map((run) => html`<option value=${run.run_id}>
       ${run.workflow}, ${run.status}</option>`)}</datalist>
@@ -42,7 +47,8 @@ export function Compare({ address, version }) {
     <${Trouble} problem=${problem} />
     ${!data && !problem && html`<${Empty} title="Any two checkpoints, of one run or of several"
       command="stepwell diff RUN@5 FORK">Choose two runs, and a commit of each. A fork is compared with its parent in
-      the same way.<//>`}
+      the same way.<//>${forks.length > 0 && html`<p class="mut center">Forks: ${forks.map((run) => html`<a
+      href=${link(["compare"], { before: run.parent_run, after: run.run_id })}>${shortId(run.run_id)} with ${shortId(run.parent_run)}</a> `)}</p>`}`}
     ${data && html`<div class="row foot"><${RunLink} id=${data.before_run} query=${{ at: data.before_number }}>
       ${data.before_run}@${data.before_number}<//> → <${RunLink} id=${data.after_run}
       query=${{ at: data.after_number }}>${data.after_run}@${data.after_number}<//><span class="mut">

@@ -6,7 +6,7 @@ import { html, useEffect, useRef, useState } from "./html.js";
 /** @typedef {{source: string, target: string, label: string, dotted: boolean, path: string, label_box?: {x: number, y: number}}} Edge */
 /** @typedef {{width: number, height: number, nodes: Box[], edges: Edge[]}} Drawing */
 /** @typedef {{k: number, x: number, y: number}} Transform */
-/** What is chosen, what a commit touched, and what happens on a click. @typedef {{chosen?: string, lit?: string[], onChoose?: (id: string) => void, onOpen: (run: string) => void}} Marks */
+/** What is chosen, what a commit touched, and what happens on a click. @typedef {{chosen?: string, lit?: string[], isOver: boolean, onChoose?: (id: string) => void, onOpen: (run: string) => void}} Marks */
 
 const LINE = 16,
   SMALL = 14;
@@ -26,6 +26,8 @@ function Shapes({ drawing, marks }) {
   for (const { id, kind } of drawing.nodes)
     if (kind === "fan-in")
       states[id] = drawing.edges.every((edge) => edge.target !== id || isPast(states[edge.source])) ? "ran" : "idle";
+    else if (kind === "start") states[id] = "ran";
+    else if (kind === "end") states[id] = marks.isOver ? "ran" : "idle";
   const edges = drawing.edges.map((edge) => {
     const source = states[edge.source],
       target = states[edge.target];
@@ -43,7 +45,7 @@ function Shapes({ drawing, marks }) {
   return html`${edges}${drawing.nodes.map((box) => html`<${Shape} key=${box.id} box=${box} marks=${marks} />`)}`;
 }
 
-function Shape({ box, marks: { chosen, lit, onChoose, onOpen } }) {
+function Shape({ box, marks: { chosen, lit, isOver, onChoose, onOpen } }) {
   const left = box.x - box.width / 2,
     top = box.y - box.height / 2,
     text = [
@@ -67,7 +69,7 @@ function Shape({ box, marks: { chosen, lit, onChoose, onOpen } }) {
     <g aria-label="${box.label}, ${box.captions.join(", ") || box.kind}" ...${choose}><rect class="frame" x=${left}
       y=${top} width=${box.width} height=${box.height} rx="10" />${lines}</g>
     ${inner && html`<g transform="translate(${box.x - inner.width / 2},${top + height + 8})"><${Shapes} drawing=${inner}
-      marks=${{ onOpen }} /></g>`}
+      marks=${{ isOver, onOpen }} /></g>`}
     ${run && html`<g class="opener" aria-label="${inner ? "Close" : "Open"} the sub-workflow of ${box.label}"
       aria-expanded=${!!inner} ...${button(() => onOpen(run))}><rect x=${left - 8}
       y=${top - 8} width="18" height="18" rx="5" /><text x=${left + 1} y=${top + 5}>${inner ? "−" : "+"}</text></g>`}

@@ -43,6 +43,8 @@ export function Inbox({ address, version }) {
     <${Trouble} problem=${problem} />
     ${data && !requests.length && (all.length || query.workflow || query.after ? html`<${Empty} title="No request is like that">
       <a href=${link(["inbox"])}>Show all requests</a><//>` : html`<${Empty} title="Nobody is asked anything" command="stepwell requests">A handler asks with <code>ctx.ask(question, Answer)</code>, and its run waits here until somebody answers.<//>`)}
+    ${requests.length > 0 && html`<p class="note" aria-live="polite">
+      ${`${plural(requests.filter((request) => !request.answered).length, "open request")}${data.next ? " on this page" : ""}, the oldest first`}</p>`}
     ${chosen.length > 1 && html`<div class="card bulk"><header>
       <h2>Answer ${plural(chosen.length, "request")} with one form</h2></header><p class="mut">
       ${chosen.map((request) => request.run_id).join(", ")}</p><${AnswerForm} key=${chosen.length} requests=${chosen}

@@ -2,12 +2,12 @@
 import { adjust, link } from "./address.js";
 import { useRead } from "./api.js";
 import { ForkDialog } from "./fork.js";
-import { duration } from "./format.js";
+import { duration, plural, shortId } from "./format.js";
 import { Graph } from "./graph.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 import { RequestCard } from "./inbox.js";
 import { Command, isTyping, RunLink, Standing, Tabs, Trouble } from "./parts.js";
-import { Changes, Events, Overview, State } from "./run_panels.js";
+import { Changes, Decisions, Events, Overview, State } from "./run_panels.js";
 import { RunVerb } from "./run_verbs.js";
 import { Timeline } from "./timeline.js";
 import { Turns } from "./turns.js";
@@ -63,6 +63,7 @@ export function RunPage({ id, feed, address }) {
   const commit = head.commits.find((each) => each.number === run.number);
   const marks = {
     chosen: node,
+    isOver: run.status === "completed",
     lit: chosen === undefined ? [] : (commit?.executors ?? []),
     onChoose: (name) =>
       choose({ node: name === node ? undefined : name, tab: name === node || BY_NODE.includes(tab) ? tab : "events" }),
@@ -92,6 +93,7 @@ export function RunPage({ id, feed, address }) {
         ${tab === "requests" && (requests.length ? requests.map((request) => html`<${RequestCard}
           key=${request.request_id} request=${request}
           onDone=${reload} />`) : html`<p class="mut">Nobody is asked anything${chosen === undefined ? " now" : " at this commit"}.</p>`)}
+        ${tab === "requests" && html`<${Decisions} ...${panel} />`}
         ${tab === "overview" && html`<${Overview} ...${panel} />`}
         ${tab === "turns" && html`<${Turns} ...${panel} live=${run.status === "running" ? feed.texts : []} />`}
         ${tab === "changes" && html`<${Changes} ...${panel} />`}
@@ -137,6 +139,10 @@ function Head({ run, head, id, chosen, choose, openDialog }) {
       ?.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`))
       .join(" "),
     isPast = chosen !== undefined;
+  // The end of a run has nothing to do: who forks a completed run wants its last decision otherwise.
+  const lastAnswer = !isPast && head.status === "completed" ? head.answers?.at(-1) : undefined;
+  const fork = () =>
+    openDialog(lastAnswer ? { verb: "fork", at: lastAnswer.commit - 1, request: lastAnswer.request_id } : { verb: "fork" });
   const answer = () => (
     choose({ tab: "requests", at: undefined }),
     requestAnimationFrame(() =>
@@ -148,7 +154,7 @@ function Head({ run, head, id, chosen, choose, openDialog }) {
   return html`<section class="head" aria-label="Run"><div class="row"><${Standing} of=${run.status} /><h1 class="mono">
     ${id}</h1><a class="mut" href=${link(["runs"], { workflow: run.workflow })}>${run.workflow}</a>
       ${run.parent_run && html`<span class="mut">fork of <${RunLink} id=${run.parent_run}
-        query=${{ at: run.parent_number }} /> (<a href=${link(["compare"], { before: run.parent_run, after: id })}>compare</a>)</span>`}
+        query=${{ at: run.parent_number }} /></span>`}
       ${run.caller && html`<span class="mut">called by <${RunLink} id=${run.caller.run_id ?? run.caller} /></span>`}
       ${isPast && html`<button class="button small"
         onClick=${() => choose({ at: undefined })}>at commit ${chosen} · show the newest</button>`}<span class="sp" />
@@ -158,7 +164,9 @@ function Head({ run, head, id, chosen, choose, openDialog }) {
       ${isPast && html`<a class="button"
         href=${link(["compare"], { before: `${id}@${chosen}`, after: id })}>Compare with the newest</a>
         <button class="button" onClick=${() => openDialog({ verb: "rerun" })}>Rerun from here…</button>`}
-      <button class="button" onClick=${() => openDialog({ verb: "fork" })}>Fork from here…</button>
+      ${run.parent_run && !isPast && html`<a class="button"
+        href=${link(["compare"], { before: run.parent_run, after: id })}>Compare with ${shortId(run.parent_run)}</a>`}
+      <button class="button" onClick=${fork}>${lastAnswer ? "Fork with another answer…" : "Fork from here…"}</button>
         <a class="button" href="api/v1/runs/${encodeURIComponent(id)}/export" download>Export</a></div>
     <p class="sentence">${run.sentence}</p>${command && html`<${Command} text=${command} />`}</section>`;
 }
@@ -189,7 +197,7 @@ function Strip({ run, number, node, onChoose }) {
       <span class="n">${commit.number}<small>${commit.seconds ? duration(commit.seconds) : ""}</small></span>
         <span class="len" style="width:${Math.max(6, ((commit.seconds ?? 0) / longest) * 100)}%" /><span class="x">
         ${commit.executors.join(", ") || KINDS[commit.kind] || commit.kind}</span><span class="x">
-        ${commit.by ? `by ${commit.by}` : commit.status}</span></button></li>`,
+        ${commit.by ? `by ${commit.by}` : commit.status !== "running" ? commit.status : commit.messages ? plural(commit.messages, "message") : ""}</span></button></li>`,
     )}
     ${isLive && html`<li><div class="mark live"><span class="n">${newest + 1}<small>live</small></span>
       <span class="len" /><span class="x">${run.progress?.next?.join(", ") || "working"}</span>

@@ -10,21 +10,30 @@ import { ValueTree } from "./value_tree.js";
 
 /** @typedef {{run: any, head: any, id: string, version: number, chosen?: string, node?: string, base?: string, choose: (changes: object) => void, goTo: (number: number) => void, openDialog: (dialog: {verb: string, at?: number, request?: string}) => void}} PanelProps */
 
+/** What people answered, and the way to answer otherwise in a fork. @param {PanelProps} props */
+export function Decisions({ run, openDialog }) {
+  const { answers = [] } = run;
+  return answers.length > 0 && html`<section><h2>Decided by people</h2>${answers.map((answer) => html`<div class="card">
+    <p class="row"><b>${answer.by ?? "somebody"}</b><span class="mut">${answer.executor ?? ""} · <${Age}
+    at=${answer.at} /></span><span class="sp" /><button class="button quiet small"
+    onClick=${() => openDialog({ verb: "fork", at: answer.commit - 1, request: answer.request_id })}>Fork with another answer…</button>
+    </p><${ValueTree} value=${answer.value} label="the answer" />
+    ${answer.comment && html`<p class="mut">“${answer.comment}”</p>`}</div>`)}</section>`;
+}
+
 /** @param {PanelProps} props */
-export function Overview({ run, id, version, openDialog }) {
-  const { outputs = [], answers = [], branches = [] } = run;
+export function Overview(props) {
+  const { run, id, version } = props,
+    { outputs = [], branches = [] } = run;
   return html`${run.error && html`<section><h2>Error</h2><${Failure} error=${run.error} /></section>`}
     ${branches.length > 0 && html`<section><h2>Superstep in progress</h2>${branches.map((branch) => html`<${Branch}
       branch=${branch} />`)}</section>`}
-    ${outputs.length > 0 && html`<section><h2>Output</h2>${outputs.map((output) => html`<${ValueTree}
+    ${outputs.length > 0 && html`<section><h2>
+      ${outputs.length > 1 ? "Outputs, newest first" : "Output"}</h2>${[...outputs].reverse().map((output) => html`<${ValueTree}
       value=${output} label="the output" />`)}</section>`}
-    <section><h2>Input</h2><${ValueTree} value=${run.input} label="the input" /></section>
-    ${answers.length > 0 && html`<section><h2>Decided by people</h2>${answers.map((answer) => html`<div class="card">
-      <p class="row"><b>${answer.by ?? "somebody"}</b><span class="mut">${answer.executor ?? ""} · <${Age}
-      at=${answer.at} /></span><span class="sp" /><button class="button quiet small"
-      onClick=${() => openDialog({ verb: "fork", at: answer.commit - 1, request: answer.request_id })}>Fork with another answer…</button>
-      </p><${ValueTree} value=${answer.value} label="the answer" />
-      ${answer.comment && html`<p class="mut">“${answer.comment}”</p>`}</div>`)}</section>`}
+    ${!(run.parent_run && run.input === null) && html`<section><h2>Input</h2><${ValueTree} value=${run.input}
+      label="the input" /></section>`}
+    <${Decisions} ...${props} />
     <${Lineage} id=${id} version=${version} />
     <section><h2>Facts</h2><dl class="facts"><dt>workflow</dt><dd>${run.workflow}</dd><dt>commit</dt><dd>
       ${run.number} (${run.kind}), ${moment(run.at)}</dd>

@@ -5,21 +5,12 @@ import { Bulk } from "./bulk.js";
 import { plural } from "./format.js";
 import { html, useEffect, useMemo, useRef, useState } from "./html.js";
 import { Age, Draft, Empty, isTyping, RunLink, STANDINGS, Standing, Trouble } from "./parts.js";
+import { sinceOf, WITHIN } from "./spans.js";
 
 const PAGE = 50;
-/** Spans of time in the address, and their seconds. @type {Record<string, [string, number]>} */
-const WITHIN = {
-  "1h": ["in the last hour", 3600],
-  "24h": ["in the last 24 hours", 86400],
-  "7d": ["in the last 7 days", 604800],
-  "30d": ["in the last 30 days", 2592000],
-};
-
-/** What the address says, as the server's filter. A span ends now, to the minute, so that the filter is not another one each second. @param {Record<string, string>} query */
+/** What the address says, as the server's filter. @param {Record<string, string>} query */
 function toFilter({ within, between, ...query }) {
-  if (!WITHIN[within]) return query;
-  const now = Math.floor(Date.now() / 60000) * 60000;
-  return { ...query, since: new Date(now - WITHIN[within][1] * 1000).toISOString() };
+  return WITHIN[within] ? { ...query, since: sinceOf(within) } : query;
 }
 
 export function Runs({ address, version }) {

@@ -17,7 +17,7 @@ export function ValueTree({ value, label }) {
   const [search, setSearch] = useState(""),
     text = search.trim().toLowerCase();
   const isLarge = useMemo(
-    () => JSON.stringify(value ?? null).length > 400 || Object.keys(Object(value)).length > 8,
+    () => isTree(value) && (JSON.stringify(value).length > 400 || Object.keys(value).length > 8),
     [value],
   );
   return html`<div class="tree mono">
