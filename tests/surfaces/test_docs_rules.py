@@ -5,16 +5,20 @@ Each rule is a function that returns what breaks it. One test per rule reads the
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
 from stepwell.cli.app import COMMANDS
+from stepwell.model.event import WorkflowEventType
+from stepwell.server.api.routes import OPERATIONS
 from tests.surfaces.prose import count_words, paragraphs, sentences
-from tools.site.pages import PACKAGES
+from tools.site.pages import PACKAGES, make_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -78,6 +82,15 @@ def test_the_first_paragraph_says_who_needs_the_page(page: Path) -> None:
     assert says_who_needs_it(page), f"{name_of(page)} starts without a sentence such as 'For developers who ...'"
 
 
+@pytest.mark.process  # a library that a package loads asks for the kind of machine
+def test_the_pages_made_from_code_say_who_needs_them(tmp_path: Path) -> None:
+    page, silent = tmp_path / "page.md", []
+    for address, text in make_pages().items():
+        page.write_text(text)
+        silent += [] if says_who_needs_it(page) else [address]
+    assert silent == []
+
+
 def test_every_page_is_linked_from_another_page() -> None:
     assert find_unlinked(PAGES, START) == []
 
@@ -90,6 +103,32 @@ def test_every_command_has_an_example_that_is_executed() -> None:
 def test_every_public_name_stands_on_a_page_that_shows_what_it_is_for() -> None:
     names = {name for package in PACKAGES for name in import_module(package).__all__}
     assert find_names_without_page(PAGES, names) == []
+
+
+def test_every_variable_of_the_environment_is_among_the_settings() -> None:
+    read = {
+        name for source in (ROOT / "src").rglob("*.py") for name in re.findall(r"STEPWELL_[A-Z_]+", source.read_text())
+    }
+    assert {name for name in read if f"`{name}`" not in (DOCS / "settings.md").read_text()} == set()
+
+
+def test_every_event_operation_and_key_of_a_definition_is_described() -> None:
+    described = {page: (DOCS / page).read_text() for page in ("events.md", "http-api.md", "agents-by-name-files.md")}
+    schema = (DOCS / "agent-workflow.schema.json").read_text()
+    keys = {key for properties in _find_all(json.loads(schema), "properties") for key in properties} - {"$schema"}
+    assert {event for event in get_args(WorkflowEventType) if f"`{event}`" not in described["events.md"]} == set()
+    assert {key for key in keys if not re.search(rf"\b{key}\b", described["agents-by-name-files.md"])} == set()
+    paths = {f"/{operation.path.rpartition('/')[2]}" for operation in OPERATIONS}  # such as /cancel
+    assert {path for path in paths if not re.search(rf"{re.escape(path)}(?![\w-])", described["http-api.md"])} == set()
+
+
+def _find_all(document: object, key: str) -> Iterator[Any]:
+    """Return what any object inside a document has under this key."""
+    values = list(document.values()) if isinstance(document, dict) else document if isinstance(document, list) else []
+    if isinstance(document, dict) and key in document:
+        yield document[key]
+    for value in values:
+        yield from _find_all(value, key)
 
 
 def test_each_rule_finds_what_breaks_it(tmp_path: Path) -> None:

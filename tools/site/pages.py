@@ -29,6 +29,8 @@ PACKAGES = {
     "stepwell.testing": "tests of your own workflows and stores",
 }
 
+FOR_WHOM = "For people who look for a program to start from."
+
 _ROW = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
 _SECTION = re.compile(r"^## (stepwell[.\w]*)", re.MULTILINE)
 
@@ -69,6 +71,6 @@ def _make_examples() -> dict[str, str]:
         source = program.read_text()
         purpose = " ".join((ast.get_docstring(ast.parse(source)) or "").split("\n\n")[0].split())
         listing = f'```python title="examples/{program.name}"\n{source}```'
-        pages[f"examples/{program.stem}.md"] = f"# {program.stem}\n\n{purpose}\n\n{listing}\n"
+        pages[f"examples/{program.stem}.md"] = f"# {program.stem}\n\n{purpose} {FOR_WHOM}\n\n{listing}\n"
     pages["examples/index.md"] = re.sub(r"\.py\)", ".md)", (ROOT / "examples" / "README.md").read_text())
     return pages
