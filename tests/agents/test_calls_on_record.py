@@ -83,6 +83,15 @@ def test_a_result_that_is_no_valid_unicode_can_be_recorded() -> None:
     assert summarise_tool({}, "ignored", "no such order") == CallSummary(error="no such order")
 
 
+def test_arguments_are_recorded_whole_and_results_only_begin() -> None:
+    summary = summarise_tool({"text": "é" * 1000}, "y" * 1000, None)
+    assert json.loads(summary.arguments) == {"text": "é" * 1000}
+    assert summary.result == "y" * 120 + "…"
+    (call,) = calls_of([StepRecord("tool 1/call-0 write", summary=summary)])
+    assert len(call.describe()) < 300
+    assert call.to_dict()["arguments"] == summary.arguments
+
+
 def test_a_call_reads_as_one_line() -> None:
     time = CallTime("2026-11-16T10:00:00+00:00", 1_200_000)
     model = StepRecord("model 1", time, summary=CallSummary(812, 35, "0.0123"))

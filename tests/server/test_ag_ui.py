@@ -125,10 +125,11 @@ async def test_an_interrupt_has_a_schema_and_a_deadline_and_is_answered() -> Non
 async def test_tool_calls_of_agents_are_messages() -> None:
     storage = InMemoryCheckpointStorage()
 
-    def weather(city: str) -> str:
+    def weather(city: str, of: list[str]) -> str:
         return f"rain in {city}"
 
-    script: list[str | Calls] = [Calls(("weather", {"city": "Leeds"})), "Take an umbrella."]
+    question = {"city": "Leeds", "of": ["rain"] * 100}
+    script: list[str | Calls] = [Calls(("weather", question)), "Take an umbrella."]
     agent = ScriptedAgent("teller", script, tools={"weather": weather})
     workflow = WorkflowBuilder(name="chat", start_executor=agent, checkpoint_storage=storage).build()
     async with serving(storage, [workflow], worker=Worker(storage, [workflow])) as client:
@@ -136,7 +137,7 @@ async def test_tool_calls_of_agents_are_messages() -> None:
     start = next(event for event in events if event["type"] == "TOOL_CALL_START")
     assert start["toolCallName"] == "weather"
     (arguments,) = [event["delta"] for event in events if event["type"] == "TOOL_CALL_ARGS"]
-    assert json.loads(arguments) == {"city": "Leeds"}
+    assert json.loads(arguments) == question  # whole, however long
     (result,) = [event for event in events if event["type"] == "TOOL_CALL_RESULT"]
     assert (result["content"], result["toolCallId"]) == ("rain in Leeds", start["toolCallId"])
     assert "Take an umbrella." in [event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"]

@@ -13,7 +13,9 @@ import msgspec
 from stepwell.admin.values import describe_tokens
 from stepwell.model.timing import CallSummary, CallTime, StepRecord
 from stepwell.viz.durations import format_seconds
+from stepwell.viz.markup import shorten
 
+_LONGEST = 120  # characters of arguments on a line
 _NO_SUMMARY = CallSummary()
 _TURN_STEP = re.compile(r"\+*(model \d+|(began )?tool \d+/\S+ \S+)")
 _NOUNS = {"model": "model call", "tool": "tool call", "step": "step"}
@@ -41,7 +43,7 @@ class HandlerCall:
         facts += ["recalled"] if self.recalled else []
         text = f"{self.kind} {self.name}"
         if self.summary.arguments:
-            text += f" {self.summary.arguments}"
+            text += f" {shorten(self.summary.arguments, _LONGEST)}"
         if self.summary.error:
             text += f" → error: {self.summary.error}"
         elif self.summary.result:

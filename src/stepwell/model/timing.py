@@ -36,8 +36,8 @@ class CallSummary(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     input_tokens: int = 0
     output_tokens: int = 0
     cost: str = ""  # a decimal number, as text for the same reason; empty: unknown
+    arguments: str = ""  # as JSON
     # the beginnings, as JSON; a string result as it is
-    arguments: str = ""
     result: str = ""
     error: str = ""  # that the agent was shown instead of a result
 
