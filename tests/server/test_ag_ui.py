@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import timedelta
 from pathlib import Path
@@ -13,13 +14,13 @@ import pytest
 from ag_ui.core import Event
 from pydantic import TypeAdapter
 
-from stepwell import InMemoryCheckpointStorage, WorkflowBuilder
+from stepwell import InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
 from stepwell.agents import Calls, ScriptedAgent
-from stepwell.server.ag_ui.json_patch import diff_json
 from stepwell.worker import Worker
 from tests.server.clients import BOB, EVE, serving, with_token
 from tests.server.shop_processes import TOKEN, free_port, server, worker
 from tests.support.operating_runs import asking, counting
+from tests.worker.samples import eventually
 
 READ = TypeAdapter[Any](Event)
 
@@ -68,6 +69,55 @@ async def test_a_thread_runs_and_its_state_is_a_snapshot_and_patches() -> None:
     assert json.loads(text) == [1, 2, 3]
     assert events[-1]["type"] == "RUN_FINISHED"
     assert events[-1]["outcome"] == {"type": "success"}
+
+
+STATES: list[dict[str, Any]] = [
+    {"a/b~c": 1, "list": [1, 2, 3], "deep": {"x": {"y": 1}, "z": None}, "none": 0},
+    {"a/b~c": True, "list": [2, 3, 4], "deep": {"x": {"y": None}}, "none": None},
+    {"a/b~c": 1.0, "list": [], "deep": [], "new ☃": None, "big": 2**70},
+    {"list": [{"n": 1}, {"n": 2}], "deep": {"": {"": 1}}},
+    {"list": [{"n": 2, "m": None}], "deep": {"": {"": 2, "~1": "/"}}},
+]
+
+
+async def test_deltas_lead_from_one_snapshot_to_the_next() -> None:
+    gate = asyncio.Event()
+
+    @executor(id="editor")
+    async def edit(number: int, ctx: WorkflowContext[int]) -> None:
+        await gate.wait()
+        before = STATES[number - 1] if number else {}
+        for key in before.keys() - STATES[number].keys():
+            ctx.delete_state(key)
+        for key, value in STATES[number].items():
+            ctx.set_state(key, value)
+        if number + 1 < len(STATES):
+            await ctx.send_message(number + 1)
+
+    storage = InMemoryCheckpointStorage()
+    builder = WorkflowBuilder(name="editing", start_executor=edit, checkpoint_storage=storage)
+    workflow = builder.add_edge(edit, edit).build()
+    async with serving(storage, [workflow], worker=Worker(storage, [workflow])) as client:
+        watching = asyncio.create_task(post(client, "editing", run_input("t", "0")))
+        await eventually(lambda: has_run(storage))
+        gate.set()
+        events = await watching
+        snapshots = [events[1]["snapshot"]]
+        for event in events:
+            if event["type"] == "STATE_DELTA":
+                snapshots.append(jsonpatch.apply_patch(snapshots[-1], event["delta"]))
+        again = await post(client, "editing", run_input("t", "0"))
+    # As text, in which 1, 1.0 and true differ.
+    assert json.dumps(snapshots[-1], sort_keys=True) == json.dumps(STATES[-1], sort_keys=True)
+    assert again[1]["snapshot"] == snapshots[-1]
+    assert "STATE_DELTA" not in types(again)  # the snapshot is as of now, and the past changes nothing
+    seen = [json.dumps(snapshot, sort_keys=True) for snapshot in snapshots]
+    written = [json.dumps(state, sort_keys=True) for state in ({}, *STATES)]
+    assert [written.index(snapshot) for snapshot in seen] == sorted(written.index(snapshot) for snapshot in seen)
+
+
+async def has_run(storage: Any) -> bool:
+    return await storage.get_run("t") is not None
 
 
 async def test_a_further_message_of_the_user_continues_the_run_once() -> None:
@@ -163,22 +213,6 @@ async def test_what_is_refused() -> None:
         assert await status(client, run_input("t", "x"), **with_token(BOB)) == 403
         assert await status(client, run_input("t", "x"), **{"last-event-id": "x"}) == 422
     assert {run.run_id for run in await storage.list_runs()} == {"another"}
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ({}, {"a/b~c": 1}),
-        ({"a": 1, "b": [1]}, {"a": True, "b": [1, 2, 3]}),
-        ({"a": {"b": {"c": 1}, "d": 2}}, {"a": {"b": {"c": 2}}}),
-        ({"a": [1, 2]}, {"a": [2]}),
-        ({"a": None}, {}),
-    ],
-)
-def test_a_patch_turns_one_state_into_the_other(before: Any, after: Any) -> None:
-    patched = jsonpatch.apply_patch(before, list(diff_json(before, after, "")))
-    assert json.dumps(patched, sort_keys=True) == json.dumps(after, sort_keys=True)
-    assert list(diff_json(after, after, "")) == []
 
 
 def read_until(answer: httpx.Response, wanted: str) -> list[tuple[str | None, dict[str, Any]]]:

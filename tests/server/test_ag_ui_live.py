@@ -22,7 +22,7 @@ from stepwell.agents.scripted import Fails, ScriptedAgent
 from stepwell.engine.watchers import WATCHERS
 from stepwell.model.event import WorkflowEvent
 from stepwell.server.ag_ui.live_text import LiveText
-from stepwell.server.ag_ui.thread import Thread
+from stepwell.server.ag_ui.thread_stream import ThreadStream
 from stepwell.server.run_driver import RunDrivers
 from stepwell.server.run_feed import EventCursor, read_cursor
 from stepwell.worker import Worker
@@ -60,7 +60,7 @@ async def read_thread(storage: Any, agent: Writer, after: EventCursor | None = N
     """Return the events of the thread `r`, each checked by the protocol's types, with their ids."""
     run_input = RunAgentInput.model_validate({"threadId": "r", "runId": "1", "messages": []})
     items = []
-    async with aclosing(Thread(storage, RunDrivers(storage), run_input, after or EventCursor()).items()) as feed:
+    async with aclosing(ThreadStream(storage, RunDrivers(storage), run_input, after or EventCursor()).items()) as feed:
         async for item in feed:
             READ.validate_python(item.data)
             items.append((item.id, item.data))

@@ -9,11 +9,10 @@ at any server on the store.
 Events of commits have an id, their commit and their place among its events. State, and what is said
 about drivers, is as of now, has no id, and is sent anew to whom continues.
 
-    routes.py       what an input asks for
-    thread.py       the stream of one request
-    translation.py  durable events as those of the protocol
-    live_text.py    text of agents while they write it
-    json_patch.py   how the state changed
+    routes.py         what an input asks for
+    thread_stream.py  the stream of one request
+    translation.py    durable events as those of the protocol
+    live_text.py      text of agents while they write it
 """
 
 from stepwell.server.ag_ui.routes import make_routes

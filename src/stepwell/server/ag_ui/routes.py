@@ -7,17 +7,13 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-from ag_ui.core import (
-    ResumeEntry,
-    RunAgentInput,
-    TextPart,
-)
+from ag_ui.core import ResumeEntry, RunAgentInput, TextPart
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.routing import Route
 
 from stepwell.admin.cancellation import cancel
-from stepwell.server.ag_ui.thread import Thread
+from stepwell.server.ag_ui.thread_stream import ThreadStream
 from stepwell.server.event_stream import EventStream
 from stepwell.server.identity import Identity, Role, require
 from stepwell.server.problems import RequestRefused
@@ -55,7 +51,7 @@ async def _serve(services: Services, request: Request) -> EventStream:
     identity = require(request, Role.SEE if cursor is not None else Role.RESPOND)
     services.streams.check(identity.name)
     after = await _begin(services, request, run_input, cursor)
-    thread = Thread(services.storage, services.drivers, run_input, after)
+    thread = ThreadStream(services.storage, services.drivers, run_input, after)
     return EventStream(thread.items(), identity.name, services.streams, services.limits)
 
 

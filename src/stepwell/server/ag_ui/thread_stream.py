@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ag_ui.core import (
+    PROTOCOL_VERSION,
     BaseEvent,
     CustomEvent,
     Interrupt,
@@ -23,10 +24,10 @@ from ag_ui.core import (
 )
 
 from stepwell.admin.diffs.documents import document_of
+from stepwell.admin.diffs.json_diff import compare, patch_of
 from stepwell.admin.values import to_data
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.model.event import WorkflowEvent
-from stepwell.server.ag_ui.json_patch import diff_json
 from stepwell.server.ag_ui.live_text import LiveText
 from stepwell.server.ag_ui.translation import Translator
 from stepwell.server.event_stream import StreamItem
@@ -35,11 +36,9 @@ from stepwell.server.run_feed import EventCursor, follow_live, interleave
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.store_archive import StoreArchive
 
-PROTOCOL = "1.0"
-
 
 @dataclass(slots=True)
-class Thread:
+class ThreadStream:
     """The stream of one request: history from a cursor, then what any process commits, until the run rests."""
 
     storage: BuiltInStorage
@@ -47,6 +46,7 @@ class Thread:
     run_input: RunAgentInput
     after: EventCursor
     _state: dict[str, Any] = field(default_factory=dict)  # as the client has it
+    _state_at: int = -1  # the commit that it is of
     _translator: Translator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,9 +55,9 @@ class Thread:
     async def items(self) -> AsyncGenerator[StreamItem, None]:
         """Yield what is sent."""
         run_id = self.run_input.thread_id
-        started = RunStartedEvent(thread_id=run_id, run_id=self.run_input.run_id, protocol_version=PROTOCOL)
+        started = RunStartedEvent(thread_id=run_id, run_id=self.run_input.run_id, protocol_version=PROTOCOL_VERSION)
         yield _item(started)
-        self._state = await self._read_state()
+        await self._read_state()
         yield _item(StateSnapshotEvent(snapshot=self._state))
         async for note in self._note_driver():
             yield note
@@ -74,7 +74,8 @@ class Thread:
                     failure = event
                 for item in self._translate(event, live):
                     yield item
-                if event.type in ("superstep_completed", "status"):
+                # What is shown of the past changes nothing: the state is as of now.
+                if event.type in ("superstep_completed", "status") and (event.commit or 0) > self._state_at:
                     async for delta in self._find_delta():
                         yield delta
         for translated in live.end():
@@ -109,16 +110,17 @@ class Thread:
             value = {"sentence": driver.sentence, "command": driver.command}
             yield _item(CustomEvent(name="stepwell.not_driven", value=value))
 
-    async def _read_state(self) -> dict[str, Any]:
+    async def _read_state(self) -> None:
         head = await StoreArchive(self.storage._store, DEFAULT_CODEC).head(self.run_input.thread_id)
-        return {} if head is None else {key: to_data(value) for key, value in document_of(head)["state"].items()}
+        if head is not None:
+            self._state = {key: to_data(value) for key, value in document_of(head)["state"].items()}
+            self._state_at = head.number
 
     async def _find_delta(self) -> AsyncIterator[StreamItem]:
-        state = await self._read_state()
-        patch = list(diff_json(self._state, state, ""))
-        if patch:
+        before = self._state
+        await self._read_state()
+        if patch := patch_of(compare(before, self._state)):
             yield _item(StateDeltaEvent.model_validate({"delta": patch}))
-        self._state = state
 
     async def _end(self, failure: WorkflowEvent | None) -> BaseEvent:
         """Return the last event: how the run rests."""
@@ -153,4 +155,5 @@ class Thread:
 
 
 def _item(event: BaseEvent, id: str | None = None) -> StreamItem:
-    return StreamItem("message", event.model_dump(by_alias=True, mode="json", exclude_none=True), id)
+    # The models leave out what has no value; a null that stands for one, as in a patch, stays.
+    return StreamItem("message", event.model_dump(by_alias=True, mode="json"), id)
