@@ -39,7 +39,6 @@ from stepwell.kernel import CommitDecision
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
-from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Plan
 from stepwell.model.signal import ReceivedCancel
 from stepwell.model.status_words import status_word
@@ -155,7 +154,7 @@ class Drive:
                 yield self._broadcast.emit_commit(set_aside.commit, at)
                 raise set_aside.error
             branches.install(self._loop)
-            async with aclosing(self._advance(scope, at, plan, run.log)) as batches:
+            async with aclosing(self._advance(scope, at, plan)) as batches:
                 async for batch in batches:
                     yield batch
             # A cancel may have arrived while the run went to sleep, and nobody looks before it wakes up.
@@ -179,7 +178,7 @@ class Drive:
     # - still nothing is to be delivered: the run rests, and the drive ends;
     # - a superstep: the handlers run, and it ends in a commit, in an error that is committed and then
     #   raised, or, if the stream is left, at the commit before it.
-    async def _advance(self, scope: DriveScope, at: Checkpoint, first: Plan, log: RecalledLog) -> EventBatches:
+    async def _advance(self, scope: DriveScope, at: Checkpoint, first: Plan) -> EventBatches:
         """Move the run forward, commit by commit, and yield the events of each."""
         plan: Plan | None = first
         may_have_run = bool(first.deliveries)
@@ -196,7 +195,7 @@ class Drive:
                 if plan is None or not await timers.wait_for_timer(at, self._archive):
                     break
                 continue
-            superstep = self._create_superstep(scope, at, plan, log)
+            superstep = self._create_superstep(scope, at, plan)
             self._running = running = SuperstepRun(superstep, self._broadcast, at)
             try:
                 is_stopped = self._cancelled is not None or at.since_input >= self._definition.max_iterations
@@ -235,17 +234,16 @@ class Drive:
                 raise decision.error
             if decision.consumed:
                 self._intake.signals = None  # handlers that waited have used some of them: read them again
-            plan, log, may_have_run = decision.next, EMPTY_LOG, False
+            plan, self._intake.log, may_have_run = decision.next, EMPTY_LOG, False
         if self._gathers:
             yield self._broadcast.drain()
 
-    def _create_superstep(self, scope: DriveScope, at: Checkpoint, plan: Plan, log: RecalledLog) -> Superstep:
+    def _create_superstep(self, scope: DriveScope, at: Checkpoint, plan: Plan) -> Superstep:
         observer = self._observer.superstep(at.iteration + 1, len(plan.deliveries)) if self._observer else None
-        superstep_log = SuperstepLog(self._archive, at, dict(log.entries))
+        superstep_log = SuperstepLog(self._archive, at, dict(self._intake.log.entries))
         self._asks = Questions(self._archive, at, superstep_log, self._emit_live, self._options.list_request)
-        if self._intake.signals:
-            self._asks.receive(self._intake.signals)
-        return Superstep(scope, at, plan, log.outcomes, superstep_log, self._asks, observer=observer)
+        self._asks.receive(self._intake.signals or {})
+        return Superstep(scope, at, plan, self._intake.log.outcomes, superstep_log, self._asks, observer=observer)
 
     def _emit_live(self, type: str, **attributes: Any) -> None:
         state = WorkflowRunState.IN_PROGRESS
@@ -300,9 +298,9 @@ class Drive:
         try:
             decision = await self._intake.decide(at, plan)
         except CommitConflict:
-            if not self._lease.is_over:
-                raise
-            return None  # the run came to rest, and another process moves it now
+            if self._lease.is_over:
+                return None  # the run came to rest, and another process moves it now
+            raise
         if decision is not None and self._lease.is_over and not await self._lease.reacquire(at):
             return None
         return decision

@@ -185,11 +185,16 @@ async def explain_unknown(archive: Archive, unknown: UnknownRequest) -> RequestE
     return unknown
 
 
-def find_overdue(at: Checkpoint) -> list[Request]:
-    """Return the open requests past their deadline; none for a sub-workflow run, whose caller keeps the deadlines."""
+def find_overdue(at: Checkpoint, early: Mapping[str, Request] = {}) -> list[Request]:
+    """Return the open requests past their deadline; none for a sub-workflow run, whose caller keeps the deadlines.
+
+    `early` are those of the superstep that is not committed yet: not those that its handlers wait for, because these
+    notice it themselves.
+    """
     if at.header.caller is not None:
         return []
-    return [request for request in at.requests.values() if has_passed(request.deadline)]
+    returned = [request for id, request in early.items() if id not in at.requests and not request.is_awaited]
+    return [request for request in (*at.requests.values(), *returned) if has_passed(request.deadline)]
 
 
 async def send_defaults(archive: Archive, at: Checkpoint, late: list[Request]) -> bool:

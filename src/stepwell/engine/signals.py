@@ -116,7 +116,7 @@ class Intake:
         self.signals: Mapping[str, Signal] | None = None
         # Keys of cancel signals that came too late: the next commit consumes them.
         self.stale_cancels: tuple[str, ...] = ()
-        # Of the superstep in which the run was opened.
+        # Of the superstep that is not committed yet, as it was when the run was opened.
         self.log: RecalledLog = EMPTY_LOG
 
     def judge(self, at: Checkpoint, early: Mapping[str, Request] = {}) -> JudgedSignals:
@@ -140,7 +140,7 @@ class Intake:
         # An answer that a handler has used is on record in the next commit of its superstep: that one comes first.
         if not plan.deliveries or not kernel.is_parked(at) or self.find_asks(at):
             return False
-        return bool(self.signals or find_overdue(at) or find_due(at, self._timers_until))
+        return bool(self.signals or self._find_overdue(at) or find_due(at, self._timers_until))
 
     def rests(self, at: Checkpoint, plan: Plan) -> bool:
         """Return whether the handlers of a run sleep or wait, and there is nothing to do yet."""
@@ -149,6 +149,13 @@ class Intake:
         if at.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:  # they wait in `ctx.ask`
             return (at.wake is None or is_far(at.wake)) and not self.find_asks(at)
         return at.wake is not None and is_far(at.wake)
+
+    def _find_early(self, at: Checkpoint) -> Mapping[str, Request]:
+        """Return the open requests of a superstep that is not committed yet, if its handlers sleep or wait."""
+        return kernel.early_requests(at, self.log) if kernel.is_parked(at) else {}
+
+    def _find_overdue(self, at: Checkpoint) -> list[Request]:
+        return find_overdue(at, self._find_early(at))
 
     async def find_cancels(self, at: Checkpoint, signals: Mapping[str, Signal] | None = None) -> Cancels:
         """Return the signals that cancel the run now; without `signals`, those that are stored."""
@@ -168,12 +175,12 @@ class Intake:
     async def decide(self, at: Checkpoint, plan: Plan) -> CommitDecision | None:
         """Decide on the signals that arrived since the last commit, and on requests that got no response in time."""
         is_late = self.is_late(at, plan)
-        early = kernel.early_requests(at, self.log) if is_late else {}
+        early = self._find_early(at)
         # Those of the opening, if there were any; what is sent meanwhile is read after the next commit.
         self.signals = self.signals or await self._archive.pending_signals(at.run_id)
         judged = self.judge(at, early)
         # A default is stored as a signal, so that the first response wins no matter who sends it.
-        if await send_defaults(self._archive, at, [r for r in find_overdue(at) if r.id not in judged.answered]):
+        if await send_defaults(self._archive, at, [r for r in self._find_overdue(at) if r.id not in judged.answered]):
             self.signals = await self._archive.pending_signals(at.run_id)
             judged = self.judge(at, early)
         signals, self.signals = self.signals, None
@@ -181,7 +188,8 @@ class Intake:
         if cancels.first is not None:
             return CommitDecision(cancel_commit(at, cancels.first), None, consumed=cancels.valid)
         may_end = is_late or not plan.deliveries
-        expired = next((expiry_error(at, r) for r in find_overdue(at) if r.default is None), None) if may_end else None
+        overdue = self._find_overdue(at) if may_end else []
+        expired = next((expiry_error(at, request) for request in overdue if request.default is None), None)
         # Responses come first: their handlers may cancel a timer.
         due = [] if judged.arrived else find_due(at, self._timers_until)
         resumed = expired is None and not plan.deliveries and _is_resumed(at, plan)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -24,13 +24,15 @@ from stepwell.engine.failures import Failure, details_of, handler_error, is_stop
 from stepwell.engine.handler_calls import ChosenHandler, choose_handler, invoke
 from stepwell.engine.handler_context import HandlerContext
 from stepwell.engine.questions import Questions
-from stepwell.engine.superstep_log import Parked, SuperstepLog, earliest
+from stepwell.engine.responses import expiry_error, find_overdue
+from stepwell.engine.superstep_log import Parked, SuperstepLog, find_wake
 from stepwell.engine.telemetry import SuperstepObserver
 from stepwell.engine.time_limits import TimeLimit
 from stepwell.errors import DurabilityError, StepwellError, SuperstepLimit
 from stepwell.kernel import CommitDecision
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
+from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Delivery, Outcome, OutcomeSummary, Plan, Routed
 from stepwell.model.payload import Payload
 from stepwell.model.signal import ReceivedCancel
@@ -132,11 +134,18 @@ class Superstep(msgspec.Struct, eq=False):
         errors = [self.failures[d.id] for d in plan.deliveries if d.id in self.failures] if self.failures else []
         if at.since_input >= max_iterations:
             errors = [make_failure(run_id, None, self._limit_error(), stored=self.is_stored)]
+        early = kernel.early_requests(at, RecalledLog(self.outcomes, self._log.entries)) if self.parked else {}
+        if not errors:
+            # Without a default: a late intake would fail the run at once.
+            expired = [expiry_error(at, r) for r in find_overdue(at, early) if r.default is None and r.id in early]
+            errors = [make_failure(run_id, None, error, stored=self.is_stored) for error in expired]
         if not errors and self.parked:
             await self.persist()
             if not self._scope.archive.has_superstep_log:
                 await self._keep_log()
-            return self._settle(CommitDecision(kernel.park(at, self._find_wake(), stamp), None))
+            return self._settle(
+                CommitDecision(kernel.park(at, find_wake(at, self.parked.values(), early.values()), stamp), None)
+            )
         if not errors:
             try:
                 routes: dict[str, list[Routed]] = {}
@@ -157,13 +166,6 @@ class Superstep(msgspec.Struct, eq=False):
             errors[0].error.add_note(f"also: {other.error}")
         commit = kernel.fail(at, tuple(failure.details for failure in errors), stamp)
         return self._settle(CommitDecision(commit, None, errors[0].error))
-
-    def _find_wake(self) -> str | None:
-        """Return when there is something to do for a superstep whose handlers sleep or wait."""
-        # The caller of a sub-workflow run keeps its timers; they are not due before the superstep has ended.
-        is_child = self._at.header.caller is not None
-        timer = None if is_child else kernel.next_timer(self._at.timers, self._at.children)
-        return reduce(earliest, self.parked.values(), timer)
 
     def _settle(self, decision: CommitDecision) -> CommitDecision:
         """Return a decision with what the handlers have asked, and were answered."""

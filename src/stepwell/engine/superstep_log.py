@@ -7,16 +7,18 @@ attempts are counted on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import msgspec
 
+from stepwell import kernel
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowErrorDetails, WorkflowRunState
 from stepwell.model.log_keys import LogEntry, attempt_key
+from stepwell.model.request import Request
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.transactions import Transaction
@@ -45,6 +47,19 @@ def earliest(first: str | None, second: str | None) -> str | None:
     """Return the earlier of two times; None is never."""
     times = [due for due in (first, second) if due is not None]
     return min(times, key=datetime.fromisoformat, default=None)
+
+
+def find_wake(at: Checkpoint, parked: Iterable[str | None], early: Iterable[Request]) -> str | None:
+    """Return when there is something to do for a superstep whose handlers sleep or wait.
+
+    `parked` says for each of them when it can continue; `early` are the requests in the superstep log.
+    """
+    wake = reduce(earliest, parked)
+    # The caller of a sub-workflow run keeps its timers and deadlines.
+    if at.header.caller is not None:
+        return wake
+    deadlines = [request.deadline for request in early if not request.is_awaited]
+    return reduce(earliest, [kernel.next_timer(at.timers, at.children), *deadlines], wake)
 
 
 class SuperstepLog(msgspec.Struct, eq=False):

@@ -14,17 +14,25 @@ from stepwell.model.request import Request
 
 def open_requests(at: Checkpoint, log: RecalledLog) -> dict[str, Request]:
     """Return the requests that can be answered: those of a checkpoint, and those in the superstep log after it."""
-    answered = {entry.answer.request_id for entry in log.entries.values() if entry.answer is not None}
-    requests = {**at.requests, **early_requests(at, log)}
-    return {id: request for id, request in requests.items() if id not in answered}
+    used = _find_used(log)
+    return {**{id: request for id, request in at.requests.items() if id not in used}, **early_requests(at, log)}
 
 
 def early_requests(at: Checkpoint, log: RecalledLog) -> dict[str, Request]:
-    """Return the requests in the superstep log, without those whose answers wait for the end of the superstep."""
+    """Return the requests in the superstep log that can be answered.
+
+    The answers of others are used already, or wait for the end of the superstep.
+    """
     requests = {request.id: request for outcome in log.outcomes.values() for request in outcome.requests}
     requests |= {entry.request.id: entry.request for entry in log.entries.values() if entry.request is not None}
     held = {message.reply.request_id for message in at.messages if message.is_held and message.reply is not None}
-    return {id: request for id, request in requests.items() if id not in held}
+    closed = held | _find_used(log)
+    return {id: request for id, request in requests.items() if id not in closed}
+
+
+def _find_used(log: RecalledLog) -> set[str]:
+    """Return the ids of the questions whose answers their handlers use."""
+    return {entry.answer.request_id for entry in log.entries.values() if entry.answer is not None}
 
 
 def release_answers(

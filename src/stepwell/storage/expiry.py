@@ -13,19 +13,18 @@ from stepwell.model.commit import Commit, CommitKind
 from stepwell.model.request import AnswerRecord, Request
 
 
-def find_expired(commit: Commit, before: Checkpoint | None, awaited: Mapping[str, Request]) -> tuple[str, ...]:
+def find_expired(commit: Commit, before: Checkpoint | None, early: Mapping[str, Request]) -> tuple[str, ...]:
     """Return the ids of the requests that a commit closes with their defaults, or that it fails because of.
 
-    `awaited` are those that handlers of this superstep have asked and wait for: what answers them is
-    in the superstep log already.
+    `early` are those in the superstep log. What answers one that a handler waits for is there already.
     """
     if before is None or before.header.caller is not None:  # the caller of a run keeps its deadlines
         return ()
     if commit.kind is CommitKind.FAILED and any(_is_expiry(failure.error_type) for failure in commit.failures):
-        requests = {**before.requests, **awaited}.values()
+        requests = {**before.requests, **early}.values()
         without_default = [request for request in requests if request.default is None]
         return tuple(request.id for request in without_default if _has_passed(request, commit.stamp.at))
-    answered = [(before.requests.get(answer.request_id), answer) for answer in commit.answers]
+    answered = [({**early, **before.requests}.get(answer.request_id), answer) for answer in commit.answers]
     return tuple(
         answer.request_id
         for request, answer in answered

@@ -11,6 +11,7 @@ from stepwell.codec.codec import Codec
 from stepwell.errors import CheckpointMissing, CommitConflict, RunError, StepwellError
 from stepwell.kernel.commit import apply, is_at_rest
 from stepwell.kernel.lifecycle import drop_undone, fork
+from stepwell.kernel.requests import early_requests
 from stepwell.model.checkpoint import Checkpoint, Retention, RunHeader
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit, CommitKind
@@ -72,7 +73,7 @@ class StoreArchive:
         self._chain = Chain()
         self._fences: dict[str, int] = {}  # by run
         self._without_outputs: set[str] = set()  # runs
-        self._awaited: dict[str, Request] = {}  # requests in the superstep log, by id
+        self._early: dict[str, Request] = {}  # requests in the superstep log, by id
 
     @property
     def where(self) -> object:
@@ -94,7 +95,7 @@ class StoreArchive:
             await drop_left_over(self.store, self._codec, head, commit)
         signals = read_signals(run_id, opened.signals, self._codec)
         log = self._read_log(head, opened.log)
-        self._awaited = {entry.request.id: entry.request for entry in log.entries.values() if entry.request is not None}
+        self._early = early_requests(head, log)
         return StoredRun(head, log, signals, fence, opened.takeovers)
 
     async def look(self, run_id: str) -> StoredRun:
@@ -198,7 +199,7 @@ class StoreArchive:
             fence=self._fences.get(header.run_id),
             release=release,
             reduced=() if below is None else self._chain.outputs_below(below),
-            expired=find_expired(commit, before, self._awaited) if commit.answers or commit.failures else (),
+            expired=find_expired(commit, before, self._early) if commit.answers or commit.failures else (),
         )
         work = self._append(commit, after, before, effects, snapshot=snapshot)
         # A store that completes its writes by itself saves a task. A commit with children is more than one write:
@@ -213,6 +214,8 @@ class StoreArchive:
             raise
         except Exception as error:
             raise commit_error(commit, header.run_id, error) from error
+        if drop_log_through is not None:
+            self._early = {}
         if effects.fence is None:  # nobody drives it: it was forked, or changed from outside
             news.publish(self.store, header.run_id)
 
@@ -257,6 +260,7 @@ class StoreArchive:
 
     async def log_outcome(self, at: Checkpoint, outcome: Outcome, asked: Sequence[Request] = ()) -> None:
         effects = LogEffects(asked=pending_of(at.header, asked)) if asked else NO_LOG_EFFECTS
+        self._early.update({request.id: request for request in asked})
         await self._log(at, outcome.delivery, write_outcome(outcome), effects)
 
     async def log_entry(
@@ -270,10 +274,10 @@ class StoreArchive:
     ) -> None:
         asked = () if entry.request is None else pending_of(at.header, (entry.request,))
         if entry.request is not None:
-            self._awaited[entry.request.id] = entry.request
+            self._early[entry.request.id] = entry.request
         effects = NO_LOG_EFFECTS
         if asked or closed or consumed:
-            answered = self._awaited.get(entry.answer.request_id) if entry.answer is not None else None
+            answered = self._early.get(entry.answer.request_id) if entry.answer is not None else None
             is_late = answered is not None and entry.answer is not None and is_default(answered, entry.answer)
             effects = LogEffects(asked, tuple(closed), tuple(consumed), tuple(closed) if is_late else ())
         await self._log(at, key, write_log_entry(entry), effects)

@@ -11,7 +11,7 @@ from stepwell import kernel
 from stepwell.engine import watchers
 from stepwell.engine.cancellation import OVER, cancel_or_signal, send_cancel
 from stepwell.engine.open_run import STOPPED, Position, RestoreRun, ResumeRun
-from stepwell.engine.responses import check_no_caller, find_overdue
+from stepwell.engine.responses import check_no_caller, find_overdue, has_passed
 from stepwell.engine.run_stream import EarlyRequests
 from stepwell.engine.superstep_log import is_far
 from stepwell.errors import CheckpointMissing, RunBusy
@@ -334,12 +334,13 @@ class RunHandle(Generic[OutputT]):
         return None if is_over else min(_ELSEWHERE * (1 + quiet), _AT_MOST)
 
     async def _can_continue(self, head: Checkpoint) -> bool:
-        """Return False for a run at rest, unless it has signals or an overdue request."""
+        """Return False for a run at rest, unless something of it is due or it has signals."""
         if head.status in STOPPED:
             # Resuming it is for somebody to decide.
             return False
         return (
             head.status not in AT_REST
+            or has_passed(head.wake)
             or bool(find_overdue(head))
             or bool(await self._archive().pending_signals(self.run_id))
         )

@@ -8,7 +8,7 @@ from stepwell import kernel
 from stepwell.engine.failures import handler_error
 from stepwell.engine.open_run import STOPPED
 from stepwell.engine.responses import expiry_error, find_overdue
-from stepwell.errors import HandlerTimeout, RoutingFailed, RunError, StateConflict, SuperstepLimit
+from stepwell.errors import HandlerTimeout, RequestExpired, RoutingFailed, RunError, StateConflict, SuperstepLimit
 from stepwell.kernel.lifecycle import drop_undone
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit
@@ -78,8 +78,11 @@ async def failure_at(archive: Archive, head: Checkpoint) -> RunError:
     )
     if details is None:
         return RunError(f"run {run_id!r} failed, and the reason is not stored", run_id=run_id)
-    if details.error_type == "RequestExpired" and (late := [r for r in find_overdue(head) if r.default is None]):
-        return expiry_error(head, late[0])
+    if details.error_type == RequestExpired.__name__:
+        stored = await archive.look(run_id)  # with the requests of a superstep that is not committed
+        early = kernel.early_requests(head, stored.log)
+        if late := [request for request in find_overdue(head, early) if request.default is None]:
+            return expiry_error(head, late[0])
     error: RunError
     if details.error_type in _ENGINE_ERRORS:
         error = _ENGINE_ERRORS[details.error_type](details.message, run_id=run_id)
