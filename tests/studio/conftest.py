@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright
 
 from tests.support.browser import FLAGS, find_chromium
@@ -86,6 +87,18 @@ async def browser() -> AsyncIterator[Browser]:
         await browser.close()
 
 
+async def check_both_themes(page: Page) -> None:
+    """What a test leaves on the page can be read in light and in dark."""
+    for theme in ("light", "dark"):
+        await page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+        await check_axe(page, f"{theme} {page.url}", {"runOnly": ["color-contrast"]})
+
+
+async def check_axe(page: Page, what: str, options: dict[str, Any] | None = None) -> None:
+    results = await Axe().run(page, options=options)
+    assert results.violations_count == 0, f"{what}: {results.generate_report()}"
+
+
 async def open_page(browser: Browser, served: Studio) -> tuple[BrowserContext, Page, list[str]]:
     """Return a page that is signed in, and the list of what it complains about."""
     context = await browser.new_context(viewport={"width": 1400, "height": 880})
@@ -113,6 +126,7 @@ async def page(browser: Browser, studio: Studio) -> AsyncIterator[Page]:
     """A page of the demo; whatever it complains about fails the test."""
     context, page, complaints = await open_page(browser, studio)
     yield page
+    await check_both_themes(page)
     await context.close()
     assert complaints == []
 
@@ -122,6 +136,7 @@ async def shop_page(browser: Browser, shop: Studio) -> AsyncIterator[Page]:
     """A page of the shop; whatever it complains about fails the test."""
     context, page, complaints = await open_page(browser, shop)
     yield page
+    await check_both_themes(page)
     await context.close()
     assert complaints == []
 

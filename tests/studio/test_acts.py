@@ -162,7 +162,17 @@ async def test_a_page_survives_its_server(browser: Browser, tmp_path: Path) -> N
     first = start_studio(tmp_path, "--store", "runs.db")
     page = await browser.new_page()
     await page.goto(first.address)
-    await expect(page.get_by_text("This store has no runs yet")).to_be_visible()
+    for view, words, command in (
+        ("runs", "This store has no runs yet", "stepwell run module:workflow 'your input'"),
+        ("inbox", "Nobody is asked anything", "stepwell requests"),
+        ("operate", "No worker has announced itself", "stepwell worker module:workflow"),
+        ("operate?tab=decisions", "Nobody has decided anything yet", "stepwell respond RUN REQUEST"),
+        ("operate?tab=code", "No code is loaded here", "stepwell studio --work module:workflow"),
+        ("compare", "Any two checkpoints", "stepwell diff RUN@5 FORK"),
+    ):
+        await page.goto(f"{first.home}#/{view}")
+        await expect(page.locator(".empty")).to_contain_text(words)
+        await expect(page.locator(".empty .command")).to_contain_text(command)
     port = first.home.rpartition(":")[2].strip("/")
     first.stop(signal.SIGKILL)
     await expect(page.get_by_role("status")).to_have_text("connecting…", timeout=15_000)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
 from playwright.async_api import Browser, Page, expect
 
-from .conftest import Studio, submit
+from .conftest import Studio, check_axe, check_both_themes, submit
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -83,6 +82,9 @@ async def test_a_failed_run_says_why_and_shows_which_branches_are_safe(page: Pag
     await page.goto(f"{studio.home}#/runs/refund-1045")
     await expect(page.locator(".sentence")).to_contain_text("failed in check_fraud: LookupError")
     await expect(page.locator("code").first).to_have_text("stepwell retry -- refund-1045")
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await page.get_by_role("button", name="Copy the command").click()
+    assert await page.evaluate("navigator.clipboard.readText()") == "stepwell retry -- refund-1045"
     states = {name: page.locator(f'[data-node="{name}"]') for name in ("find_order", "check_fraud", "desk")}
     await expect(states["find_order"]).to_have_attribute("data-state", "ran")
     await expect(states["check_fraud"]).to_have_attribute("data-state", "failed")
@@ -94,6 +96,9 @@ async def test_a_failed_run_says_why_and_shows_which_branches_are_safe(page: Pag
 
 async def test_an_older_commit_is_shown_by_a_link_with_what_it_changed(page: Page, studio: Studio) -> None:
     await page.goto(f"{studio.home}#/runs/refund-1042")
+    await expect(page.locator('[data-node="approval"]')).to_contain_text("\N{MULTIPLICATION SIGN}2")  # how often it ran
+    await expect(page.locator('[data-node="check_fraud"]')).to_contain_text(re.compile("[0-9] ms"))  # and how long
+    await expect(page.locator(".mark").nth(2)).to_contain_text("3 messages")
     await page.locator(".mark").nth(3).click()
     await expect(page.locator(".diff")).to_contain_text("state.facts")
     await expect(page.locator('[data-node="pay"]')).to_have_attribute("data-state", "idle")
@@ -266,18 +271,42 @@ async def test_every_view_passes_axe_in_both_themes_and_fits_a_phone(page: Page,
         "#/operate?tab=code",
         "#/operate?tab=store",
     )
-    for theme in ("light", "dark"):
-        await page.evaluate("theme => localStorage.setItem('theme', theme)", theme)
-        for view in views if theme == "light" else views[1::2]:
-            await page.goto("about:blank")
-            await page.goto(studio.home + view)
-            await page.wait_for_timeout(300)
-            assert await page.evaluate("document.documentElement.dataset.theme") == theme
-            results = await Axe().run(page)
-            assert results.violations_count == 0, f"{theme} {view}: {results.generate_report()}"
+    for view in views:
+        await page.goto("about:blank")
+        await page.goto(studio.home + view)
+        await page.wait_for_timeout(300)
+        await check_axe(page, view)
+        await check_both_themes(page)
     await page.set_viewport_size({"width": 360, "height": 740})
     for view in views:
         await page.goto("about:blank")
         await page.goto(studio.home + view)
         await page.wait_for_timeout(300)
         assert await page.evaluate("document.documentElement.scrollWidth") <= 360, view
+
+
+async def test_who_sees_the_page_first_answers_a_waiting_run_forks_it_and_compares(page: Page, studio: Studio) -> None:
+    """Only what is on the screen is used, by its name there."""
+    await page.goto(studio.home)
+    await page.get_by_role("button", name="waiting").click()
+    await page.get_by_role("link", name="refund-1041").click()
+    await expect(page.get_by_text("is waiting for a response. approval asks: Refund 129.00")).to_be_visible()
+    await page.get_by_role("button", name="Answer", exact=True).click()
+    await expect(page.get_by_role("radio", name="approve")).to_be_focused()
+    await page.keyboard.press("Space")
+    await page.get_by_role("button", name="Send response").click()
+    await expect(page.get_by_text("Run refund-1041 of refunds is completed")).to_be_visible(timeout=15_000)
+    await expect(page.get_by_text("129.00 for A-20931 is on its way")).to_be_visible()
+    await page.get_by_role("tab", name="Time").click()
+    await expect(page.get_by_text(re.compile("waited for an answer"))).to_be_visible()
+    await page.get_by_role("button", name="Fork with another answer…").first.click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_text("reject", exact=True).click()
+    await dialog.get_by_label("Note").fill("too late")
+    await expect(dialog.get_by_label("Id of the new run")).to_have_value("refund-1041-fork")
+    await dialog.get_by_role("button", name="Fork", exact=True).click()
+    await expect(page.get_by_text("Run refund-1041-fork of refunds is completed")).to_be_visible(timeout=15_000)
+    await expect(page.get_by_text("No refund for A-20931: too late")).to_be_visible()
+    await page.get_by_role("link", name="Compare with refund-1041").click()
+    for text in ("129.00 for A-20931 is on its way", "No refund for A-20931: too late"):
+        await expect(page.get_by_text(text)).to_be_visible()

@@ -166,7 +166,9 @@ async def test_code_that_cannot_continue_a_waiting_run_and_a_damaged_store_are_n
     shop_page: Page, shop: Studio
 ) -> None:
     page = shop_page
-    await page.goto(f"{shop.home}#/operate?tab=code")
+    await page.goto(f"{shop.home}#/operate")  # its worker has taken over the run of the process that died
+    await expect(page.get_by_role("row", name=re.compile("yes 0 of 50 1 "))).to_be_visible(timeout=30_000)
+    await page.get_by_role("tab", name="Code").click()
     card = page.locator("section.card", has_text="survey")
     await expect(card).to_contain_text(re.compile("unfinished runs?: .*1 not"), timeout=15_000)
     await expect(card.get_by_role("row", name=re.compile("survey-old"))).to_contain_text("questionnaire")

@@ -2,6 +2,7 @@
 import { AnswerFields, firstAnswer, responseOf } from "./answer_form.js";
 import { go, link } from "./address.js";
 import { change, useRead } from "./api.js";
+import { shortId } from "./format.js";
 import { html, useEffect, useState } from "./html.js";
 import { Dialog, Trouble, useAction } from "./parts.js";
 import { EditTree } from "./edit_tree.js";
@@ -16,13 +17,25 @@ const valuesOf = (edits, verb) =>
       .map(([path, edit]) => [path, edit.value]),
   );
 
+/** A name that says what a fork is, if its parent has one that people chose. @param {string} id @param {any[]} runs of its tree of forks */
+function nameOf(id, runs) {
+  if (shortId(id) !== id) return "";
+  const known = new Set(runs.map((run) => run.run_id));
+  for (let n = 1; ; n++) {
+    const name = `${id}-fork${n > 1 ? `-${n}` : ""}`;
+    if (!known.has(name)) return name;
+  }
+}
+
 export function ForkDialog({ id, at, request: first, onClose }) {
   const path = `runs/${encodeURIComponent(id)}`,
     { data: run, problem } = useRead(path, { at }),
+    { data: lineage } = useRead(`${path}/lineage`),
     action = useAction();
   const [edits, setEdits] = useState(/** @type {Record<string, Edit>} */ ({})),
     [answers, setAnswers] = useState(/** @type {Record<string, any>} */ ({})),
     [name, setName] = useState("");
+  useEffect(() => setName(nameOf(id, lineage?.runs ?? [])), [lineage]);
   const requests = Object.values(run?.requests ?? {}),
     toggle = (request) => {
       const { [request.request_id]: had, ...rest } = answers;

@@ -31,9 +31,22 @@ export function Operate({ address, version }) {
 /** @param {any} metrics @param {string} name @returns {any[]} */
 const valuesOf = (metrics, name) => metrics?.metrics.filter((each) => each.name === name) ?? [];
 
+const EVERY = 5000; // milliseconds: workers announce themselves so often, and no run changes when one dies
+
+/** A number that grows while somebody looks. */
+function useTick() {
+  const [tick, setTick] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => document.hidden || setTick((n) => n + 1), EVERY);
+    return () => clearInterval(timer);
+  }, []);
+  return tick;
+}
+
 function Workers({ version }) {
-  const { data, problem } = useRead("workers", {}, version),
-    { data: metrics } = useRead("metrics", {}, version);
+  const now = `${version} ${useTick()}`,
+    { data, problem } = useRead("workers", {}, now),
+    { data: metrics } = useRead("metrics", {}, now);
   if (!data || !metrics) return html`<${Trouble} problem=${problem} />`;
   const alive = data.workers.filter((worker) => worker.is_alive),
     slots = alive.reduce((sum, worker) => sum + worker.slots, 0),

@@ -13,7 +13,7 @@ import { Timeline } from "./timeline.js";
 import { Turns } from "./turns.js";
 
 /** What a commit without executors is. @type {Record<string, string>} */
-const KINDS = { intake: "answer or input" };
+const KINDS = { intake: "answer/input" };
 /** Tabs that show something of one executor. */
 const BY_NODE = ["turns", "events"];
 
@@ -92,7 +92,7 @@ export function RunPage({ id, feed, address }) {
           onClick=${() => choose({ node: undefined })}>show all</button></p>`}
         ${tab === "requests" && (requests.length ? requests.map((request) => html`<${RequestCard}
           key=${request.request_id} request=${request}
-          onDone=${reload} />`) : html`<p class="mut">Nobody is asked anything${chosen === undefined ? " now" : " at this commit"}.</p>`)}
+          onDone=${() => (choose({ tab: undefined }), reload())} />`) : html`<p class="mut">Nobody is asked anything${chosen === undefined ? " now" : " at this commit"}.</p>`)}
         ${tab === "requests" && html`<${Decisions} ...${panel} />`}
         ${tab === "overview" && html`<${Overview} ...${panel} />`}
         ${tab === "turns" && html`<${Turns} ...${panel} live=${run.status === "running" ? feed.texts : []} />`}
@@ -185,7 +185,7 @@ function Strip({ run, number, node, onChoose }) {
     [number, commits.length],
   );
   return html`<section class="strip" aria-label="Commits"><h2>Commits <small>
-    ${node === undefined ? "one for each superstep, input or answer; [ and ] move" : `${node} ran in ${ran} of them`}
+    ${node === undefined ? `one for each superstep, input or answer; [ and ] move${run.parent_run ? `; what ran before the fork is in ${shortId(run.parent_run)}` : ""}` : `${node} ran in ${ran} of them`}
     </small></h2><ol ref=${list}>
     ${commits.map(
       (
