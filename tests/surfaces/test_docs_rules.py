@@ -47,6 +47,11 @@ def says_who_needs_it(page: Path) -> bool:
     return WHO.search(next(paragraphs(page))) is not None
 
 
+def find_lost_headings(page: Path) -> list[str]:
+    """Headings that stand inside a paragraph, where they are words."""
+    return [paragraph for paragraph in paragraphs(page) if re.search(r"\s#{2,} ", paragraph)]
+
+
 def find_unlinked(pages: Iterable[Path], start: Path) -> list[Path]:
     pages = list(pages)
     linked = {
@@ -89,6 +94,10 @@ def test_the_pages_made_from_code_say_who_needs_them(tmp_path: Path) -> None:
         page.write_text(text)
         silent += [] if says_who_needs_it(page) else [address]
     assert silent == []
+
+
+def test_no_heading_stands_inside_a_paragraph() -> None:
+    assert {name_of(page): lost for page in [*DOCUMENTS, *PAGES] if (lost := find_lost_headings(page))} == {}
 
 
 def test_every_page_is_linked_from_another_page() -> None:
@@ -134,10 +143,11 @@ def _find_all(document: object, key: str) -> Iterator[Any]:
 def test_each_rule_finds_what_breaks_it(tmp_path: Path) -> None:
     start, lonely = tmp_path / "index.md", tmp_path / "show.md"
     long = " ".join(["word"] * (LONGEST_SENTENCE + 1))
-    start.write_text(f"# All\n\nFor people who plan.\n\n- A list, and\n  {long}.\n")
+    start.write_text(f"# All\n\nFor people who plan. ## Plans\n\n- A list, and\n  {long}.\n")
     lonely.write_text(f"# One\n\nIt shows.\n\n```sh\nstepwell list\n```\n\n{long[5:]}. [It](show.md) is `Workflow`.\n")
     assert [len(find_long_sentences(page)) for page in (start, lonely)] == [1, 0]
     assert [says_who_needs_it(page) for page in (start, lonely)] == [True, False]
+    assert [len(find_lost_headings(page)) for page in (start, lonely)] == [1, 0]
     assert find_unlinked([start, lonely], start) == [lonely]
     assert find_commands_without_example(tmp_path, ["show"]) == ["show"]
     assert find_names_without_page([start, lonely], ["Workflow", "Worker"]) == ["Worker"]
