@@ -44,13 +44,14 @@ async def retry(
     status: str = "failed",
     workflow_name: str | None = None,
     since: datetime | None = None,
+    until: datetime | None = None,
     by: str | None = None,
     key: str | None = None,
     dry_run: bool = False,
 ) -> RetryReport:
     """Make runs ready again that failed (or with `status="cancelled"`, that were cancelled).
 
-    Those named, or all that stopped at `since` or later, of one workflow or of all. Each gets a
+    Those named, or all that stopped at `since` or later and before `until`, of one workflow or of all. Each gets a
     commit that says so, and `by` whom; a worker then drives it from where it stopped, and what was
     committed is not executed again. The `key` is stored with it: a run that was retried with the same
     one is not retried again, even if it has failed since, and counts as retried. Raises NotFound or
@@ -61,7 +62,7 @@ async def retry(
     if status not in ("failed", "cancelled"):
         raise ValueError(f"runs that are failed or cancelled can be retried, not those that are {status!r}")
     done, skipped = list[str](), dict[str, str]()
-    async for entry in _select(storage, runs, status, workflow_name, since):
+    async for entry in _select(storage, runs, status, workflow_name, since=since, until=until):
         why = await _retry(storage, entry, by, key, dry_run=dry_run)
         if why is None:
             done.append(entry.run_id)
@@ -71,16 +72,22 @@ async def retry(
 
 
 async def _select(
-    storage: BuiltInStorage, runs: Sequence[str], status: str, workflow: str | None, since: datetime | None
+    storage: BuiltInStorage,
+    runs: Sequence[str],
+    status: str,
+    workflow: str | None,
+    *,
+    since: datetime | None,
+    until: datetime | None,
 ) -> AsyncIterator[RunEntry]:
     for run in runs:
         yield (await find_run(storage, run))._entry
     if runs or (workflow is not None and not is_text(workflow)):
         return
     (state,) = STATUSES_BY_WORD[status]
-    moment = None if since is None else clock.stored_moment(since)
+    moments = [None if moment is None else clock.stored_moment(moment) for moment in (since, until)]
     # All of them first: each retry changes what the list holds.
-    wanted = RunFilter(workflow=workflow, status=state.value, changed_since=moment)
+    wanted = RunFilter(workflow=workflow, status=state.value, changed_since=moments[0], changed_until=moments[1])
     for entry in [entry async for page in pages_of_runs(storage._store, wanted, _PAGE) for entry in page]:
         yield entry
 

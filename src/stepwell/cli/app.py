@@ -29,6 +29,7 @@ COMMANDS = {
     "run": "Start a run and drive it until it stops.",
     "submit": "Store a run for workers to drive.",
     "resume": "Resume a run.",
+    "restore": "Move a run back to one of its checkpoints.",
     "cancel": "Cancel a run.",
     "retry": "Retry runs that have stopped.",
     "worker": "Drive the runs that are ready.",

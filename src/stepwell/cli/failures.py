@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 
 from stepwell.cli.secrets import without_secrets
-from stepwell.cli.settings import Settings
+from stepwell.cli.settings import ON_SERVER, Settings
 from stepwell.cli.views.text import printable
 from stepwell.error_ids import ErrorId
 from stepwell.errors import (
@@ -46,14 +46,17 @@ class CommandFailed(Exception):
 
 
 def command_line(command: str, *words: str, options: Sequence[str] = ()) -> str:
-    """Format a command to type as it is, for a hint; --store is left out if it holds a secret."""
+    """Format a command to type as it is, for a hint; an address that holds a secret is left out."""
     return format_command(Settings.current(), command, *words, options=options)
 
 
 def format_command(settings: Settings, command: str, *words: str, options: Sequence[str] = ()) -> str:
     """Like `command_line`, for use outside a click context."""
-    store = settings.store
-    all_options = [*options, "--store", store] if store and without_secrets(store) == store else list(options)
+    # The address of a server holds its token, if it has a query.
+    server = settings.server if command in ON_SERVER and "?" not in (settings.server or "") else None
+    places = [("--store", settings.store), ("--server", server)]
+    shown = [(name, address) for name, address in places if address and without_secrets(address) == address]
+    all_options = [*options, *(word for pair in shown for word in pair)]
     # A run id may start with a dash; after `--` it is not read as an option.
     if any(word.startswith("-") for word in words):
         return shlex.join(["stepwell", command, *all_options, "--", *words])

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from types import NoneType
 from typing import Any
-
-import msgspec
 
 import stepwell
 from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.input_text import GIVE_INPUT
-from stepwell.cli.type_names import BuiltInStorage, Codec, Runnable
+from stepwell.cli.type_names import BuiltInStorage, Runnable
 from stepwell.error_ids import ErrorId
-from stepwell.errors import CodecError
-from stepwell.graph.type_matching import describe, flatten
-from stepwell.storage.response_types import NotOfType, answer_as
+from stepwell.storage.response_types import NotOfType
+from stepwell.workflows.typed_input import NoInput, read_any_input, read_typed_input
 
 
 async def make_message(runnable: Runnable, storage: BuiltInStorage, text: str | None, run_id: str) -> Any:
@@ -24,61 +19,11 @@ async def make_message(runnable: Runnable, storage: BuiltInStorage, text: str | 
     Raises CommandFailed if the input does not match.
     """
     if isinstance(runnable, stepwell.Workflow):
-        return parse_message(text, runnable.input_types, runnable._definition.codec)
+        try:
+            return read_typed_input(text, runnable.input_types, runnable._definition.codec)
+        except NotOfType as error:
+            hint = GIVE_INPUT if isinstance(error, NoInput) else ""
+            raise CommandFailed(ErrorId.WRONG_INPUT, str(error), hint, USAGE) from None
     # The retention stands in the definition of such a workflow, not in the program.
     storage.retention = runnable.definition.retention
-    return await runnable.find_start_message(parse_any_message(text), run_id, storage)
-
-
-def parse_message(text: str | None, types: Sequence[object], codec: Codec) -> Any:
-    """Convert the input to one of the types that the start executor accepts.
-
-    If only `str` is accepted, this is the text. Otherwise the text is read as JSON and converted to
-    the first type it matches; if it matches none and `str` is accepted, too, it is the text. JSON
-    in the stored form (`{"$": ..., "v": ...}`) names its class. Raises CommandFailed that says
-    where the input does not match.
-    """
-    # A union stands for its members, in the order in which they are declared.
-    members = [member for input_type in types for member in flatten(input_type)]
-    wanted = " | ".join(dict.fromkeys(map(describe, members)))
-    if text is None:
-        if any(member in (NoneType, Any, object) for member in members):
-            return None
-        raise CommandFailed(ErrorId.WRONG_INPUT, f"the workflow needs an input of type {wanted}", GIVE_INPUT, USAGE)
-    others = [member for member in members if member is not str]
-    if not others:
-        return text
-    value, flaw = _decode(text, codec)
-    try:
-        return answer_as(value, others)
-    except NotOfType as error:
-        if str in members:
-            return text
-        problem = f"the input does not match {wanted}, the input type of the workflow: {flaw or error}"
-        raise CommandFailed(ErrorId.WRONG_INPUT, problem, "", USAGE) from None
-
-
-def parse_any_message(text: str | None) -> Any:
-    """Convert the input of a workflow that accepts anything: parse JSON objects and lists."""
-    if text is None or not text.lstrip().startswith(("{", "[")):
-        return text
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
-
-
-def _decode(text: str, codec: Codec) -> tuple[Any, str]:
-    """Return the value of the input, and what is wrong with it as JSON."""
-    try:
-        value = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        return text, f"it is not JSON ({error})"
-    except RecursionError:
-        return text, "it is nested too deeply"
-    if not isinstance(value, dict) or "$" not in value:
-        return value, ""
-    try:
-        return codec.decode(text.encode()), ""
-    except CodecError as error:
-        return value, str(error)
+    return await runnable.find_start_message(read_any_input(text), run_id, storage)

@@ -6,20 +6,19 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from time import monotonic, sleep
 from typing import Any
-from urllib.parse import parse_qs, quote, urlencode, urlsplit
+from urllib.parse import parse_qs, quote, quote_plus, urlencode, urlsplit
 
 import msgspec
 
-from stepwell.cli.failures import FAILED, NOT_FOUND, USAGE, CommandFailed
+from stepwell.cli.failures import USAGE, CommandFailed
 from stepwell.cli.secrets import hide
+from stepwell.cli.server_errors import TOKEN, make_error
 from stepwell.cli.settings import Settings
 from stepwell.error_ids import ErrorId
 
-TOKEN = "STEPWELL_TOKEN"
 _PATIENCE = 30.0  # seconds
 _AWAY = 60.0  # seconds for which a server may be away while a run is followed
 _AGAIN = 0.5
-_CODES = {404: NOT_FOUND, 409: NOT_FOUND, 410: NOT_FOUND, 422: USAGE}
 
 
 class ServerClient:
@@ -33,18 +32,21 @@ class ServerClient:
             )
         self._base = f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix('/login').rstrip('/')}/api/v1"
         self._token = (parse_qs(parts.query).get("token") or [os.environ.get(TOKEN, "")])[0]
-        hide(self._token)
+        # In every form in which it may be quoted.
+        hide(self._token, quote(self._token), quote_plus(self._token), parts.query)
 
     def get(self, *path: str, **query: Any) -> dict[str, Any]:
         """Return what an operation answers; parameters that are None are left out."""
-        present = {name: value for name, value in query.items() if value is not None}
-        return self._call("GET", path, f"?{urlencode(present, doseq=True)}" if present else "", None)
+        return msgspec.json.decode(self.read(*path, **query), type=dict[str, Any])
 
-    def post(self, *path: str, **body: Any) -> dict[str, Any]:
-        """Return what an operation answers that changes something."""
-        return self._call(
-            "POST", path, "", {name: value for name, value in body.items() if value is not None or name == "value"}
-        )
+    def read(self, *path: str, **query: Any) -> bytes:
+        """Return the bytes that an operation answers with."""
+        return self._call("GET", path, _query(query), None)
+
+    def post(self, *path: str, query: Mapping[str, Any] | None = None, **body: Any) -> dict[str, Any]:
+        """Return what an operation answers that changes something; None is left out, except of `value`."""
+        present = {name: value for name, value in body.items() if value is not None or name == "value"}
+        return msgspec.json.decode(self._call("POST", path, _query(query or {}), present), type=dict[str, Any])
 
     def stream(self, *path: str, **query: Any) -> Iterator[dict[str, Any]]:
         """Yield the events of a stream; the last, named `end`, says how the run stands.
@@ -57,7 +59,7 @@ class ServerClient:
         last, since = None, monotonic()
         while True:
             try:
-                with self._open("GET", path, f"?{urlencode(query)}", None, last) as answer:
+                with self._open("GET", path, _query(query), None, last) as answer:
                     for id, name, document in _read_events(answer):
                         last, since = id or last, monotonic()
                         yield {"event": name, **document}
@@ -68,12 +70,13 @@ class ServerClient:
                     raise _no_answer(error) from None
             sleep(_AGAIN)
 
-    def _call(self, method: str, path: tuple[str, ...], query: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _call(self, method: str, path: tuple[str, ...], query: str, body: Mapping[str, Any] | None) -> bytes:
         from urllib.error import URLError  # lazy: 30 ms, and few commands use a server
 
         try:
             with self._open(method, path, query, body) as answer:
-                return msgspec.json.decode(answer.read(), type=dict[str, Any])
+                content: bytes = answer.read()
+                return content
         except (URLError, TimeoutError, ConnectionError) as error:
             raise _no_answer(error) from None
 
@@ -92,7 +95,17 @@ class ServerClient:
         try:
             return urlopen(request, timeout=_PATIENCE)
         except HTTPError as error:
-            raise _describe(error.code, error.read()) from None
+            raise make_error(error.code, error.read()) from None
+
+
+def _query(parameters: Mapping[str, Any]) -> str:
+    present = {
+        # As in JSON, not as in Python.
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in parameters.items()
+        if value is not None
+    }
+    return f"?{urlencode(present, doseq=True)}" if present else ""
 
 
 def _no_answer(error: Exception) -> CommandFailed:
@@ -125,15 +138,3 @@ def check_no_by(by: str | None) -> None:
         raise CommandFailed(
             ErrorId.WRONG_USAGE, "with --server, who does it is the holder of the token", "leave --by out", USAGE
         )
-
-
-def _describe(code: int, body: bytes) -> CommandFailed:
-    try:
-        problem = msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.DecodeError:
-        return CommandFailed(ErrorId.NO_SERVER, f"the server answers with {code}", "is this a server of Stepwell?")
-    hint = problem.get("hint") or ""
-    if code == 401:
-        hint = f"pass the address that `stepwell serve` prints, or set ${TOKEN}"
-    id = str(problem.get("code", ErrorId.NO_SERVER))
-    return CommandFailed(id, str(problem.get("detail")), hint, _CODES.get(code, FAILED))

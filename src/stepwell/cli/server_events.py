@@ -16,7 +16,7 @@ def print_history(server: ServerClient, run: str, *, json: bool) -> None:
     """Print the events of a run, oldest first."""
     after: int | None = -1
     while after is not None:
-        page = server.get("runs", run, "events", after=after, lines=_query(not json))
+        page = server.get("runs", run, "events", after=after, lines=not json)
         for document in page["events"]:
             _print(document, json=json)
         after = page["next"]
@@ -30,7 +30,7 @@ def print_latest(server: ServerClient, run: str, count: int, *, json: bool) -> t
     last = number
     while last >= 0 and len(latest) < count:
         after = max(last - _COMMITS, -1)
-        page = server.get("runs", run_id, "events", after=after, lines=_query(not json))
+        page = server.get("runs", run_id, "events", after=after, lines=not json)
         latest = [document for document in page["events"] if document["commit"] <= last] + latest
         last = after
     for document in latest[-count:] if count else ():
@@ -51,11 +51,7 @@ def follow_on_server(server: ServerClient, run_id: str, after: int, *, wait: boo
 
 
 def _follow(server: ServerClient, run_id: str, after: int, *, rest: bool, lines: bool) -> Iterator[dict[str, Any]]:
-    return server.stream("runs", run_id, "events", "stream", after=after, rest=_query(rest), lines=_query(lines))
-
-
-def _query(flag: bool) -> str:
-    return "true" if flag else "false"
+    return server.stream("runs", run_id, "events", "stream", after=after, rest=rest, lines=lines)
 
 
 def _print(document: dict[str, Any], *, json: bool) -> None:

@@ -52,6 +52,25 @@ class CommonOption(click.Option):
         return super().get_help_record(ctx) if ctx.parent is None else None
 
 
+# The commands that work with --server.
+ON_SERVER = (
+    "list",
+    "show",
+    "events",
+    "tail",
+    "requests",
+    "respond",
+    "submit",
+    "cancel",
+    "fork",
+    "diff",
+    "restore",
+    "retry",
+    "prune",
+    "export",
+    "workers",
+)
+
 _OPTIONS: dict[str, dict[str, Any]] = {
     "--store": {
         "metavar": "STORE",
@@ -60,8 +79,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--server": {
         "metavar": "URL",
-        "help": "Use a server of `stepwell serve` instead of a store: list, show, requests, respond, cancel, retry, "
-        "workers.",
+        "help": f"Use a server of `stepwell serve` instead of a store: {', '.join(ON_SERVER)}.",
     },
     "--debug": {"is_flag": True, "help": "Show the traceback of an error."},
     "--no-input": {"is_flag": True, "help": "Never prompt: fail instead."},

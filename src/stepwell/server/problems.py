@@ -56,7 +56,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RequestRefused(StepwellError):
-    """A request is refused by the rules of the server."""
+    """A request is refused by the rules of the server. `code` is what `stepwell explain` takes."""
 
     def __init__(
         self,
@@ -66,8 +66,9 @@ class RequestRefused(StepwellError):
         *,
         headers: Mapping[str, str] | None = None,
         errors: Sequence[FieldError] = (),
+        code: ErrorId = ErrorId.RequestRefused,
     ) -> None:
-        self.status, self.hint, self.headers, self.errors = status, hint, headers or {}, errors
+        self.status, self.hint, self.headers, self.errors, self.code = status, hint, headers or {}, errors, code
         super().__init__(message)
 
 
@@ -105,7 +106,7 @@ def describe_problem(error: StepwellError) -> Problem:
                 break
     return Problem(
         type=type(error).__name__,
-        code=error.id,
+        code=error.code if isinstance(error, RequestRefused) else error.id,
         title=status.phrase,
         status=status.value,
         detail=str(error),

@@ -12,6 +12,7 @@ from stepwell.admin.requests import open_requests, respond
 from stepwell.admin.schemas.validation import UnusableSchema, find_flaws
 from stepwell.admin.values import to_data
 from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.error_ids import ErrorId
 from stepwell.errors import ResponseRejected
 from stepwell.server.problems import FieldError, RequestRefused
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -50,6 +51,7 @@ def check_value(schema: dict[str, Any], value: Any, what: str) -> None:
             HTTPStatus.UNPROCESSABLE_ENTITY,
             f"this is not a valid response to {what}: {'; '.join(map(str, flaws))}",
             errors=[FieldError(pointer_of(flaw.path), flaw.message) for flaw in flaws],
+            code=ErrorId.WRONG_RESPONSE,
         )
 
 

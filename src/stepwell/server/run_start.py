@@ -9,6 +9,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
+from stepwell.error_ids import ErrorId
 from stepwell.errors import CodecError
 from stepwell.graph.type_matching import describe, flatten
 from stepwell.server.problems import RequestRefused
@@ -17,6 +18,7 @@ from stepwell.storage.ids import new_run_id
 from stepwell.storage.response_types import NotOfType, answer_as, schema_of
 from stepwell.worker.slices import Served, workflow_of
 from stepwell.workflows.run_signals import send_input
+from stepwell.workflows.typed_input import read_any_input, read_typed_input
 from stepwell.workflows.workflow import Workflow
 
 
@@ -38,26 +40,26 @@ async def start_run(
     workflow: str,
     value: Any,
     *,
+    text: str | None = None,
     by: str | None,
     run_id: str | None = None,
     tags: Mapping[str, str] | None = None,
     priority: int = 0,
-    idempotency_key: str | None = None,
 ) -> str:
     """Store a run, and return its id when it is durable. Nothing is executed here.
 
-    `value` is the input in plain JSON. With the same `idempotency_key` or `run_id`, the same input
-    starts one run only. Raises RequestRefused if the input is not of the type that the workflow
-    accepts, and InputMismatch if the run exists and was started with another one.
+    `value` is the input in plain JSON; without it, `text` is the input as people type it. With the
+    same `run_id`, the same input starts one run only. Raises RequestRefused if the input is
+    not of the type that the workflow accepts, and InputMismatch if the run exists and was started with
+    another one.
     """
     served = find_workflow(services, workflow)
-    if run_id is None and idempotency_key is not None:
-        run_id = derive_run_id(workflow, idempotency_key)
     message: Any
     if isinstance(served, Workflow):
-        message = read_message(served, value)
+        message = _read_text(served, text) if value is None else read_message(served, value)
     else:
         run_id = run_id or new_run_id()
+        value = read_any_input(text) if value is None else value
         message = await served.find_start_message(value, run_id, services.storage)
     return await workflow_of(served).submit(
         message, run_id=run_id, tags=tags, priority=priority, by=by, checkpoint_storage=services.storage
@@ -111,4 +113,12 @@ def read_message(workflow: Workflow, value: Any) -> Any:
         raise RequestRefused(
             HTTPStatus.UNPROCESSABLE_ENTITY,
             f"the input does not match {wanted}, the input of {workflow.name!r}: {error}",
+            code=ErrorId.WRONG_INPUT,
         ) from None
+
+
+def _read_text(workflow: Workflow, text: str | None) -> Any:
+    try:
+        return read_typed_input(text, workflow.input_types, workflow._definition.codec)
+    except NotOfType as error:
+        raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), code=ErrorId.WRONG_INPUT) from None

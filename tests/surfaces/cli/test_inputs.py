@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from stepwell.cli.failures import CommandFailed
-from stepwell.cli.input_option import parse_any_message, parse_message
 from stepwell.cli.input_text import read_input
 from stepwell.codec.codec import Codec
+from stepwell.storage.response_types import NotOfType
+from stepwell.workflows.typed_input import read_any_input, read_typed_input
 
 
 @dataclass
@@ -66,7 +67,7 @@ LINES = '[{"item": "cup", "price": 3}]'
     ],
 )
 def test_the_input_is_made_into_what_is_taken(text: str | None, types: list[object], made: object) -> None:
-    found = parse_message(text, types, CODEC)
+    found = read_typed_input(text, types, CODEC)
     assert (type(found), found) == (type(made), made)
 
 
@@ -83,10 +84,9 @@ def test_the_input_is_made_into_what_is_taken(text: str | None, types: list[obje
     ],
 )
 def test_what_does_not_fit_is_said_with_its_place(text: str | None, types: list[object], said: str) -> None:
-    with pytest.raises(CommandFailed) as refused:
-        parse_message(text, types, CODEC)
+    with pytest.raises(NotOfType) as refused:
+        read_typed_input(text, types, CODEC)
     assert said in str(refused.value)
-    assert refused.value.code == 2
 
 
 def test_a_text_a_file_and_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,4 +111,4 @@ def test_a_file_that_is_none_is_wrong_usage(tmp_path: Path, name: str) -> None:
     [("kelp", "kelp"), ("5", "5"), ('{"a": 1}', {"a": 1}), (" [1]", [1]), ("{oops", "{oops"), (None, None)],
 )
 def test_agents_by_name_are_given_objects_and_texts(text: str | None, made: object) -> None:
-    assert parse_any_message(text) == made
+    assert read_any_input(text) == made

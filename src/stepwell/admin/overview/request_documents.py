@@ -75,6 +75,7 @@ def pending_request_to_dict(request: PendingRequest, now: datetime) -> dict[str,
         "answered_by": None if answer is None else answer.by,
         "answered_at": None if answer is None else answer.at,
         "deadline": None if request.deadline is None else request.deadline.isoformat(),
+        "sealed": is_sealed,
     }
 
 

@@ -52,6 +52,13 @@ class PruneReport:
     dry_run: bool = False
     stays: dict[str, str] = field(default_factory=dict)  # runs that were considered and not deleted, and why
 
+    def numbers(self) -> dict[str, list[int]]:
+        """Return the numbers of the single checkpoints, by run."""
+        numbers: dict[str, list[int]] = {}
+        for checkpoint in self.checkpoints:
+            numbers.setdefault(checkpoint.run_id, []).append(checkpoint.number)
+        return numbers
+
     def lines(self) -> list[str]:
         """Return the report as text: a summary, then a line for each run that was skipped."""
         verb = "would remove" if self.dry_run else "removed"

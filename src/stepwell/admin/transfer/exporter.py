@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,6 +20,7 @@ from stepwell.admin.transfer.container import (
     Header,
     Line,
     LogLine,
+    Reader,
     RecordLine,
     RunLine,
     SignalLine,
@@ -89,13 +91,19 @@ async def export_to(
     The file appears only when it is complete. A new file is readable by its owner only; an existing
     one keeps its permissions.
     """
-    target = Path(path)
+    with writing(Path(path)) as file:
+        return await _export(storage, run_id, file, without, unsealed)
+
+
+@contextmanager
+def writing(target: Path) -> Iterator[BinaryIO]:
+    """Open a file that appears under its name only when the block has written all of it."""
     # Written beside the target, so that the final rename stays within one file system and is
     # atomic.
     unfinished = target.with_name(target.name + ".part")
     try:
         with _new_file(unfinished, mode_of(target)) as file:
-            exported = await _export(storage, run_id, file, without, unsealed)
+            yield file
             file.flush()
             # Before the rename: after a power failure the new name must not point to an empty file.
             os.fsync(file.fileno())
@@ -103,7 +111,17 @@ async def export_to(
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
-    return exported
+
+
+def describe_export(data: bytes) -> Exported:
+    """Return what an exported file contains. Raises ImportRefused if it is damaged."""
+    with Reader(io.BytesIO(data), "the export", None) as reader:
+        runs, records = list[str](), 0
+        for line in reader.lines():
+            if isinstance(line, RunLine):
+                runs.append(line.run_id)
+            records += isinstance(line, RecordLine)
+        return Exported(reader.header.run_id, tuple(runs), records, tuple(reader.header.missing))
 
 
 def _new_file(path: Path, mode: int) -> BinaryIO:

@@ -33,7 +33,8 @@ def command(run: str, reason: str | None, by: str | None, json: bool) -> None:
 
     if (server := find_server()) is not None:
         check_no_by(by)
-        moved = server.post("runs", run, "cancel", reason=reason)
+        with refusals():
+            moved = server.post("runs", run, "cancel", reason=reason)
         if json:
             print_document(run_id=moved["run_id"], status=moved["status"], number=moved["number"])
         elif moved["status"] == "cancelled":

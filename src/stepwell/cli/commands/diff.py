@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
 import click
 
 from stepwell import admin
+from stepwell.cli import server_runs
 from stepwell.cli.completion import complete_runs
 from stepwell.cli.failures import USAGE, CommandFailed
+from stepwell.cli.server_client import find_server
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
-from stepwell.cli.views.changes import print_difference
+from stepwell.cli.views.changes import describe_difference, print_difference
 from stepwell.cli.views.output import print_json, print_note
 from stepwell.error_ids import ErrorId
 
@@ -33,19 +39,32 @@ def command(checkpoint: str, other: str | None, patch: bool, full: bool, json: b
         raise CommandFailed(
             ErrorId.WRONG_USAGE, "--patch and --json cannot be used together", "pass one of them", USAGE
         )
-    difference = run_on_store(lambda storage: _compare(storage, checkpoint, other))
-    if patch:
-        print_json(difference.patch())
+    if (server := find_server()) is not None:
+        with _explaining():
+            before, after = (None, checkpoint) if other is None else (checkpoint, other)
+            difference = server_runs.diff(server, before, after, full=full)
     else:
-        print_difference(difference, json=json, full=full)
-        if not json and not full and difference.lines() != difference.lines(full=True):
+        difference = run_on_store(lambda storage: _compare(storage, checkpoint, other, full))
+    if patch:
+        print_json(difference["patch"])
+    else:
+        print_difference(difference, json=json)
+        if difference["is_shortened"] and not json:
             print_note("long values are shortened; --full shows them")
 
 
-async def _compare(storage: BuiltInStorage, checkpoint: str, other: str | None) -> admin.Difference:
-    if other is not None:
-        return await admin.diff(storage, checkpoint, other)
+async def _compare(storage: BuiltInStorage, checkpoint: str, other: str | None, full: bool) -> Mapping[str, Any]:
+    with _explaining():
+        if other is None:
+            difference = await admin.diff_from_parent(storage, checkpoint)
+        else:
+            difference = await admin.diff(storage, checkpoint, other)
+        return describe_difference(difference, full=full)
+
+
+@contextmanager
+def _explaining() -> Iterator[None]:
     try:
-        return await admin.diff_from_parent(storage, checkpoint)
+        yield
     except admin.NotForked as error:
         raise CommandFailed(error.id, str(error), "pass two checkpoints, such as RUN@3 RUN@6", USAGE) from error

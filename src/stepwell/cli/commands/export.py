@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,12 @@ import click
 import stepwell
 from stepwell import admin
 from stepwell.admin.phrases import pluralise
+from stepwell.admin.transfer.exporter import describe_export, writing
+from stepwell.cli import server_runs
 from stepwell.cli.completion import complete_runs
 from stepwell.cli.confirmation import confirm, needs_confirmation
 from stepwell.cli.failures import USAGE, CommandFailed
+from stepwell.cli.server_client import ServerClient, find_server
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
@@ -49,35 +55,70 @@ def command(
         raise CommandFailed(ErrorId.WRONG_USAGE, "stdout cannot hold both the file and --json", "pass -o FILE", USAGE)
     without = ("*",) if redact_all else paths
 
+    # The store is opened twice: between the two, a person may be asked, which must not happen in an
+    # event loop.
+    server = find_server()
+    run_id, number = _find(run, html, unsealed) if server is None else _find_on_server(server, run, html)
+    target = output or f"{_file_name(run_id)}.{'html' if html else 'stepwell'}"
+    if target != STDOUT:
+        _check_target(Path(target))
+    data = None if server is None else _read_from_server(server, run_id, without, unsealed)
+    with _explaining():
+        if data is None:
+            write = _write_report if html else _write_file
+            facts = run_on_store(lambda storage: write(storage, run_id, number, target, without))
+        elif html:
+            facts = asyncio.run(_report_on_export(data, run_id, number, target))
+        else:
+            facts = _write_data(data, target)
+    if json:
+        print_document(run_id=run_id, file=target, redacted=list(without), **facts)
+    elif target != STDOUT:
+        print_note(_describe(run_id, target, facts))
+
+
+def _find(run: str, html: bool, unsealed: bool) -> tuple[str, int | None]:
+    """Return the run that is meant and, for a report, the commit."""
+
     async def find(storage: BuiltInStorage) -> tuple[str, int | None]:
         if getattr(storage._store, "is_sealed", False) and not unsealed:
-            problem = "this store is encrypted, and an exported file is not"
-            raise CommandFailed(ErrorId.UNSEALED_EXPORT, problem, "--unsealed exports it anyway", USAGE)
+            raise _sealed_error()
         if not html:
             return (await admin.find_run(storage, run)).run_id, None
         at = await admin.find_checkpoint(storage, run)
         return at.run_id, at.number
 
-    # The store is opened twice: between the two, a person may be asked, which must not happen in an
-    # event loop.
-    run_id, number = run_on_store(find)
-    target = output or f"{_file_name(run_id)}.{'html' if html else 'stepwell'}"
-    if target != STDOUT:
-        _check_target(Path(target))
+    return run_on_store(find)
 
-    async def write(storage: BuiltInStorage) -> dict[str, Any]:
+
+def _find_on_server(server: ServerClient, run: str, html: bool) -> tuple[str, int | None]:
+    if html:
+        at = server_runs.find_checkpoint(server, run)
+        return at.run_id, at.number
+    return server.get("runs", run, "checkpoints", limit=1)["run_id"], None
+
+
+def _read_from_server(server: ServerClient, run_id: str, without: tuple[str, ...], unsealed: bool) -> bytes:
+    with _explaining():
         try:
-            return await (_write_report if html else _write_file)(storage, run_id, number, target, without)
-        except (ValueError, TypeError) as error:  # a path of --redact that matches nothing
-            raise CommandFailed(
-                ErrorId.WRONG_USAGE, str(error), "stepwell show RUN --json shows the values", USAGE
-            ) from None
+            return server.read("runs", run_id, "export", without=list(without), unsealed=unsealed)
+        except stepwell.DefinitionError:
+            raise _sealed_error() from None
 
-    facts = run_on_store(write)
-    if json:
-        print_document(run_id=run_id, file=target, redacted=list(without), **facts)
-    elif target != STDOUT:
-        print_note(_describe(run_id, target, facts))
+
+def _sealed_error() -> CommandFailed:
+    problem = "this store is encrypted, and an exported file is not"
+    return CommandFailed(ErrorId.UNSEALED_EXPORT, problem, "--unsealed exports it anyway", USAGE)
+
+
+@contextmanager
+def _explaining() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError) as error:  # a path of --redact that matches nothing
+        raise CommandFailed(
+            ErrorId.WRONG_USAGE, str(error), "stepwell show RUN --json shows the values", USAGE
+        ) from None
 
 
 def _check_target(target: Path) -> None:
@@ -92,11 +133,21 @@ async def _write_file(
     storage: BuiltInStorage, run_id: str, number: int | None, target: str, without: tuple[str, ...]
 ) -> dict[str, Any]:
     if target == STDOUT:
-        data = await admin.export_run(storage, run_id, without=without, unsealed=True)
+        return _write_data(await admin.export_run(storage, run_id, without=without, unsealed=True), target)
+    return _facts_of(await admin.export_to(target, storage, run_id, without=without, unsealed=True))
+
+
+def _write_data(data: bytes, target: str) -> dict[str, Any]:
+    if target == STDOUT:
         # Bytes, past the text layer: the file is compressed.
         sys.stdout.buffer.write(data)
         return {}
-    exported = await admin.export_to(target, storage, run_id, without=without, unsealed=True)
+    with writing(Path(target)) as file:
+        file.write(data)
+    return _facts_of(describe_export(data))
+
+
+def _facts_of(exported: admin.Exported) -> dict[str, Any]:
     return {"runs": list(exported.runs), "records": exported.records, "missing": list(exported.missing)}
 
 
@@ -106,13 +157,18 @@ async def _write_report(
     if without:
         # Through an exported file, because exporting is the one place that knows how to redact.
         data = await admin.export_run(storage, run_id, without=without, unsealed=True)
-        storage = stepwell.InMemoryCheckpointStorage()
-        await admin.import_run(storage, data, inspect_only=True, max_memory=None)
+        return await _report_on_export(data, run_id, number, target)
     if target == STDOUT:
         click.echo(await admin.report_run(storage, run_id, number=number), nl=False)
     else:
         await admin.report_to(target, storage, run_id, number=number)
     return {"number": number}
+
+
+async def _report_on_export(data: bytes, run_id: str, number: int | None, target: str) -> dict[str, Any]:
+    storage = stepwell.InMemoryCheckpointStorage()
+    await admin.import_run(storage, data, inspect_only=True, max_memory=None)
+    return await _write_report(storage, run_id, number, target, ())
 
 
 def _file_name(run_id: str) -> str:

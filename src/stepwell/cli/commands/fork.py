@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-import stepwell
 from stepwell import admin
+from stepwell.admin.requests import load_requests
 from stepwell.admin.values import to_line
+from stepwell.cli import server_runs
 from stepwell.cli.completion import complete_runs
-from stepwell.cli.failures import command_line, refusals
+from stepwell.cli.failures import refusals
 from stepwell.cli.forms.value_parsers import parse_any
+from stepwell.cli.next_driver import find_next_driver
+from stepwell.cli.server_client import ServerClient, check_no_by, find_server
 from stepwell.cli.settings import by_option, common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
-from stepwell.cli.views.changes import print_difference
+from stepwell.cli.views.changes import describe_difference, print_difference
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import printable
+from stepwell.model.event import CheckpointInfo
 
+# The first checkpoint of the new run, and who drives it; or what a fork would change.
+Outcome = tuple[CheckpointInfo, str] | Mapping[str, Any]
 _TYPE_NAMES = {str: "text", bool: "boolean", int: "number", float: "number", list: "list", dict: "mapping"}
 
 
@@ -89,44 +96,62 @@ def command(
     A PATH leads into the state, such as order.price or lines.0, or /a.b/0 if a name contains dots.
     A VALUE is JSON, or else text. The options that change something are repeatable.
     """
-    wanted: dict[str, Any] = {"set": set_, "add": add, "delete": delete, "responses": responses, "tags": tags or None}
+    wanted: dict[str, Any] = {
+        "set": set_,
+        "add": add,
+        "delete": list(delete),
+        "responses": responses,
+        "tags": tags or None,
+    }
 
-    async def work(storage: BuiltInStorage) -> None:
+    async def work(storage: BuiltInStorage) -> Outcome:
         with refusals():
             if responses:
                 from stepwell.cli.forms.responses import check_answers  # lazy: 80 ms, and few forks have a --response
 
-                wanted["responses"] = await check_answers(storage, checkpoint, responses)
-            result = (
-                await admin.preview_fork(storage, checkpoint, run_id=run_id, **wanted)
-                if dry_run
-                else await admin.fork(storage, checkpoint, run_id=run_id, by=by, **wanted)
-            )
-        # After the fork, so that a refused one prints nothing but its error. How each value was
-        # understood: 12 may be a number or a string.
-        for name, value in {**set_, **add}.items():
-            print_note(f"{name} = {_describe(value)}")
-        # They are stored beside the checkpoint, so that the difference does not have them.
-        for name, value in responses.items():
-            print_note(f"response to {name}, which a resume applies: {_describe(value)}")
-        if not isinstance(result, stepwell.CheckpointInfo):
-            print_difference(result, json=json)
-        elif json:
-            print_document(run_id=result.run_id, number=result.number, checkpoint_id=result.checkpoint_id)
-        else:
-            print_lines([printable(result.run_id)])
-            print_note(await _say_who_drives(storage, result.run_id))
+                questions = await load_requests(storage, await admin.find_checkpoint(storage, checkpoint))
+                wanted["responses"] = check_answers(questions, responses)
+            if dry_run:
+                return describe_difference(await admin.preview_fork(storage, checkpoint, run_id=run_id, **wanted))
+            place = await admin.fork(storage, checkpoint, run_id=run_id, by=by, **wanted)
+        return place, await find_next_driver(storage, place.run_id)
 
-    run_on_store(work)
+    if (server := find_server()) is None:
+        outcome = run_on_store(work)
+    else:
+        check_no_by(by)
+        outcome = _fork_on_server(server, checkpoint, responses, dry_run, {"run_id": run_id, **wanted})
+    # After the fork, so that a refused one prints nothing but its error. How each value was
+    # understood: 12 may be a number or a string.
+    for name, value in {**set_, **add}.items():
+        print_note(f"{name} = {_describe(value)}")
+    # They are stored beside the checkpoint, so that the difference does not have them.
+    for name, value in responses.items():
+        print_note(f"response to {name}, which a resume applies: {_describe(value)}")
+    if not isinstance(outcome, tuple):
+        print_difference(outcome, json=json)
+        return
+    place, driver = outcome
+    if json:
+        print_document(run_id=place.run_id, number=place.number, checkpoint_id=place.checkpoint_id)
+    else:
+        print_lines([printable(place.run_id)])
+        print_note(driver)
 
 
-async def _say_who_drives(storage: BuiltInStorage, run_id: str) -> str:
-    from stepwell.admin.live_workers import describe_workers, find_live_workers  # lazy: a dry run needs neither
+def _fork_on_server(
+    server: ServerClient, checkpoint: str, responses: dict[str, Any], dry_run: bool, wanted: dict[str, Any]
+) -> Outcome:
+    with refusals():
+        place = server_runs.find_checkpoint(server, checkpoint)
+        if responses:
+            from stepwell.cli.forms.responses import check_answers  # lazy: 80 ms, and few forks have a --response
 
-    run = await storage.get_run(run_id)
-    if run is not None and (workers := await find_live_workers(storage, run.workflow_name)):
-        return f"{describe_workers(workers)} takes it"
-    return f"to resume it: {command_line('resume', run_id, 'MODULE:WORKFLOW')}"
+            wanted["responses"] = check_answers(server_runs.load_requests(server, place), responses)
+        if dry_run:
+            return server_runs.preview_fork(server, place, **wanted)
+        moved = server_runs.fork(server, place, **wanted)
+    return moved.place, moved.driver
 
 
 def _describe(value: Any) -> str:

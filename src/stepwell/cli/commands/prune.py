@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any, cast
 
 import click
 
-import stepwell
 from stepwell import admin
 from stepwell.admin.phrases import pluralise
+from stepwell.admin.retention.selection import make_policy, prune_selected
+from stepwell.cli import server_runs
 from stepwell.cli.completion import complete_runs
 from stepwell.cli.confirmation import confirm, needs_confirmation
 from stepwell.cli.failures import USAGE, CommandFailed
+from stepwell.cli.server_client import find_server
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_span_option
@@ -24,7 +25,7 @@ from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import printable
 from stepwell.error_ids import ErrorId
 from stepwell.errors import DurabilityError
-from stepwell.model.status_words import STANDINGS, STATUSES_BY_STANDING, Standing
+from stepwell.model.status_words import STANDINGS, Standing
 
 SHOWN = 20  # runs per list; JSON holds all of them
 _HOW = "--dry-run shows what would be deleted, --yes deletes it"
@@ -67,18 +68,36 @@ def command(
     With --all, each RUN is deleted entirely, even if it is waiting, failed or damaged.
     """
     standings = [cast(Standing, word.lower()) for word in statuses]
-    policy = _policy(runs, keep_last, keep_for, standings, entirely)
+    _check(runs, keep_last, keep_for, standings, entirely)
     asks_first = not dry_run and needs_confirmation("nothing was deleted, because nobody can confirm it", _HOW)
+
+    def prune(*, dry_run: bool) -> tuple[admin.PruneReport, int]:
+        if (server := find_server()) is not None:
+            return server_runs.prune(
+                server,
+                runs=runs,
+                last=keep_last,
+                age=keep_for,
+                standings=standings,
+                entirely=entirely,
+                compact=not no_compact,
+                dry_run=dry_run,
+            )
+        policy = None if entirely else make_policy(keep_last, keep_for, standings)
+        return run_on_store(
+            lambda storage: _prune(
+                storage, policy, runs=runs, standings=standings, compact=not no_compact, dry_run=dry_run
+            )
+        )
 
     # With a dry run first, a person confirms exactly what the second visit to the store deletes,
     # apart from what other processes committed in between. They are asked outside the event loop.
-    prune = partial(_prune, policy=policy, runs=runs, standings=standings, compact=not no_compact)
-    report, freed = run_on_store(partial(prune, dry_run=dry_run or asks_first))
+    report, freed = prune(dry_run=dry_run or asks_first)
     if asks_first and (report.runs or report.checkpoints):
         for line in _describe(report):
             print_note(line)
         confirm("Delete this permanently?", "nothing was deleted")
-        report, freed = run_on_store(partial(prune, dry_run=False))
+        report, freed = prune(dry_run=False)
     if json:
         print_document(**_to_dict(report, dry_run), given_back=max(freed, 0))
         return
@@ -89,63 +108,39 @@ def command(
         print_note(f"the store is {freed:,} bytes smaller")
 
 
-def _policy(
+def _check(
     runs: Sequence[str], last: int | None, age: timedelta | None, statuses: Sequence[str], entirely: bool
-) -> admin.Keep | None:
-    """Return what to keep; None to delete the named runs entirely."""
-    if entirely:
-        if not runs or last is not None or age is not None or statuses:
-            raise CommandFailed(
-                ErrorId.WRONG_USAGE,
-                "--all needs at least one RUN, and no other option that selects runs or checkpoints",
-                code=USAGE,
-            )
-        return None
-    if last is None and age is None:
+) -> None:
+    """Raise CommandFailed unless the options say what to keep, or that runs are deleted entirely."""
+    if entirely and (not runs or last is not None or age is not None or statuses):
+        raise CommandFailed(
+            ErrorId.WRONG_USAGE,
+            "--all needs at least one RUN, and no other option that selects runs or checkpoints",
+            code=USAGE,
+        )
+    if not entirely and last is None and age is None:
         raise CommandFailed(
             ErrorId.WRONG_USAGE,
             "pass --keep-last or --keep-for",
             "--keep-last 10, --keep-for 30d, or both; --all deletes a RUN",
             USAGE,
         )
-    chosen = {status for word in statuses for status in STATUSES_BY_STANDING[word]}
-    keep = admin.Keep(last, age)
-    # A status that maps to None keeps everything.
-    by_status: dict[stepwell.WorkflowRunState | str, admin.Keep | None] = (
-        {status: keep if status in chosen else None for status in stepwell.WorkflowRunState} if chosen else {}
-    )
-    return admin.Keep(last, age, by_status)
 
 
 async def _prune(
     storage: BuiltInStorage,
-    *,
     policy: admin.Keep | None,
+    *,
     runs: Sequence[str],
     standings: Sequence[Standing],
     compact: bool,
     dry_run: bool,
 ) -> tuple[admin.PruneReport, int]:
     """Prune or delete runs; return what was removed, and by how many bytes the store shrank."""
-    run_ids = [(await admin.find_run(storage, run)).run_id for run in runs]
-    if policy is None:
-        report = await admin.delete_runs(storage, run_ids, dry_run=dry_run)
-    else:
-        only = await _find_standing(storage, standings, run_ids) if standings else run_ids or None
-        report = await admin.prune(storage, policy, named=run_ids, only=only, dry_run=dry_run)
+    report = await prune_selected(storage, policy, runs=runs, standings=standings, dry_run=dry_run)
     # Compacting rewrites a whole SQLite file: not for nothing.
     wanted = compact and not dry_run and (report.runs or report.checkpoints)
     return report, await _compact(storage) if wanted else 0
-
-
-async def _find_standing(
-    storage: BuiltInStorage, standings: Sequence[Standing], run_ids: Sequence[str]
-) -> list[str] | None:
-    """Return the runs that stand so, of those named if any are; None if their stored status is enough."""
-    if set(standings) <= {"waiting", "completed", "failed", "cancelled"}:
-        return list(run_ids) or None
-    found = [run.run_id for standing in standings for run in await storage.list_runs(standing=standing)]
-    return [id for id in found if not run_ids or id in run_ids]
 
 
 async def _compact(storage: BuiltInStorage) -> int:
@@ -153,8 +148,7 @@ async def _compact(storage: BuiltInStorage) -> int:
     try:
         return await storage.compact()
     except DurabilityError as error:
-        problem = f"the runs and checkpoints are deleted, but their disk space could not be freed: {error}"
-        raise CommandFailed(ErrorId.NOT_COMPACTED, problem, "the store reuses the space") from error
+        raise server_runs.not_compacted_error(str(error)) from error
 
 
 def _describe(report: admin.PruneReport) -> Iterator[str]:
@@ -186,13 +180,10 @@ def _explain_kept(report: admin.PruneReport) -> Iterator[str]:
 
 
 def _to_dict(report: admin.PruneReport, dry_run: bool) -> dict[str, Any]:
-    numbers: dict[str, list[int]] = {}
-    for checkpoint in report.checkpoints:
-        numbers.setdefault(checkpoint.run_id, []).append(checkpoint.number)
     return {
         "dry_run": dry_run,
         "runs": list(report.runs),
-        "checkpoints": numbers,
+        "checkpoints": report.numbers(),
         "bytes": report.bytes,
         "stays": {**report.stays, **report.skipped},
     }

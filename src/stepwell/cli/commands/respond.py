@@ -5,13 +5,11 @@ from __future__ import annotations
 import click
 
 from stepwell.cli.completion import complete_requests, complete_runs
-from stepwell.cli.failures import USAGE, CommandFailed, command_line
-from stepwell.cli.input_text import PASS_RESPONSE, read_input
+from stepwell.cli.failures import command_line
 from stepwell.cli.server_client import check_no_by, find_server
 from stepwell.cli.settings import by_option, common_options, json_option, text_option
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import printable
-from stepwell.error_ids import ErrorId
 
 
 @click.command("respond")
@@ -41,29 +39,18 @@ def command(
     request is not open or already has a response.
     """
     from stepwell.admin.live_workers import describe_workers  # lazy: for the same reason
-    from stepwell.cli.forms.responses import read_json, respond  # lazy: 40 ms
+    from stepwell.cli.forms.responses import respond, respond_on_server  # lazy: 40 ms
 
     if (server := find_server()) is not None:
-        if run is None or request is None or argument is None:
-            raise CommandFailed(
-                ErrorId.WRONG_USAGE, "with --server, RUN, REQUEST and --response are needed", code=USAGE
-            )
         check_no_by(by)
-        value = read_json(read_input("@-" if argument == "-" else argument, PASS_RESPONSE), "the response")
-        sent = server.post("runs", run, "requests", request, "response", comment=comment, value=value)
-        if json:
-            print_document(run_id=sent["run_id"], request_id=sent["request_id"], by=sent["by"], comment=comment)
-            return
-        print_lines([f"responded to {printable(sent['request_id'])} of {printable(sent['run_id'])}"])
-        print_note(sent["driver"]["sentence"])
-        return
-    question, workers = respond(run, request, argument, by=by, comment=comment)
+        question, by, driver = respond_on_server(server, run, request, argument, comment=comment)
+    else:
+        question, workers = respond(run, request, argument, by=by, comment=comment)
+        resume = command_line("resume", question.run_id, "MODULE:WORKFLOW")
+        driver = f"the process that drives the run applies it; if there is none: {resume}"
+        driver = f"{describe_workers(workers)} applies it" if workers else driver
     if json:
         print_document(run_id=question.run_id, request_id=question.request_id, by=by, comment=comment)
         return
     print_lines([f"responded to {printable(question.request_id)} of {printable(question.run_id)}"])
-    if workers:
-        print_note(f"{describe_workers(workers)} applies it")
-        return
-    resume = command_line("resume", question.run_id, "MODULE:WORKFLOW")
-    print_note(f"the process that drives the run applies it; if there is none: {resume}")
+    print_note(driver)

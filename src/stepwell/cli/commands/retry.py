@@ -59,14 +59,15 @@ def command(
     if (server := find_server()) is not None:
         check_no_by(by)
         moment = None if since is None else since.isoformat()
-        answer = server.post(
-            "retry",
-            runs=list(runs),
-            status=(status or "failed").lower(),
-            workflow=workflow,
-            since=moment,
-            dry_run=dry_run,
-        )
+        with refusals():
+            answer = server.post(
+                "retry",
+                runs=list(runs),
+                status=(status or "failed").lower(),
+                workflow=workflow,
+                since=moment,
+                dry_run=dry_run,
+            )
         _print(admin.RetryReport(tuple(answer["runs"]), answer["skipped"], answer["dry_run"]), json)
         return
 

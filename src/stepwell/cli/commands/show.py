@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from stepwell.cli import server_runs
 from stepwell.cli.completion import complete_runs
 from stepwell.cli.failures import command_line
 from stepwell.cli.server_client import find_server
@@ -42,11 +43,12 @@ def command(run: str, checkpoint: str | None, full: bool, json: bool) -> None:
     """
 
     if (server := find_server()) is not None:
-        name, _, number = run.rpartition("@") if run.rpartition("@")[2].lstrip("-").isdigit() else (run, "", None)
+        place = server_runs.find_checkpoint(server, checkpoint or run, run=None if checkpoint is None else run)
         if json:
-            print_document(**server.get("runs", name, at=checkpoint or number))
+            document = server.get("runs", place.run_id, at=place.number)
+            print_document(**{name: value for name, value in document.items() if not _is_for_pages(name, value)})
         else:
-            lines = server.get("runs", name, "lines", at=checkpoint or number, full="true" if full else None)
+            lines = server.get("runs", place.run_id, "lines", at=place.number, full=full)
             _print(*(_read_times(part) for part in lines.values()), full=full)
         return
 
@@ -66,6 +68,11 @@ def command(run: str, checkpoint: str | None, full: bool, json: bool) -> None:
             _print(lines.sentence, command, lines.explanation, lines.sections, full=full)
 
     run_on_store(work)
+
+
+def _is_for_pages(name: str, value: Any) -> bool:
+    """Return whether a part of the document of a run is one that only a page has, or that this run lacks."""
+    return name in ("newest", "commits", "timeline", "graph") or (name in ("values", "timers") and value is None)
 
 
 def _read_times(part: Any) -> Any:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import click
 
 from stepwell.cli.code_loader import get_workflow, load_code
-from stepwell.cli.failures import refusals
-from stepwell.cli.input_text import read_input
+from stepwell.cli.failures import USAGE, CommandFailed, refusals
+from stepwell.cli.input_text import GIVE_INPUT, read_input
+from stepwell.cli.server_client import check_no_by, find_server
 from stepwell.cli.settings import agents_option, by_option, common_options, json_option, tag_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, reserve_stdout
 from stepwell.cli.views.text import printable
+from stepwell.error_ids import ErrorId
 from stepwell.storage.ids import new_run_id
 
 
@@ -45,11 +47,28 @@ def command(
     """Store a run for workers to drive.
 
     Nothing is executed here: `stepwell worker` drives the run. WORKFLOW and the input are given as to
-    `stepwell run`. Prints the id of the run when it is durable. A missing store is created.
+    `stepwell run`. Prints the id of the run when it is durable. A missing store is created. With
+    --server, WORKFLOW is the name of a workflow that the server starts.
     """
     from stepwell.cli.input_option import make_message  # lazy: 25 ms
 
     text = None if argument is None else read_input(argument)
+    if (server := find_server()) is not None:
+        check_no_by(by)
+        if agents is not None:
+            hint = "name a workflow of the server, and leave --agents out"
+            raise CommandFailed(ErrorId.WRONG_USAGE, "with --server, the code is that of the server", hint, USAGE)
+        try:
+            with refusals():
+                answer = server.post(
+                    "runs", workflow=workflow, input_text=text, run_id=run_id, tags=tags, priority=priority
+                )
+        except CommandFailed as error:
+            if text is None and error.id == ErrorId.WRONG_INPUT:
+                error.hint = GIVE_INPUT
+            raise
+        _print(answer["run_id"], json)
+        return
     code = load_code(workflow, agents)
 
     async def work(storage: BuiltInStorage) -> str:
@@ -64,7 +83,11 @@ def command(
 
     with reserve_stdout():
         submitted = run_on_store(work, make=True, patient=True)
+    _print(submitted, json)
+
+
+def _print(run_id: str, json: bool) -> None:
     if json:
-        print_document(run_id=submitted)
+        print_document(run_id=run_id)
     else:
-        print_lines([printable(submitted)])
+        print_lines([printable(run_id)])

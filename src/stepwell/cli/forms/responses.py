@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from stepwell.admin.live_workers import find_live_workers
-from stepwell.admin.lookup import NotFound, find_checkpoint, find_run, has_prefix
-from stepwell.admin.requests import OpenRequest, load_requests, open_requests, send_response
+from stepwell.admin.lookup import NotFound, find_run, has_prefix
+from stepwell.admin.requests import OpenRequest, open_requests, send_response
 from stepwell.admin.schemas.json_schema import shape_of
 from stepwell.admin.schemas.validation import UnusableSchema, problems
 from stepwell.admin.state_edits import check_plain
+from stepwell.cli import server_runs
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed, command_line, refusals
 from stepwell.cli.forms.agent_forms import schema_for
 from stepwell.cli.input_text import PASS_RESPONSE, read_input
+from stepwell.cli.server_client import ServerClient
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage, WorkerInfo
 from stepwell.cli.views.output import print_note
@@ -55,6 +58,54 @@ def respond(
     answer = ask_for_response(question) if text is None else _read_response(question, text)
     send = partial(_send_if_unchanged, question=question, value=answer, by=by, comment=comment)
     return question, run_on_store(send, waits_for_nothing_else=True)
+
+
+def respond_on_server(
+    server: ServerClient, run: str | None, request: str | None, argument: str | None, *, comment: str | None = None
+) -> tuple[OpenRequest, str, str]:
+    """Do as `respond`, on a server; return the request, who responded, and who applies the response."""
+    text = None if argument is None else read_input("@-" if argument == "-" else argument, PASS_RESPONSE)
+    questions = _find_on_server(server, run, request)
+    waiting = [question for question in questions if not question.answered] or questions
+    question = waiting[0]
+    if text is None or len(waiting) > 1:
+        from stepwell.cli.forms.dialogue import ask_for_response, choose  # lazy: 10 ms, and a script is never asked
+
+        question = choose(waiting[:CHOICES])
+    check_unanswered(question)
+    value = ask_for_response(question) if text is None else _read_response(question, text)
+    check_answer(question, value)
+    path = ("runs", question.run_id, "requests", question.request_id, "response")
+    with refusals():
+        sent = server.post(*path, value=value, comment=comment)
+    return question, sent["by"], sent["driver"]["sentence"]
+
+
+def _find_on_server(server: ServerClient, run: str | None, request: str | None) -> list[OpenRequest]:
+    """Return the open requests that may be meant, at least one. Raises CommandFailed or NotFound."""
+    if run is None:
+        inbox = list(islice(server_runs.open_requests(server), CHOICES))
+        if not inbox:
+            raise CommandFailed(ErrorId.NOT_OPEN, "there are no open requests", code=NOT_FOUND)
+        return inbox
+    try:
+        run_id = server_runs.find_checkpoint(server, run).run_id
+    except NotFound:
+        # The one argument may be a request id.
+        if request is not None or not run or not (inbox := match_requests(run, [*server_runs.open_requests(server)])):
+            raise
+        return inbox
+    questions = list(server_runs.open_requests(server, run_id))
+    if not questions and request is None:
+        status = server.get("runs", run_id)["status"]
+        problem = f"run {run_id!r} has no open requests: it is {status}"
+        raise CommandFailed(ErrorId.NOT_OPEN, problem, command_line("requests"), NOT_FOUND)
+    matching = questions if request is None else match_requests(request, questions)
+    if request is not None and not matching:
+        there = ", ".join(repr(question.request_id) for question in questions) or "none"
+        problem = f"run {run_id!r} has no open request {request!r}; open requests: {there}"
+        raise CommandFailed(ErrorId.NOT_OPEN, problem, command_line("requests"), NOT_FOUND)
+    return matching
 
 
 async def _find_requests(storage: BuiltInStorage, run: str | None, request: str | None) -> list[OpenRequest]:
@@ -184,12 +235,11 @@ def check_answer(question: OpenRequest, value: Any) -> None:
         )
 
 
-async def check_answers(storage: BuiltInStorage, checkpoint: str, answers: Mapping[str, Any]) -> dict[str, Any]:
+def check_answers(questions: Sequence[OpenRequest], answers: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values by the complete ids of their requests, which may be shortened.
 
-    Raises CommandFailed unless each value matches the schema of its request at the checkpoint.
+    Raises CommandFailed unless each value matches the schema of its request.
     """
-    questions = await load_requests(storage, await find_checkpoint(storage, checkpoint))
     checked: dict[str, Any] = {}
     for name, value in answers.items():
         matching = match_requests(name, questions)

@@ -138,10 +138,22 @@ class DifferenceDocument(msgspec.Struct, frozen=True):
 
     before_run: str
     before_number: int
+    before_id: str
     after_run: str
     after_number: int
+    after_id: str | None  # None for a fork that is not created
     changes: list[ChangeItem]
     patch: list[dict[str, Any]]  # the same as JSON Patch (RFC 6902), on the stored form
+    lines: list[str] = []  # the same as people read it, if it is asked for
+    is_shortened: bool = False  # whether values in the lines are
+
+
+class CheckpointPlace(msgspec.Struct, frozen=True):
+    """Where a checkpoint is."""
+
+    run_id: str
+    number: int
+    checkpoint_id: str
 
 
 class EventPage(msgspec.Struct, frozen=True):
@@ -233,6 +245,8 @@ class Pruned(msgspec.Struct, frozen=True):
     bytes: int
     stays: Mapping[str, str]  # why, by run
     dry_run: bool
+    given_back: int = 0  # bytes by which the store shrank
+    not_compacted: str | None = None  # why it could not be shrunk
 
 
 class WorkerItem(msgspec.Struct, frozen=True):

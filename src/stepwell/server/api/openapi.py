@@ -85,7 +85,7 @@ def _parameters(one: Operation, schema: dict[str, Any]) -> Iterable[dict[str, An
             "required": is_in_path or name in schema.get("required", ()),
             "schema": described,
         }
-    if one.method == "POST":
+    if one.writes:
         meaning = "Sent again with the same key, the request has no second effect."
         yield {
             "name": IDEMPOTENCY_KEY,

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import unquote
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from stepwell.admin.lookup import find_run
+from stepwell.error_ids import ErrorId
 from stepwell.errors import StepwellError
 from stepwell.model.valid_text import is_text
+from stepwell.server.api.repetition import CallKey, FirstCall
 from stepwell.server.identity import Identity, Role, require
 from stepwell.server.problems import RequestRefused, answer_problem
 from stepwell.server.services import Services
@@ -25,6 +29,7 @@ BodyT = TypeVar("BodyT")
 
 IDEMPOTENCY_KEY = "idempotency-key"
 _LONGEST_KEY = 255
+Name = Annotated[str, Meta(min_length=1, max_length=500)]
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,8 +44,13 @@ class ApiCall(Generic[QueryT, BodyT]):
     identity: Identity
     query: QueryT
     body: BodyT
-    idempotency_key: str | None
     headers: Mapping[str, str] = field(repr=False)
+    key: CallKey | None = None  # the idempotency key
+    first: FirstCall | None = None  # what was noted of the first call with it, if this one repeats it
+
+    def derive_id(self, purpose: str) -> str | None:
+        """Return an id for what the call makes, the same for all calls with its key; None without a key."""
+        return None if self.key is None else self.key.derive_id(purpose)
 
 
 Act = Callable[[ApiCall[Any, Any]], Awaitable[Any]]
@@ -59,6 +69,7 @@ class Operation:
     answer: Any  # a struct; a Response is made by the operation itself
     status: HTTPStatus
     media_type: str
+    writes: bool  # whether it changes what is stored
 
     @property
     def name(self) -> str:
@@ -80,6 +91,7 @@ def operation(
     *,
     status: HTTPStatus = HTTPStatus.OK,
     media_type: str = "application/json",
+    writes: bool | None = None,
 ) -> Callable[[Act], Operation]:
     """Make an operation from a function; the types are those of its signature."""
 
@@ -97,6 +109,7 @@ def operation(
             answer=hints["return"],
             status=status,
             media_type=media_type,
+            writes=method == "POST" if writes is None else writes,
         )
 
     return make
@@ -125,20 +138,35 @@ class Api:
             identity,
             _read_query(operation, request, in_path),
             await _read_body(operation, request),
-            _read_key(request),
             request.headers,
         )
         try:
+            key = _read_key(request) if operation.writes else None
+            if key is not None:
+                content = await self._act_once(operation, call, CallKey(self._services.storage, identity.name, key))
+                return Response(content, operation.status, media_type=operation.media_type)
             answer = await operation.act(call)
         except ValueError as error:
             # What the library refuses is a plain ValueError or one of its own errors. Subclasses of
             # others are bugs.
             if isinstance(error, StepwellError) or type(error) is not ValueError:
                 raise
-            raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from None
+            raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), code=ErrorId.WRONG_USAGE) from None
         if isinstance(answer, Response):
             return answer
         return Response(msgspec.json.encode(answer), operation.status, media_type=operation.media_type)
+
+    async def _act_once(self, operation: Operation, call: ApiCall[Any, Any], key: CallKey) -> bytes:
+        run_id: str | None = getattr(call.query, "run_id", None)
+
+        async def find_head() -> int | None:
+            return None if run_id is None else (await find_run(self._services.storage, run_id)).number
+
+        async def act(first: FirstCall) -> Any:
+            return await operation.act(replace(call, key=key, first=first if first.is_repeated else None))
+
+        content = msgspec.json.encode([operation.name, call.query, call.body], order="deterministic")
+        return await key.answer(content, find_head, act)
 
     def _find(self, request: Request) -> tuple[Operation, dict[str, str]]:
         parts = _path_parts(request.scope)

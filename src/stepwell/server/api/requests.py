@@ -30,6 +30,7 @@ class RequestListQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run: Annotated[str, Meta(description="The id of a run, or its beginning.")] | None = None
     asked_until: Annotated[datetime, Meta(tz=True)] | None = None
     due_until: Annotated[datetime, Meta(tz=True, description="By deadline, the earliest first.")] | None = None
+    stored: Annotated[bool, Meta(description="`data` in its stored form, with the names of classes.")] = False
     after: Annotated[str, Meta(description="The `next` of the previous page.")] | None = None
     limit: PageSize = 50
 
@@ -61,7 +62,7 @@ async def list_requests(call: ApiCall[RequestListQuery, None]) -> RequestPage:
     )
     page, now = requests[: query.limit], clock.now()
     following = f"{page[-1].run_id}/{page[-1].request_id}" if len(requests) > len(page) else None
-    return RequestPage([_describe(request, now) for request in page], following)
+    return RequestPage([_describe(request, now, query.stored) for request in page], following)
 
 
 @operation("POST", "/runs/{run_id}/requests/{request_id}/response", Role.RESPOND)
@@ -83,7 +84,7 @@ class LinkOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: Annotated[int, Meta(ge=60, le=90 * 86_400)] = 7 * 86_400
 
 
-@operation("POST", "/runs/{run_id}/requests/{request_id}/link", Role.OPERATE, status=HTTPStatus.CREATED)
+@operation("POST", "/runs/{run_id}/requests/{request_id}/link", Role.OPERATE, status=HTTPStatus.CREATED, writes=False)
 async def create_link(call: ApiCall[RequestQuery, LinkOrder]) -> LinkDocument:
     """Make a link by which a person without a token responds to this request, and to nothing else."""
     storage, by = call.services.storage, call.body.by
@@ -108,9 +109,9 @@ async def _find_last(storage: BuiltInStorage, name: str) -> PendingRequest:
     raise NotFound(f"request {name!r} is no longer open, so the next page is unknown; start again without `after`")
 
 
-def _describe(request: PendingRequest, now: datetime) -> dict[str, Any]:
+def _describe(request: PendingRequest, now: datetime, stored: bool) -> dict[str, Any]:
     document = pending_request_to_dict(request, now)
-    return {**document, "sealed": document["question"] is None}
+    return {**document, "data": request.data} if stored and not document["sealed"] else document
 
 
 OPERATIONS = (list_requests, respond, create_link)

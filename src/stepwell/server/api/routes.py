@@ -8,7 +8,17 @@ import msgspec
 from starlette.responses import Response
 from starlette.routing import Mount
 
-from stepwell.server.api import decisions, operations, requests, run_changes, runs, service, streams
+from stepwell.server.api import (
+    decisions,
+    differences,
+    operations,
+    pruning,
+    requests,
+    run_changes,
+    runs,
+    service,
+    streams,
+)
 from stepwell.server.api.openapi import make_document
 from stepwell.server.api.operation import Api, ApiCall, Nothing, Operation, operation
 from stepwell.server.identity import Role
@@ -28,6 +38,8 @@ OPERATIONS: tuple[Operation, ...] = (
     *service.OPERATIONS,
     *runs.OPERATIONS,
     *run_changes.OPERATIONS,
+    *differences.OPERATIONS,
+    *pruning.OPERATIONS,
     *requests.OPERATIONS,
     *decisions.OPERATIONS,
     *operations.OPERATIONS,

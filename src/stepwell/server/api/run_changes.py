@@ -1,9 +1,8 @@
-"""Runs that are started, cancelled, forked, moved back, retried and deleted."""
+"""Runs that are started, cancelled, forked, moved back and retried."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
@@ -13,26 +12,21 @@ from msgspec import Meta
 from stepwell.admin.forks import fork
 from stepwell.admin.lookup import NotFound, find_checkpoint, find_run, load_checkpoint, require_head
 from stepwell.admin.restores import restore
-from stepwell.admin.retention.policy import Keep
-from stepwell.admin.retention.pruner import delete_runs, prune
 from stepwell.admin.retries import retry
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.engine.cancellation import cancel_or_signal
 from stepwell.engine.responses import check_no_caller
 from stepwell.errors import RunError
-from stepwell.model.event import CheckpointInfo, WorkflowRunState
-from stepwell.model.status_words import STATUSES_BY_WORD
+from stepwell.model.commit import CommitKind
+from stepwell.model.event import CheckpointInfo
 from stepwell.model.valid_text import check_words
-from stepwell.server.api.documents import Moved, Pruned, Retried, Submitted
-from stepwell.server.api.operation import ApiCall, Nothing, operation
+from stepwell.server.api.documents import Moved, Retried, Submitted
+from stepwell.server.api.operation import ApiCall, Name, Nothing, operation
 from stepwell.server.api.runs import Number, RunQuery
 from stepwell.server.identity import Role
-from stepwell.server.problems import RequestRefused
-from stepwell.server.run_start import derive_run_id, start_run
+from stepwell.server.run_start import start_run
 from stepwell.server.services import Services
 from stepwell.storage.store_archive import StoreArchive
-
-Name = Annotated[str, Meta(min_length=1, max_length=500)]
 
 
 class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,6 +34,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     workflow: str
     input: Any = None
+    input_text: Annotated[str, Meta(description="Instead of `input`, as people type it: text, or JSON.")] | None = None
     run_id: Name | None = None
     tags: dict[str, str] = {}
     priority: Annotated[int, Meta(ge=-100, le=100)] = 0
@@ -86,32 +81,23 @@ class RetryOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-class PruneOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is deleted. Nothing is, unless `dry_run` is false."""
-
-    runs: list[Name] = []
-    keep_last: Annotated[int, Meta(ge=0, le=2**31)] | None = None
-    keep_for_seconds: Annotated[float, Meta(ge=0, le=1e10)] | None = None
-    status: list[Literal["completed", "failed", "cancelled"]] = []
-    entirely: Annotated[bool, Meta(description="Delete the runs named, whatever their status.")] = False
-    dry_run: bool = True
-
-
 @operation("POST", "/runs", Role.OPERATE, status=HTTPStatus.CREATED)
 async def submit(call: ApiCall[Nothing, Submission]) -> Submitted:
     """Start a run: store it, for a worker to drive."""
     body = call.body
+    if body.input is not None and body.input_text is not None:
+        raise ValueError("pass `input` or `input_text`, not both")
+    is_new = body.run_id is None and call.first is None
     run_id = await start_run(
         call.services,
         body.workflow,
         body.input,
+        text=body.input_text,
         by=call.identity.name,
-        run_id=body.run_id,
+        run_id=body.run_id or call.derive_id("run"),
         tags=body.tags or None,
         priority=body.priority,
-        idempotency_key=call.idempotency_key,
     )
-    is_new = body.run_id is None and call.idempotency_key is None
     drivers = call.services.drivers
     return Submitted(run_id, await (drivers.find_workers(body.workflow) if is_new else drivers.find(run_id)))
 
@@ -125,6 +111,8 @@ async def cancel(call: ApiCall[RunQuery, Cancellation]) -> Moved:
     archive = StoreArchive(storage._store, DEFAULT_CODEC)
     head = require_head(await archive.head(run_id), run_id)
     check_no_caller(head)
+    if (earlier := await _find_cancellation(archive, run_id, call)) is not None:
+        return await _moved(call.services, earlier)
     head = await cancel_or_signal(archive, head, by=call.identity.name, reason=call.body.reason)
     return await _moved(call.services, CheckpointInfo(run_id, head.stamp.checkpoint_id, head.number))
 
@@ -134,10 +122,9 @@ async def fork_run(call: ApiCall[RunQuery, ForkOrder]) -> Moved:
     """Start a new run from a checkpoint of another, with another state or another answer."""
     body, storage = call.body, call.services.storage
     run = await find_run(storage, call.query.run_id)
-    origin = f"{run.run_id}@{run.number if body.number is None else body.number}"
-    run_id = body.run_id
-    if run_id is None and call.idempotency_key is not None:
-        run_id = derive_run_id("fork", run.run_id, call.idempotency_key)
+    newest = run.number if call.first is None or call.first.head is None else call.first.head
+    origin = f"{run.run_id}@{newest if body.number is None else body.number}"
+    run_id = body.run_id or call.derive_id("fork")
     try:
         place = await fork(
             storage,
@@ -151,7 +138,10 @@ async def fork_run(call: ApiCall[RunQuery, ForkOrder]) -> Moved:
             by=call.identity.name,
         )
     except RunError:
-        if run_id is None or (earlier := await _find_fork(call.services, run_id, origin)) is None:
+        # An id that comes from the key can be taken by the same call only, which may be under way elsewhere.
+        is_ours = call.key is not None and (body.run_id is None or call.first is not None)
+        earlier = await _find_fork(call.services, run_id, origin) if is_ours and run_id is not None else None
+        if earlier is None:
             raise
         place = earlier
     return await _moved(call.services, place)
@@ -160,18 +150,12 @@ async def fork_run(call: ApiCall[RunQuery, ForkOrder]) -> Moved:
 @operation("POST", "/runs/{run_id}/restore", Role.OPERATE)
 async def restore_run(call: ApiCall[RunQuery, RestoreOrder]) -> Moved:
     """Move a run back to one of its checkpoints, to execute afresh from there."""
-    if call.idempotency_key is not None and call.body.head is None:
-        raise RequestRefused(
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            "a run may be moved back twice on purpose, so a key alone does not tell a repetition",
-            "pass `head`, the newest commit that you know",
-        )
     run = await find_run(call.services.storage, call.query.run_id)
     place = await restore(
         call.services.storage,
         f"{run.run_id}@{call.body.number}",
         by=call.identity.name,
-        number=call.body.head,
+        number=call.first.head if call.body.head is None and call.first is not None else call.body.head,
     )
     return await _moved(call.services, place)
 
@@ -186,41 +170,24 @@ async def retry_runs(call: ApiCall[Nothing, RetryOrder]) -> Retried:
         status=body.status,
         workflow_name=body.workflow,
         since=body.since,
+        until=datetime.fromisoformat(call.first.at) if call.first is not None else None,
         by=call.identity.name,
-        key=call.idempotency_key,
+        key=call.derive_id("retry"),
         dry_run=body.dry_run,
     )
     return Retried(list(report.runs), report.skipped, report.dry_run)
 
 
-@operation("POST", "/prune", Role.OPERATE)
-async def prune_runs(call: ApiCall[Nothing, PruneOrder]) -> Pruned:
-    """Delete old checkpoints and runs, or say what would be deleted."""
-    body, storage = call.body, call.services.storage
-    run_ids = [(await find_run(storage, run)).run_id for run in body.runs]
-    if body.entirely:
-        if not run_ids or body.keep_last is not None or body.keep_for_seconds is not None or body.status:
-            raise ValueError("`entirely` needs `runs`, and nothing else that selects runs or checkpoints")
-        report = await delete_runs(storage, run_ids, dry_run=body.dry_run)
-    else:
-        policy = _policy(body)
-        report = await prune(storage, policy, named=run_ids, only=run_ids or None, dry_run=body.dry_run)
-    numbers: dict[str, list[int]] = {}
-    for checkpoint in report.checkpoints:
-        numbers.setdefault(checkpoint.run_id, []).append(checkpoint.number)
-    stays = {**report.stays, **report.skipped}
-    return Pruned(list(report.runs), numbers, bytes=report.bytes, stays=stays, dry_run=report.dry_run)
-
-
-def _policy(body: PruneOrder) -> Keep:
-    age = None if body.keep_for_seconds is None else timedelta(seconds=body.keep_for_seconds)
-    keep = Keep(body.keep_last, age)
-    chosen = {status for word in body.status for status in STATUSES_BY_WORD[word]}
-    # A status that maps to None keeps everything.
-    by_status: Mapping[WorkflowRunState | str, Keep | None] = (
-        {status: keep if status in chosen else None for status in WorkflowRunState} if chosen else {}
-    )
-    return Keep(body.keep_last, age, by_status)
+async def _find_cancellation(
+    archive: StoreArchive, run_id: str, call: ApiCall[RunQuery, Cancellation]
+) -> CheckpointInfo | None:
+    """Return where an earlier call with the same key has cancelled the run."""
+    if call.first is None or call.first.head is None:
+        return None
+    for commit in await archive.commits(run_id, after=call.first.head):
+        if commit.kind is CommitKind.CANCELLED and commit.by == call.identity.name:
+            return CheckpointInfo(run_id, commit.stamp.checkpoint_id, commit.number)
+    return None
 
 
 async def _find_fork(services: Services, run_id: str, origin: str) -> CheckpointInfo | None:
@@ -242,4 +209,4 @@ async def _moved(services: Services, place: CheckpointInfo) -> Moved:
     return Moved(place.run_id, place.number, place.checkpoint_id, status=run.standing, driver=driver)
 
 
-OPERATIONS = (submit, cancel, fork_run, restore_run, retry_runs, prune_runs)
+OPERATIONS = (submit, cancel, fork_run, restore_run, retry_runs)

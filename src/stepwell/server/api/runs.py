@@ -9,9 +9,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from stepwell.admin.diffs.checkpoints import diff, diff_from_parent
 from stepwell.admin.diffs.documents import document_of
-from stepwell.admin.diffs.json_diff import format_path
 from stepwell.admin.lineage import find_lineage
 from stepwell.admin.lookup import complete_run_id, find_checkpoint, find_inside, find_run, load_checkpoint
 from stepwell.admin.overview.lines import format_overview
@@ -24,11 +22,10 @@ from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.kernel.commit import events
 from stepwell.model.status_words import Standing, status_word
 from stepwell.server.api.documents import (
-    ChangeItem,
     CheckpointItem,
     CheckpointPage,
+    CheckpointPlace,
     CommandItem,
-    DifferenceDocument,
     EventPage,
     LineageDocument,
     RunDocument,
@@ -106,11 +103,11 @@ class RunDocumentQuery(StateQuery, frozen=True, forbid_unknown_fields=True):
     open: list[Annotated[str, Meta(description="The run of a sub-workflow whose graph is part of the graph.")]] = []
 
 
-class DiffQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which two checkpoints: ids, runs, or RUN@NUMBER."""
+class PlaceQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which checkpoint: RUN, RUN@NUMBER, or an id. Ids may be shortened to 4 characters."""
 
-    after: Annotated[str, Meta(min_length=1)]
-    before: Annotated[str, Meta(description="Without it, the checkpoint that the run was forked from.")] | None = None
+    name: Annotated[str, Meta(min_length=1)]
+    run: Annotated[str, Meta(description="Only a checkpoint of this run; the name may be a number.")] | None = None
 
 
 class EventQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
@@ -221,6 +218,15 @@ async def list_checkpoints(call: ApiCall[CheckpointListQuery, None]) -> Checkpoi
     return CheckpointPage(run.run_id, items, newest[-1].number if len(entries) > len(newest) else None)
 
 
+@operation("GET", "/checkpoint", Role.SEE)
+async def find_place(call: ApiCall[PlaceQuery, None]) -> CheckpointPlace:
+    """Find the checkpoint that a name means."""
+    query, storage = call.query, call.services.storage
+    name = query.name if query.run is None else await find_inside(storage, query.run, query.name)
+    place = await find_checkpoint(storage, name)
+    return CheckpointPlace(place.run_id, place.number, place.checkpoint_id)
+
+
 @operation("GET", "/runs/{run_id}/state", Role.SEE)
 async def get_state(call: ApiCall[StateQuery, None]) -> StateDocument:
     """Return the state of a run at a checkpoint."""
@@ -232,26 +238,6 @@ async def get_state(call: ApiCall[StateQuery, None]) -> StateDocument:
     state = {key: to_data(value) for key, value in document["state"].items()}
     executors = {key: to_data(value) for key, value in document["executors"].items()}
     return StateDocument(run.run_id, place.number, place.checkpoint_id, state, executors)
-
-
-@operation("GET", "/diff", Role.SEE)
-async def get_difference(call: ApiCall[DiffQuery, None]) -> DifferenceDocument:
-    """Compare two checkpoints, of one run or of two; or a fork with what it was forked from."""
-    query, storage = call.query, call.services.storage
-    if query.before is None:
-        difference = await diff_from_parent(storage, query.after)
-    else:
-        difference = await diff(storage, query.before, query.after)
-    changes = [
-        ChangeItem(
-            change.pointer, format_path(change.path), str(change.kind), to_data(change.before), to_data(change.after)
-        )
-        for change in difference.changes
-    ]
-    before, after = difference.before, difference.after
-    return DifferenceDocument(
-        before.run_id, before.number, after.run_id, after.number, changes=changes, patch=difference.patch()
-    )
 
 
 @operation("GET", "/runs/{run_id}/events", Role.SEE)
@@ -291,7 +277,7 @@ OPERATIONS = (
     get_lineage,
     list_checkpoints,
     get_state,
-    get_difference,
+    find_place,
     list_events,
     export,
 )
