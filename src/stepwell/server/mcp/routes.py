@@ -31,7 +31,7 @@ from stepwell.errors import StepwellError
 from stepwell.server.identity import Forbidden, Identity, Role, require
 from stepwell.server.mcp.forms import make_form, read_form
 from stepwell.server.responses import send_checked_response
-from stepwell.server.run_start import find_workflow, input_schema, start_run
+from stepwell.server.run_start import derive_run_id, find_workflow, input_schema, start_run
 from stepwell.server.services import RouteSet, Services
 from stepwell.storage.pending_requests import PendingRequest
 from stepwell.storage.run_list import RunInfo
@@ -158,7 +158,8 @@ class Tools:
         key: Any = (params.meta or {}).get(_IDEMPOTENCY_KEY)
         if key is not None and (not isinstance(key, str) or not key):
             raise MCPError(types.INVALID_PARAMS, f"{_IDEMPOTENCY_KEY} must be a text, not {key!r}")
-        return await start_run(self.services, params.name, arguments, by=identity.name, idempotency_key=key)
+        run_id = None if key is None else derive_run_id(params.name, identity.name, key)
+        return await start_run(self.services, params.name, arguments, by=identity.name, run_id=run_id)
 
     async def _report_until_rest(self, ctx: Context, run_id: str) -> None:
         """Report each handler call that is committed, to clients that asked for progress, until the run rests."""
