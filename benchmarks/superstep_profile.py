@@ -1,10 +1,10 @@
-"""Where the CPU time of one superstep goes, by part of the library: a table in Markdown.
+"""Where the CPU time of one superstep, and of one step, goes, by part of the library: a table in Markdown.
 
     python benchmarks/superstep_profile.py [--supersteps 1000] [--repeats 15] [--write docs/performance.md]
 
-The case is `chain`. The time is the least of the repeats, without a profiler. How it is spread over the parts is what
-cProfile counts in the thread of the event loop, without the time of calls into other parts. Built-in functions belong
-to the part that calls them.
+The cases are `chain`, and `steps` on SQLite. The time is the least of the repeats, without a profiler. How it is spread
+over the parts is what cProfile counts in the thread of the event loop, without the time of calls into other parts.
+Built-in functions belong to the part that calls them.
 """
 
 import argparse
@@ -23,14 +23,31 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from job import Job
 from run import split_page
+from subjects.stepwell.functions import loop
 from subjects.stepwell.speed import counting_down
 from subjects.stepwell.workflow import WARM, close, looping, storage
 
-from stepwell import Workflow
+from stepwell import CheckpointStorage, Workflow
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parent / "src" / "stepwell"
-PLACES = ("none", "memory", "sqlite")
+Build = Callable[[int, CheckpointStorage | None], Workflow[Any]]
+
+
+def chain(supersteps: int, kept: CheckpointStorage | None) -> Workflow[Any]:
+    return looping(counting_down(), kept, limit=supersteps)
+
+
+def steps(_: int, kept: CheckpointStorage | None) -> Workflow[Any]:
+    return loop.build(checkpoint_storage=kept)
+
+
+CASES: dict[str, tuple[str, Build]] = {
+    "none": ("none", chain),
+    "memory": ("memory", chain),
+    "sqlite": ("sqlite", chain),
+    "a step, sqlite": ("sqlite", steps),
+}
 PARTS = {
     "engine": "plans, calls the handler, decides, emits (`engine`)",
     "graph": "chooses the handler (`graph`)",
@@ -76,13 +93,13 @@ def spread(profile: cProfile.Profile) -> dict[str, float]:
     return {part: each / total for part, each in seconds.items()}
 
 
-async def measure(place: str, supersteps: int, repeats: int) -> dict[str, float]:
-    """Return the microseconds that a superstep takes in each part."""
+async def measure(place: str, build_case: Build, supersteps: int, repeats: int) -> dict[str, float]:
+    """Return the microseconds that a superstep, or a step, takes in each part."""
     with tempfile.TemporaryDirectory(dir=HERE) as folder:
         kept = storage(place, Job({}, Path(folder)))
 
-        def build() -> Workflow:
-            return looping(counting_down(), kept, limit=supersteps)
+        def build() -> Workflow[Any]:
+            return build_case(supersteps, kept)
 
         await build().run(WARM)
         here = [await least(build, supersteps, time.thread_time) for _ in range(repeats)]
@@ -97,7 +114,7 @@ async def measure(place: str, supersteps: int, repeats: int) -> dict[str, float]
     return parts | {OTHER_THREADS: max(0.0, min(everywhere) - min(here))}
 
 
-async def least(build: Callable[[], Workflow], supersteps: int, clock: Callable[[], float]) -> float:
+async def least(build: Callable[[], Workflow[Any]], supersteps: int, clock: Callable[[], float]) -> float:
     workflow = build()
     began = clock()
     await workflow.run(supersteps)
@@ -119,7 +136,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--write", type=Path, help="a page in which to replace the table")
     asked = parser.parse_args()
-    measured = table({place: asyncio.run(measure(place, asked.supersteps, asked.repeats)) for place in PLACES})
+    measured = table(
+        {name: asyncio.run(measure(*case, asked.supersteps, asked.repeats)) for name, case in CASES.items()}
+    )
     print(measured)
     if asked.write is not None:
         before, after = split_page(asked.write, "profile")

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
@@ -31,7 +32,8 @@ def log(job: Job) -> Iterator[Write]:
 
 @contextmanager
 def sqlite(job: Job) -> Iterator[Write]:
-    database = sqlite3.connect(job.folder / "raw.db", isolation_level=None)  # each statement is a transaction
+    # Each statement is a transaction.
+    database = sqlite3.connect(job.folder / "raw.db", isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
     database.execute("CREATE TABLE commits (number INTEGER PRIMARY KEY, body BLOB NOT NULL)")
@@ -65,6 +67,17 @@ async def write_all(job: Job, place: str, records: Sequence[bytes]) -> None:
                 write(await handle(record))
 
 
+async def write_in_thread(job: Job, place: str, records: Sequence[bytes]) -> None:
+    """Do the same in another thread, so that the disk does not block the event loop."""
+    run = asyncio.get_running_loop().run_in_executor
+    with WRITERS[place](job) as write, ThreadPoolExecutor(1) as thread:
+        for record in records[:WARM]:
+            await run(thread, write, await handle(record))
+        with job.counted():
+            for record in records:
+                await run(thread, write, await handle(record))
+
+
 async def chain(job: Job, place: str) -> None:
     await write_all(job, place, [BODY] * job["supersteps"])
 
@@ -75,6 +88,14 @@ async def growth(job: Job, place: str) -> None:
 
 async def steps(job: Job, place: str) -> None:
     await write_all(job, place, [STEP] * job["steps"])
+
+
+async def chain_in_thread(job: Job, place: str) -> None:
+    await write_in_thread(job, place, [BODY] * job["supersteps"])
+
+
+async def steps_in_thread(job: Job, place: str) -> None:
+    await write_in_thread(job, place, [STEP] * job["steps"])
 
 
 async def many(job: Job, place: str) -> None:
@@ -91,4 +112,7 @@ SUBJECTS = [
     Subject(case, f"raw-{place}", "sync", partial(run, place=place), postgres=place == "postgres")
     for case, run in (("chain", chain), ("growth", growth), ("many", many), ("steps", steps))
     for place in WRITERS
+] + [
+    Subject(case, "raw-sqlite-thread", "sync", partial(run, place="sqlite"))
+    for case, run in (("chain", chain_in_thread), ("steps", steps_in_thread))
 ]

@@ -13,11 +13,12 @@ import msgspec
 
 from stepwell.storage.conflicts import check_fence
 from stepwell.storage.lease import Owner, lease_end
-from stepwell.storage.stored_values import LeaseReport, LogEffects, LogRow, OpenedRun, SignalRow
+from stepwell.storage.stored_values import NO_LOG_EFFECTS, LeaseReport, LogEffects, LogRow, OpenedRun, SignalRow
 from stepwell.stores.sqlite import outbox
 from stepwell.stores.sqlite.records import (
     BODY,
     FORGET_RUN,
+    LAST,
     change_requests,
     consume,
     find_or_create_run,
@@ -31,8 +32,10 @@ SELECT_STANDING = """
 SELECT fence, EXISTS (SELECT 1 FROM signals WHERE signals.run = runs.run AND position IS NOT NULL)
 FROM runs WHERE run_id = ?
 """
+# Nothing is inserted if the run has no row, if another process has acquired it, or if the key is used.
 INSERT_LOG_ROW = """
-INSERT INTO superstep_log (run, place, key, body) VALUES (?, ?, ?, CAST(? AS TEXT)) ON CONFLICT DO NOTHING
+INSERT INTO superstep_log (run, place, key, body)
+SELECT run, ?, ?, CAST(? AS TEXT) FROM runs WHERE run_id = ? AND fence <= ? ON CONFLICT DO NOTHING
 """
 SELECT_LOG = f"SELECT place, key, {BODY} FROM superstep_log WHERE run = (SELECT run FROM runs WHERE run_id = ?)"
 INSERT_SIGNAL = """
@@ -96,9 +99,14 @@ def write_log(
     effects: LogEffects,
     fence: int | None,
 ) -> bool:
+    values = (place, key, body, run_id, LAST if fence is None else fence)
+    is_new = db.execute(INSERT_LOG_ROW, values).rowcount == 1
+    # Most entries are steps that succeeded, so this is all.
+    if is_new and effects is NO_LOG_EFFECTS:
+        return True
     run = find_or_create_run(db, run_id)
     check_fence(run_id, fence, run.fence)
-    is_new = db.execute(INSERT_LOG_ROW, (run.run, place, key, body)).rowcount == 1
+    is_new = is_new or db.execute(INSERT_LOG_ROW, values).rowcount == 1
     if is_new:
         consume(db, run, effects.consumed)
         if (effects.asked or effects.expired) and run.workflow is not None:

@@ -19,8 +19,7 @@ CREATE FUNCTION {schema}.write_log(
 DECLARE
     of_key bigint;
     is_fenced boolean := false;
-    -- As our programs write times.
-    log_time text := to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"');
+    log_time text;
 BEGIN
     {check}
     IF lease IS NOT NULL THEN  -- locked, so that nobody acquires the run before this commits
@@ -33,6 +32,8 @@ BEGIN
         IF FOUND THEN
             IF effects IS NOT NULL THEN
                 IF effects ?| ARRAY['asked', 'expired'] THEN
+                    -- As our programs write times.
+                    log_time := to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"');
                     PERFORM {schema}.enqueue(r.run_id, r.number + 1, r.workflow, log_time, effects, NULL, false)
                     FROM {schema}.runs AS r WHERE r.key = of_key AND r.workflow IS NOT NULL;
                 END IF;
