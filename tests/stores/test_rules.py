@@ -12,7 +12,7 @@ from stepwell.stores.files.store import FileStore
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.stores.sqlite.store import SQLiteStore
-from stepwell.testing import STORE_RULES, StoreRule
+from stepwell.testing import OUTBOX_RULES, STORE_RULES, StoreRule
 from tests.support.lanes import marks_of
 from tests.support.postgres_server import dsn, fresh_schema
 
@@ -36,7 +36,7 @@ IN_ONE_PROCESS = {"memory"}  # nobody can open it a second time
 CASES = [
     pytest.param(name, rule, marks=marks_of(rule))
     for name in STORES
-    for rule in STORE_RULES
+    for rule in (*STORE_RULES, *OUTBOX_RULES)
     if rule.openings == 1 or name not in IN_ONE_PROCESS
 ]
 

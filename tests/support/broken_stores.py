@@ -14,10 +14,12 @@ from msgspec.structs import replace as changed
 from stepwell.errors import CheckpointCorrupt, CommitConflict, RunBusy
 from stepwell.storage.filters import ANY_CHECKPOINT, ANY_REQUEST, TOP_RUNS, CheckpointFilter, RequestFilter, RunFilter
 from stepwell.storage.lease import Owner
+from stepwell.storage.outbox import OutboxRow
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
     CommitEffects,
     Entry,
+    LogEffects,
     OpenedRun,
     Record,
     RequestEntry,
@@ -245,3 +247,44 @@ class TrustsItsCache(WrappedStore):
             raise CommitConflict(f"run {run_id!r} is not there")
         await self.rewrite(run_id, insert=record, effects=effects)
         self._latest[run_id] = number
+
+
+class WritesMessagesBeforeItAppends(MemoryStore):
+    """A refused append has announced its requests."""
+
+    async def append(self, record: Record, effects: CommitEffects = NO_EFFECTS) -> None:
+        if effects.asked and record.entry.number <= await self._next_number(record.entry.run_id):
+            early = LogEffects(asked=effects.asked)
+            await self.write_log(record.entry.run_id, record.entry.number, "early", b"{}", effects=early)
+        await super().append(record, effects)
+
+    async def _next_number(self, run_id: str) -> int:
+        run = await self.run(run_id)
+        return -1 if run is None else run.number + 1
+
+
+class ForgetsMessagesThatWereRead(MemoryStore):
+    async def outbox(self, webhook_id: str, *, due_by: str | None = None, limit: int | None = None) -> list[OutboxRow]:
+        rows = await super().outbox(webhook_id, due_by=due_by, limit=limit)
+        for row in rows:
+            await self.settle(row)
+        return rows
+
+
+class SendsAllAtOnce(MemoryStore):
+    """Every message is due, also those whose run has an earlier one."""
+
+    async def outbox(self, webhook_id: str, *, due_by: str | None = None, limit: int | None = None) -> list[OutboxRow]:
+        rows = await super().outbox(webhook_id)
+        due = [row for row in rows if due_by is None or (row.due is not None and row.due <= due_by)]
+        return due[:limit]
+
+
+class LooksAtOldMessages(MemoryStore):
+    """A message is seen later than its commit."""
+
+    _before: Sequence[OutboxRow] = ()
+
+    async def outbox(self, webhook_id: str, *, due_by: str | None = None, limit: int | None = None) -> list[OutboxRow]:
+        before, self._before = self._before, await super().outbox(webhook_id, due_by=due_by, limit=limit)
+        return list(before)

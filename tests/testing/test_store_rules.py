@@ -12,7 +12,8 @@ import pytest
 from stepwell.errors import StepwellError
 from stepwell.storage.port import Store
 from stepwell.stores.memory.store import MemoryStore
-from stepwell.testing import STORE_RULES, StoreRule
+from stepwell.testing import OUTBOX_RULES, STORE_RULES, StoreRule
+from stepwell.testing.faults.wrapped_store import WrappedStore
 from tests.support import broken_stores as broken
 from tests.support.lanes import marks_of
 
@@ -73,14 +74,29 @@ FOUND_OUT_BY: dict[type[MemoryStore], list[str]] = {
         "runs_are_found_by_id_prefix",
         "runs_are_found_by_text_in_id_workflow_and_tags",
     ],
-    broken.LetsEverybodyDrive: ["a_run_has_one_driver_at_a_time", "a_run_has_one_driver_across_programs"],
+    broken.LetsEverybodyDrive: [
+        "a_run_has_one_driver_at_a_time",
+        "a_run_has_one_driver_across_programs",
+        "one_program_at_a_time_holds_the_lease_for_delivering",
+    ],
+    broken.WritesMessagesBeforeItAppends: ["a_refused_commit_writes_no_message"],
+    broken.ForgetsMessagesThatWereRead: ["a_message_stays_until_it_is_settled"],
+    broken.SendsAllAtOnce: [
+        "messages_of_a_run_are_due_one_after_the_other",
+        "a_failed_attempt_keeps_its_run_back_until_the_message_is_set_aside",
+    ],
+    broken.LooksAtOldMessages: [
+        "a_commit_and_its_messages_become_visible_together",
+        "a_commit_writes_the_messages_that_it_causes",
+    ],
 }
+RULES = (*STORE_RULES, *OUTBOX_RULES)
 CASES = [(kind, name) for kind, names in FOUND_OUT_BY.items() for name in names]
 
 
 def rules(name: str) -> list[StoreRule]:
     """The rule of that name, in every manner."""
-    found = [rule for rule in STORE_RULES if str(rule) == f"{name}-{rule.manner}"]
+    found = [rule for rule in RULES if str(rule) == f"{name}-{rule.manner}"]
     assert found, name
     return found
 
@@ -93,7 +109,7 @@ async def breaks(rule: StoreRule, open_store: Callable[[], Any]) -> bool:
     return False
 
 
-@pytest.mark.parametrize("rule", [pytest.param(rule, marks=marks_of(rule)) for rule in STORE_RULES], ids=str)
+@pytest.mark.parametrize("rule", [pytest.param(rule, marks=marks_of(rule)) for rule in RULES], ids=str)
 async def test_a_sound_store_keeps_every_rule(rule: StoreRule) -> None:
     store = MemoryStore()
     await rule.check(lambda: store)  # opened twice, it is the same
@@ -142,7 +158,12 @@ async def test_what_a_rule_opened_it_closes_also_if_it_was_broken() -> None:
 
 
 def test_every_rule_has_a_name_of_its_own() -> None:
-    assert len({str(rule) for rule in STORE_RULES}) == len(STORE_RULES)
+    assert len({str(rule) for rule in RULES}) == len(RULES)
+
+
+async def test_a_store_without_an_outbox_is_told_so() -> None:
+    with pytest.raises(TypeError, match="WrappedStore has no outbox"):
+        await OUTBOX_RULES[0].check(lambda: WrappedStore(MemoryStore()))
 
 
 @pytest.mark.process

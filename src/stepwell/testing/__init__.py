@@ -4,7 +4,8 @@
 - `ScriptedHuman`, `FakeClock` and `Ledger` stand in for people, time and the outside world.
 - `CrashingStore`, `FailingStore`, `SlowStore`, `FailingDisk`, `ConfinedSQLiteStore` and `torn` inject
   faults below a workflow.
-- `STORE_RULES` checks that a store of your own keeps the promises of the store port.
+- `STORE_RULES` checks that a store of your own keeps the promises of the store port, and
+  `OUTBOX_RULES` those of one that can have webhooks.
 """
 
 from stepwell.testing.clock import FakeClock
@@ -17,10 +18,11 @@ from stepwell.testing.faults.sqlite import ConfinedSQLiteStore
 from stepwell.testing.faults.torn_write import torn
 from stepwell.testing.human import ScriptedHuman
 from stepwell.testing.ledger import Ledger
-from stepwell.testing.store_rules.catalogue import STORE_RULES
+from stepwell.testing.store_rules.catalogue import OUTBOX_RULES, STORE_RULES
 from stepwell.testing.store_rules.rule import StoreRule
 
 __all__ = [
+    "OUTBOX_RULES",
     "STORE_RULES",
     "ConfinedSQLiteStore",
     "Crash",

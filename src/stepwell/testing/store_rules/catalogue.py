@@ -1,4 +1,4 @@
-"""`STORE_RULES`: all rules, collected from the modules of this package."""
+"""`STORE_RULES` and `OUTBOX_RULES`: all rules, collected from the modules of this package."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ _CHAPTERS = (
 # Makes pytest show the values in a failed assert, as it does in test modules. It must know before
 # the import, and pytest is not a dependency, so it is used only if the program has loaded it.
 if "pytest" in sys.modules:
-    sys.modules["pytest"].register_assert_rewrite(*(f"{__package__}.{module}" for module in ("samples", *_CHAPTERS)))
+    sys.modules["pytest"].register_assert_rewrite(
+        *(f"{__package__}.{module}" for module in ("samples", "outbox", *_CHAPTERS))
+    )
 
 
 def _promises_of(chapter: str) -> list[Promise]:
@@ -38,12 +40,16 @@ def _promises_of(chapter: str) -> list[Promise]:
     return [value for value in values if isinstance(value, Promise)]
 
 
-_PROMISES = [promise for chapter in _CHAPTERS for promise in _promises_of(chapter)]
+def _rules_of(*chapters: str) -> tuple[StoreRule, ...]:
+    promises = [promise for chapter in chapters for promise in _promises_of(chapter)]
+    return tuple(StoreRule(promise, manner) for promise in promises for manner in promise.manners)
 
-STORE_RULES: tuple[StoreRule, ...] = tuple(
-    StoreRule(promise, manner) for promise in _PROMISES for manner in promise.manners
-)
+
+STORE_RULES: tuple[StoreRule, ...] = _rules_of(*_CHAPTERS)
 """Every promise of the store port, in every manner of use.
 
 Parametrize a test with it, with `ids=str`.
 """
+
+OUTBOX_RULES: tuple[StoreRule, ...] = _rules_of("outbox")
+"""Every promise of a store that implements `Outbox` as well, and so can have webhooks."""

@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from stepwell.storage.encryption import Seal
 from stepwell.storage.integrity import VerifiedStore
+from stepwell.storage.outbox import Outbox
 from stepwell.storage.port import Store
+from stepwell.storage.verified_outbox import VerifiedOutbox
 
 OpenStore = Callable[[], Store | Awaitable[Store]]
 """Opens a store at an empty location; called again, it opens the same location again.
@@ -24,6 +26,13 @@ Manner = Literal["plain", "summed", "sealed"]
 _SEAL_KEY = bytes(range(32))
 
 
+class OutboxStore(NamedTuple):
+    """A store and its outbox."""
+
+    store: Store
+    outbox: Outbox
+
+
 @dataclass(frozen=True)
 class Promise:
     """A promise of the store port: a function that checks it, and whose name states it."""
@@ -31,6 +40,7 @@ class Promise:
     keep: Callable[..., Awaitable[None]]
     openings: int = 1
     manners: tuple[Manner, ...] = ("plain", "summed", "sealed")
+    of_outbox: bool = False  # it gets an `OutboxStore` for each opening
 
 
 @dataclass(frozen=True)
@@ -68,11 +78,16 @@ class StoreRule:
             stores = [await self._open(open_store, after) for _ in range(self.openings)]
             await self.promise.keep(*stores)
 
-    async def _open(self, open_store: OpenStore, after: AsyncExitStack) -> Store:
+    async def _open(self, open_store: OpenStore, after: AsyncExitStack) -> Store | OutboxStore:
         opening = open_store()
         store = await opening if isawaitable(opening) else opening
         after.push_async_callback(store.close)
-        return _in_manner(store, self.manner)
+        used = _in_manner(store, self.manner)
+        if not self.promise.of_outbox:
+            return used
+        if not isinstance(store, Outbox):
+            raise TypeError(f"{type(store).__name__} has no outbox: see stepwell.storage.outbox")
+        return OutboxStore(used, VerifiedOutbox(store, used) if isinstance(used, VerifiedStore) else store)
 
     def __str__(self) -> str:
         return f"{self.promise.keep.__name__}-{self.manner}"
@@ -89,6 +104,16 @@ def rule_of_two(keep: Callable[[Any, Any], Awaitable[None]]) -> Promise:
     The function gets two at one empty location.
     """
     return Promise(keep, openings=2)
+
+
+def outbox_rule(keep: Callable[[OutboxStore], Awaitable[None]]) -> Promise:
+    """Declare a promise of every store with an outbox."""
+    return Promise(keep, manners=("plain", "sealed"), of_outbox=True)
+
+
+def outbox_rule_of_two(keep: Callable[[OutboxStore, OutboxStore], Awaitable[None]]) -> Promise:
+    """Declare a promise of stores with an outbox that can be opened twice."""
+    return Promise(keep, openings=2, manners=("plain", "sealed"), of_outbox=True)
 
 
 def rule_of_guards(*manners: Manner) -> Callable[[Callable[[VerifiedStore], Awaitable[None]]], Promise]:
