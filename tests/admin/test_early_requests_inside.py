@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from stepwell import (
     Executor,
+    UnknownRequest,
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
@@ -16,11 +18,13 @@ from stepwell import (
     WorkflowExecutor,
     WorkflowRunState,
     handler,
+    response_handler,
 )
 from stepwell.admin import examine, respond
 from stepwell.testing import crash_everywhere
 from stepwell.workflows import SubWorkflowRequestMessage
 from tests.admin.test_early_requests import Desk, Sibling, Start, listed, until_listed
+from tests.conftest import Later
 
 IDLE = WorkflowRunState.IDLE
 
@@ -208,4 +212,48 @@ async def test_a_question_that_is_answered_in_memory_is_shown_once_by_a_handle(e
                 sibling.released.set()
     assert shown.count("request_info") == 1
     assert (await handle.result()).get_outputs() == ["tea? True", "worked on tea"]
+    await storage.close()
+
+
+class Doubtful(Executor):
+    """Asks with a deadline, withdraws the request, and then sleeps; each in a superstep of its own."""
+
+    @handler
+    async def ask(self, text: str, ctx: WorkflowContext[int, str]) -> None:
+        ctx.request_info(f"{text}?", bool, request_id="about tea", deadline=timedelta(hours=1))
+        ctx.request_info("milk?", bool, request_id="about milk")
+        ctx.send_message(1)
+
+    @handler
+    async def withdraw(self, number: int, ctx: WorkflowContext[list[str], str]) -> None:
+        ctx.withdraw("about tea")
+        ctx.send_message(["sleep"])
+
+    @handler
+    async def sleep(self, words: list[str], ctx: WorkflowContext[None, str]) -> None:
+        await ctx.sleep(3 * 3600)
+        ctx.yield_output("slept")
+
+    @response_handler
+    async def decide(self, question: str, granted: bool, ctx: WorkflowContext[None, str]) -> None:
+        ctx.yield_output(f"{question} {granted}")
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_a_request_that_is_withdrawn_inside_is_closed_at_once(everywhere: Any, later: Later, depth: int) -> None:
+    storage, doubtful = everywhere(), Doubtful("doubtful")
+    inner = WorkflowBuilder(name="inner", start_executor=doubtful).add_edge(doubtful, doubtful).build()
+    for _ in range(depth - 1):
+        inner = around(inner)
+    workflow = around(inner, storage)
+    await workflow.run("tea", run_id="r")
+    assert await listed(storage) == ["about milk"]
+    with pytest.raises(UnknownRequest, match="about tea"):
+        await respond(storage, "r", "about tea", True)
+    later(minutes=61)
+    run = await storage.get_run("r")
+    assert (run.standing, await storage.ready_runs()) == ("sleeping", [])  # nothing is overdue
+    later(minutes=121)
+    done = await workflow.run(run_id="r")
+    assert (done.get_outputs(), await listed(storage), await errors(storage)) == (["slept"], ["about milk"], [])
     await storage.close()

@@ -137,8 +137,8 @@ TIME = (
     Bug(
         "a sleep begins anew after a crash",
         "engine/drive.py",
-        "dict(log.entries)",
-        "{k: v for k, v in log.entries.items() if '/timer/' not in k}",
+        "dict(self._intake.log.entries)",
+        "{k: v for k, v in self._intake.log.entries.items() if '/timer/' not in k}",
         ("engine/test_timers.py", "engine/test_timers_and_others.py", WAITING),
     ),
     Bug(

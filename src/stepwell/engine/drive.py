@@ -26,7 +26,7 @@ from stepwell.engine.drive_scope import DriveScope, create_scope
 from stepwell.engine.executor_state import RunExecutors
 from stepwell.engine.open_run import StartingPoint, make_first_commit, open_run, plan_first
 from stepwell.engine.passed_responses import check_passed
-from stepwell.engine.questions import Questions
+from stepwell.engine.questions import Questions, list_changes
 from stepwell.engine.set_aside import decide_set_aside
 from stepwell.engine.signals import Intake
 from stepwell.engine.superstep import Superstep
@@ -357,9 +357,8 @@ class Drive:
         if self._observer:
             self._observer.record_commit(perf_counter() - began)
         self.at = after
-        if self._options.list_request is not None and not at_rest:
-            for request in commit.asked:
-                await self._options.list_request(request)
+        if self._options.list_request is not None:
+            await list_changes(self._options.list_request, commit, at, at_rest=at_rest)
         return after
 
     # ---------------------------------------------------------------- the end

@@ -15,8 +15,8 @@ from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.request import Request
 from stepwell.storage.archive import Archive
 
-ListRequest = Callable[[Request], Awaitable[None]]
-"""Lists a request of a sub-workflow run with the run that people know."""
+ListRequest = Callable[[Request, bool], Awaitable[None]]
+"""Lists a request of a sub-workflow run with the run that people know; with False, takes it off the list."""
 
 OnChangedStep = Literal["refuse", "recall"]
 """What to do when a step is called with other arguments than those of its stored result."""

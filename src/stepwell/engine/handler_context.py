@@ -125,8 +125,8 @@ class HandlerContext(StagedContext):
     def forward_request(self, request: Request) -> None:
         self.requests.asked.append(request)
 
-    async def list_request(self, request: Request) -> None:
-        await self._questions.list_for_child(self.delivery.id, request)
+    async def list_request(self, request: Request, *, is_open: bool) -> None:
+        await self._questions.list_for_child(self.delivery.id, request, is_open=is_open)
 
     def ask(self, question: object, response_type: Any, **options: Any) -> Any:
         if threading.get_ident() != self.scope.thread:

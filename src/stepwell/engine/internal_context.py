@@ -49,8 +49,11 @@ class InternalContext(WorkflowContext[Any, Any]):
         """Ask a request of a sub-workflow run."""
 
     @abstractmethod
-    async def list_request(self, request: Request) -> None:
-        """List a request of a sub-workflow run that is still at work; it is asked when the call returns."""
+    async def list_request(self, request: Request, *, is_open: bool) -> None:
+        """List a request of a sub-workflow run that is still at work, or take it off the list.
+
+        What is open when the call returns is asked then.
+        """
 
     @abstractmethod
     def ask_for_child(self, request: Request) -> Awaitable[Any]:

@@ -24,8 +24,9 @@ from stepwell.engine.drive_options import ListRequest
 from stepwell.engine.responses import expiry_error, has_passed, rejection_error
 from stepwell.engine.superstep_log import WAITS_HERE, Parked, SuperstepLog, earliest, is_far
 from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowEventSource
-from stepwell.model.log_keys import LogEntry, answer_log_key, child_request_key, rejection_log_key
+from stepwell.model.log_keys import LogEntry, answer_log_key, child_request_key, closed_request_key, rejection_log_key
 from stepwell.model.request import AnswerRecord, Request
 from stepwell.model.signal import ReceivedJson, ReceivedResponse, Signal
 from stepwell.storage import clock
@@ -45,6 +46,15 @@ class Asker(Protocol):
     @property
     def is_waiting(self) -> bool:
         """Whether it waits for an answer, and none of its steps and sleeps is under way."""
+
+
+async def list_changes(list_request: ListRequest, commit: Commit, before: Checkpoint, *, at_rest: bool) -> None:
+    """List what a sub-workflow run asks in a commit, unless it rests now, and take off the list what it has closed."""
+    for request in () if at_rest else commit.asked:
+        await list_request(request, True)
+    for id in commit.closed:
+        if id in before.requests:
+            await list_request(before.requests[id], False)
 
 
 class Questions(msgspec.Struct, eq=False):
@@ -111,15 +121,24 @@ class Questions(msgspec.Struct, eq=False):
         if due is None or is_far(due):
             raise Parked(due)
 
-    async def list_for_child(self, delivery: str, request: Request) -> None:
-        """List a request of a sub-workflow run that a handler drives, before that run rests."""
+    async def list_for_child(self, delivery: str, request: Request, *, is_open: bool) -> None:
+        """List a request of a sub-workflow run that a handler drives, before that run rests; or take it off the list.
+
+        The latter is for one that was listed, and that the run has withdrawn.
+        """
         key = child_request_key(delivery, request.id)
-        if self._log[key] is None:
+        if not is_open:
+            if (listed := self._log[key]) is not None and listed.request is not None:
+                entry = LogEntry(clock.stamp())
+                await self._log.add(closed_request_key(key), entry, closed=(listed.request.id,))
+                if self._list is not None:
+                    await self._list(listed.request, False)
+        elif self._log[key] is None:
             logged = [entry.request.id for entry in self._log.entries.values() if entry.request is not None]
             named = kernel.name_request(request, {*self._at.requests, *logged, *self.listed})
             await self._log.add(key, LogEntry("", request=named))
             if self._list is not None:
-                await self._list(named)
+                await self._list(named, True)
             self.show(named)
 
     async def list_after(self, write: Awaitable[None], requests: Sequence[Request]) -> None:
@@ -127,7 +146,7 @@ class Questions(msgspec.Struct, eq=False):
         await write
         if self._list is not None:
             for request in requests:
-                await self._list(request)
+                await self._list(request, True)
 
     def show(self, request: Request) -> None:
         """Emit a request that can be answered before the superstep is committed, once."""
@@ -256,7 +275,7 @@ class Questions(msgspec.Struct, eq=False):
             request = self._find_request(id)
             if request is not None and id not in self._at.requests:
                 if self._list is not None:
-                    await self._list(request)
+                    await self._list(request, True)
                 self.show(request)
         if self._all_wait() or not self._shown.issuperset(self._waiting.keys() - self._at.requests.keys()):
             self.check_soon()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.log_keys import RecalledLog
+from stepwell.model.log_keys import RecalledLog, closed_request_key
 from stepwell.model.message import Outcome, RoutedMessage
 from stepwell.model.request import Request
 
@@ -24,7 +24,10 @@ def early_requests(at: Checkpoint, log: RecalledLog) -> dict[str, Request]:
     The answers of others are used already, or wait for the end of the superstep.
     """
     requests = {request.id: request for outcome in log.outcomes.values() for request in outcome.requests}
-    requests |= {entry.request.id: entry.request for entry in log.entries.values() if entry.request is not None}
+    for key, entry in log.entries.items():
+        is_closed = closed_request_key(key) != key and closed_request_key(key) in log.entries
+        if entry.request is not None and not is_closed:
+            requests[entry.request.id] = entry.request
     held = {message.reply.request_id for message in at.messages if message.is_held and message.reply is not None}
     closed = held | _find_used(log)
     return {id: request for id, request in requests.items() if id not in closed}

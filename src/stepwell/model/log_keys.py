@@ -49,6 +49,11 @@ def child_request_key(delivery: str, request_id: str) -> str:
     return f"{delivery}/request/{request_id}"
 
 
+def closed_request_key(asked: str) -> str:
+    """Return the key that says that a sub-workflow run has closed a request itself."""
+    return asked.replace("/request/", "/closed/", 1)
+
+
 def answer_log_key(asked: str) -> str:
     """Return the key under which the answer to a question is fixed."""
     return asked.replace("/ask/", "/answer/", 1)

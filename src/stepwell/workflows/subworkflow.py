@@ -342,11 +342,11 @@ class WorkflowExecutor(Nesting):
             for answerer in answerers:
                 ctx.send_message(question, target_id=answerer)
 
-    async def _list_request(self, ctx: InternalContext, key: str, request: Request) -> None:
-        """List a request of a run that is still at work, unless an executor beside this one answers it."""
+    async def _list_request(self, ctx: InternalContext, key: str, request: Request, is_open: bool) -> None:
+        """List a request of a run at work, or take it off the list, unless an executor beside this one answers it."""
         question = SubWorkflowRequestMessage(SubWorkflowRequest.of(request, key), self.id)
         if self.propagate_request or not await self._answerers(ctx, question):
-            await ctx.list_request(replace(request, executor=self.id, child=key))
+            await ctx.list_request(replace(request, executor=self.id, child=key), is_open=is_open)
 
     async def _answerers(self, ctx: InternalContext, question: SubWorkflowRequestMessage) -> list[str]:
         """Return the executors beside this one that accept requests of a sub-workflow and get this one by an edge."""
