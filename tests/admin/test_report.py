@@ -169,6 +169,11 @@ async def test_messages_are_cards_with_their_receivers() -> None:
     assert "messages[" not in html
 
 
+@executor(id="fails")
+async def fails(text: str, ctx: WorkflowContext[None, str]) -> None:
+    raise ValueError("no stamps")
+
+
 def look_up(order: int) -> str:
     return f"order {order} is <paid>"
 
@@ -185,10 +190,45 @@ async def test_a_turn_of_an_agent_is_a_conversation_with_its_calls() -> None:
     html = await report_run(storage, "r")
     talk = html[html.index("What happened") :]
     heard = talk.index('<div class="says user"><b>user</b><span class="text">Is order 7 paid?')
-    model = talk.index('<div class="says step">model 1')
-    tool = talk.index('<div class="says step">tool look_up {&quot;order&quot;: 7} → order 7 is &lt;paid&gt;')
+    model = talk.index('<div class="says">model 1')
+    tool = talk.index('<div class="says">tool look_up {&quot;order&quot;: 7} → order 7 is &lt;paid&gt;')
     answered = talk.index('<div class="says assistant"><b>clerk</b><span class="text">It is &lt;b&gt;paid&lt;/b&gt;.')
     assert heard < model < tool < answered
+    # What its executor keeps of the turn is those calls again, and what it spent is a sentence.
+    state = talk[talk.index("<h2>State</h2>") :]
+    assert "<dt>agents/clerk/usage</dt><dd>2 model calls, 1 tool call, " in state
+    assert "agents/clerk/stand" not in state
+    assert "AgentProgress" not in state
+
+
+async def test_the_steps_of_a_handler_that_is_no_agent_are_not_a_conversation() -> None:
+    @executor(id="look")
+    async def look(text: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(await ctx.step("shout", str.upper, text))
+
+    storage = InMemoryCheckpointStorage()
+    await WorkflowBuilder(name="looks", start_executor=look, checkpoint_storage=storage).build().run("x", run_id="r")
+    html = await report_run(storage, "r")
+    assert '<div class="steps"><div class="says">step shout' in html
+    assert 'class="talk"' not in html
+
+
+async def test_a_failed_run_shows_its_error_once_on_top_and_its_message_in_flight() -> None:
+    storage = InMemoryCheckpointStorage()
+    with pytest.raises(HandlerFailed):
+        await WorkflowBuilder(name="f", start_executor=fails, checkpoint_storage=storage).build().run("x", run_id="r")
+    html = await report_run(storage, "r")
+    assert "<h2>In progress</h2>" not in html
+    flying = html[html.index("<h2>Messages in flight</h2>") :]
+    assert '<span class="soft small">→ fails</span> <span class="text">x</span>' in flying
+
+
+async def test_a_report_says_when_it_was_written_and_how_long_the_run_took() -> None:
+    storage = InMemoryCheckpointStorage()
+    await clerks(storage).run("x", run_id="r")
+    html = await report_run(storage, "r")
+    assert re.search(r" · written 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC</p>", html)
+    assert re.search(r'<div class="axis"><span>20[^<]* UTC</span><span>\+\d+[^<]*s</span></div>', html)
 
 
 async def test_the_page_fits_a_narrow_screen() -> None:

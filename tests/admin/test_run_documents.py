@@ -181,7 +181,7 @@ async def test_a_node_that_failed_is_resumed_with_its_definition_and_its_agents(
     assert run["sentence"] == (
         "Run review-1 of Review failed in review: ConnectionError: the archive is down; a resume calls review."
     )
-    assert run["command"] == ["stepwell", "resume", "--agents", "MODULE:AGENTS", "--", "review-1", "DEFINITION.yaml"]
+    assert run["command"] == ["stepwell", "resume", "--", "review-1", "MODULE:WORKFLOW"]
     (branch,) = run["branches"]
     assert (branch["executor"], branch["state"], branch["attempts"]) == ("review", "failed", 2)
     assert [call["name"] for call in branch["calls"]] == []  # a record of a failure is not a call
@@ -195,6 +195,9 @@ async def test_the_output_of_named_agents_is_that_of_the_last_node(storage: Any)
     await workflow.resume("review-1")
     run = await admin.describe_run(storage, "review-1")
     assert (run["status"], run["outputs"]) == ("completed", ["published"])
+    report = await admin.report_run(storage, "review-1")
+    assert '<span class="soft small">output</span> <span class="text">published</span>' in report
+    assert "conductor" not in report
 
 
 async def test_an_executor_of_that_name_in_a_graph_is_not_hidden(storage: Any) -> None:
@@ -209,7 +212,7 @@ async def test_an_executor_of_that_name_in_a_graph_is_not_hidden(storage: Any) -
     assert run["progress"]["called"] == {"conductor": 1}
     assert [bar["executor"] for bar in run["timeline"]["bars"]] == ["conductor"]
     assert [node["id"] for node in run["graph"]["nodes"]] == ["conductor"]
-    assert ">conductor<" in await admin.report_run(storage, "o")
+    assert '<div class="call"><b>conductor</b>' in await admin.report_run(storage, "o")
 
 
 async def test_the_history_of_a_run_is_read_as_events(storage: Any) -> None:

@@ -1,4 +1,4 @@
-"""Writes the pictures that are drawn by code; `python -m tools.pictures.studio` and `.demo` make the others."""
+"""Writes the pictures that code draws; `python -m tools.pictures.studio`, `.demo` and `.report` make the others."""
 
 from pathlib import Path
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.errors import CheckpointMissing, StepwellError
-from stepwell.model.checkpoint import Checkpoint
+from stepwell.model.checkpoint import Checkpoint, RunHeader
 from stepwell.model.commit import Commit
 from stepwell.model.event import CheckpointInfo
 from stepwell.model.valid_text import is_text
@@ -18,6 +18,7 @@ from stepwell.storage.port import Store
 from stepwell.storage.run_list import RunInfo, run_info
 from stepwell.storage.store_archive import StoreArchive, is_head, superseded_error
 from stepwell.storage.stored_values import Entry, RunEntry
+from stepwell.storage.wire.format import header_of, read_shape
 
 SHORTEST = 4  # characters of a shortened id
 _MOST_CANDIDATES = 5
@@ -118,6 +119,14 @@ async def load_checkpoint(store: Store, at: CheckpointInfo) -> tuple[Checkpoint,
     if entry is None:
         raise NotFound(f"checkpoint {at.checkpoint_id!r} of run {at.run_id!r} was deleted meanwhile")
     return await StoreArchive(store, DEFAULT_CODEC).at(entry)
+
+
+async def load_header(store: Store, run_id: str) -> RunHeader:
+    """Return the header of a run, as it was when the run started. Raises NotFound if the run was deleted."""
+    # The first record stands alone, so nothing has to be folded. It is missing if the run keeps only its latest.
+    if records := await store.history(run_id, upto=0):
+        return header_of(read_shape(records[0]))
+    return require_head(await StoreArchive(store, DEFAULT_CODEC).head(run_id), run_id).header
 
 
 def require_head(head: Checkpoint | None, run_id: str) -> Checkpoint:

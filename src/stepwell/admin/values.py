@@ -31,6 +31,7 @@ _MAIN_PARTS = {
     f"{_OURS}NodeOutcome": "output",
     f"{_OURS}NodeDone": "outputs",
     f"{_OURS}AgentExecutorResponse": "agent_response",
+    f"{_OURS}AgentExecutorRequest": "messages",
 }
 _SEQUENCES = frozenset({"tuple", "set", "frozenset", "deque"})
 _MAPPINGS = frozenset({"dict", "OrderedDict", "Counter", "defaultdict"})
@@ -126,7 +127,7 @@ def to_lines(stored: Any, *, full: bool = False, nulls: bool = True) -> Iterator
     """
     stored = main_part(stored)
     content = _visible_content(stored, nulls=nulls)
-    if (usage := _describe_usage(stored)) is not None:
+    if (usage := describe_usage(stored)) is not None:
         yield usage
     elif isinstance(content, str) and "\n" in content:
         yield from _format_block(content, full)
@@ -150,7 +151,7 @@ def _format_item(name: str, stored: Any, full: bool, nulls: bool) -> Iterator[st
         name, kind = f"{name} {visible(speaker)}:", ""
     lines = list(to_lines(stored, full=full, nulls=nulls))
     is_nested = len(lines) > 1 or isinstance(_visible_content(main_part(stored), nulls=nulls) or 0, (dict, list))
-    if _describe_usage(stored) is not None:
+    if describe_usage(stored) is not None:
         is_nested, kind = False, ""
     suffix = f" ({visible(kind)})" if kind else ""
     if not is_nested:
@@ -162,10 +163,10 @@ def _format_item(name: str, stored: Any, full: bool, nulls: bool) -> Iterator[st
 
 def describe_tokens(heard: int, said: int) -> str:
     """Return how many tokens a model read and wrote: `66 tokens in, 18 out`; nothing if there are none."""
-    return f"{heard:,} tokens in, {said:,} out" if heard or said else ""
+    return f"{heard:,} token{'' if heard == 1 else 's'} in, {said:,} out" if heard or said else ""
 
 
-def _describe_usage(stored: Any) -> str | None:
+def describe_usage(stored: Any) -> str | None:
     """Return what an agent consumed on one line; None for any other value."""
     if not isinstance(stored, dict) or stored.get("$") != f"{_OURS}Usage" or not isinstance(stored.get("v"), dict):
         return None

@@ -37,15 +37,19 @@ class Code:
 
     async def build(self) -> Runnable:
         """Call a function, build a builder. Raises CommandFailed."""
-        target = self.target
         # stdout is for our data: what the user's code prints while it is loaded goes to stderr.
         with redirect_stdout(sys.stderr):
-            # A builder is not called, even if it is callable; a class always is, even if it has a
-            # method `build`.
-            if callable(target) and (isinstance(target, type) or not hasattr(target, "build")):
-                target = await self._call(target)
-            if not isinstance(target, stepwell.Workflow) and callable(build := getattr(target, "build", None)):
-                target = await self._call(build)
+            runnable = await self._build(self.target)
+        get_workflow(runnable)._name_code(self.name, *self.options)
+        return runnable
+
+    async def _build(self, target: Any) -> Runnable:
+        # A builder is not called, even if it is callable; a class always is, even if it has a
+        # method `build`.
+        if callable(target) and (isinstance(target, type) or not hasattr(target, "build")):
+            target = await self._call(target)
+        if not isinstance(target, stepwell.Workflow) and callable(build := getattr(target, "build", None)):
+            target = await self._call(build)
         if isinstance(target, stepwell.Workflow):
             return target
         from stepwell.declarative.instance import AgentWorkflowInstance  # lazy: 200 ms, most workflows are not one

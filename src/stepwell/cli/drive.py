@@ -16,7 +16,16 @@ from stepwell.admin.overview.request_lines import format_requests
 from stepwell.admin.run_events import TimedEvent
 from stepwell.admin.values import main_part, to_data, to_line
 from stepwell.cli.code_loader import Code, get_workflow, load_code
-from stepwell.cli.failures import FAILED, INTERRUPTED, WAITING, CommandFailed, command_line, exit_with, format_command
+from stepwell.cli.failures import (
+    FAILED,
+    INTERRUPTED,
+    USAGE,
+    WAITING,
+    CommandFailed,
+    command_line,
+    exit_with,
+    format_command,
+)
 from stepwell.cli.settings import Settings
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage, Checkpoint, OpenRun, Stream, WorkflowErrorDetails, WorkflowEvent
@@ -27,7 +36,7 @@ from stepwell.cli.views.output import print_document, print_json_line, print_lin
 from stepwell.cli.views.text import format_moment, printable
 from stepwell.declarative.stored_run import find_node
 from stepwell.error_ids import ErrorId
-from stepwell.errors import RunError, StoreUnavailable
+from stepwell.errors import InputMismatch, RunError, StoreUnavailable
 from stepwell.model.status_words import SLEEPING, status_word
 from stepwell.storage import clock
 
@@ -43,6 +52,9 @@ def drive(name: str, open_run: OpenRun, *, agents: str | None, follow: bool, jso
             raise
         problem = f"interrupted; run {session.run_id!r} is stored up to its last commit"
         raise CommandFailed(ErrorId.RUN_LEFT, problem, session.resume_command(), INTERRUPTED) from None
+    except InputMismatch as error:
+        hint = f"{session.resume_command(error.run_id)}, or pass another --run-id"
+        raise CommandFailed(error.id, str(error), hint, USAGE) from error
     except StoreUnavailable as error:
         if session.run_id is None:
             raise
@@ -127,10 +139,9 @@ class _DriveSession:
         where = "" if self.failure.executor_id is None else f" in {self.failure.executor_id!r}"
         return f"run {self.run_id!r} failed{where}: {self.failure.error_type}: {self.failure.message}"
 
-    def resume_command(self) -> str:
-        return format_command(
-            Settings.current(), "resume", self.run_id or "", self.code.name, options=self.code.options
-        )
+    def resume_command(self, run_id: str | None = None) -> str:
+        run_id = run_id or self.run_id or ""
+        return format_command(Settings.current(), "resume", run_id, self.code.name, options=self.code.options)
 
     def report(self, at: Checkpoint) -> None:
         """Print the result for programs and people.

@@ -6,11 +6,16 @@ from stepwell.cli.failures import command_line
 from stepwell.cli.type_names import BuiltInStorage
 
 
-async def find_next_driver(storage: BuiltInStorage, run_id: str) -> str:
+async def find_next_driver(
+    storage: BuiltInStorage, run_id: str, *, does: str = "takes it", otherwise: str = "to resume it"
+) -> str:
     """Return who drives a run that is ready, or the command that does."""
     from stepwell.admin.live_workers import describe_workers, find_live_workers  # lazy: a dry run needs neither
+    from stepwell.admin.lookup import load_header  # lazy: for the same reason
+    from stepwell.admin.overview.next_command import resume_command  # lazy: for the same reason
 
-    run = await storage.get_run(run_id)
-    if run is not None and (workers := await find_live_workers(storage, run.workflow_name)):
-        return f"{describe_workers(workers)} takes it"
-    return f"to resume it: {command_line('resume', run_id, 'MODULE:WORKFLOW')}"
+    header = await load_header(storage._store, run_id)
+    if workers := await find_live_workers(storage, header.workflow):
+        return f"{describe_workers(workers)} {does}"
+    command = resume_command(header)
+    return f"{otherwise}: {command_line(command.name, *command.arguments, options=command.options)}"

@@ -23,3 +23,4 @@ class WorkflowDefinition(msgspec.Struct, frozen=True):
     version: int = 1
     # Oldest first; the last leads to `version`.
     migrations: tuple[Migration, ...] = ()
+    code: tuple[str, ...] = ()  # what named it on the command line, if it was loaded from there

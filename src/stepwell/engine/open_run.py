@@ -167,6 +167,7 @@ def start_run(definition: WorkflowDefinition, position: StartRun, archive: Archi
         tags=position.tags or {},
         version=definition.version,
         priority=position.priority,
+        code=definition.code,
     )
     return StartingPoint(header, first=CommitKind.INPUT, message=message)
 

@@ -57,6 +57,9 @@ class RunHeader(msgspec.Struct, frozen=True):
     # of the workflow, as its code declares it
     version: int = 1
     priority: int = 0  # which of several ready runs is driven first: the one with the highest
+    # What named its code on the command line when it was started: MODULE:WORKFLOW, or a file and its
+    # options. For people: nothing is loaded by it.
+    code: tuple[str, ...] = ()
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

@@ -319,6 +319,10 @@ class Workflow(DescribedGraph, NotebookDrawing, RunVerbs[OutputT]):
         stream: RunStream[WorkflowRunResult[OutputT]] = self.run(stream=True, **options)
         return stream
 
+    def _name_code(self, *words: str) -> None:
+        """Say what names this workflow on the command line. New runs store it, for the commands that are suggested."""
+        self._definition = replace(self._definition, code=words)
+
     def __repr__(self) -> str:
         return f"<Workflow {self.name!r}: {', '.join(self._graph.executors)}>"
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from stepwell.admin.diffs.documents import document_of, plain_value
 from stepwell.admin.overview.branches import BranchProgress
+from stepwell.admin.overview.next_command import SuggestedCommand, command_of
 from stepwell.admin.overview.request_lines import format_requests
 from stepwell.admin.overview.run_document import compute_progress
 from stepwell.admin.overview.run_overview import RunOverview
-from stepwell.admin.overview.sentence import FormatMoment, SuggestedCommand, command_of, sentence_of
+from stepwell.admin.overview.sentence import FormatMoment, sentence_of
 from stepwell.admin.overview.set_timers import timers_of
-from stepwell.admin.overview.turns import turns_of
+from stepwell.admin.overview.turns import drop_turn_state, turns_of
 from stepwell.admin.phrases import format_age, pluralise
 from stepwell.admin.questions import question_of
 from stepwell.admin.tracebacks import shorten_traceback
@@ -28,7 +29,6 @@ from stepwell.viz.durations import format_seconds
 LATEST = 10  # handler calls, answers and outputs that are shown unless all are wanted
 TRACEBACK = 30  # lines
 _KINDS = {CommitKind.PARKED: "parked: no process waits for it"}
-_OF_A_TURN = ("/turn", "/done", "/stand", "/working")  # keys of what an executor keeps while an agent's turn lasts
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +145,12 @@ def _format_calls(overview: RunOverview, full: bool) -> Iterator[str]:
 
 
 def _format_state(overview: RunOverview, full: bool) -> Iterator[str]:
-    state = {key: plain_value(value) for key, value in overview.at.state.items()}
+    stored = overview.at.state if full else drop_turn_state(overview.at.state)
+    state = {key: plain_value(value) for key, value in stored.items()}
     agents = {key: value for key, value in state.items() if key.startswith("agents/")}
     own = {key: value for key, value in state.items() if key not in agents}
-    if not full:  # what its executor keeps of a turn is shown as calls and requests already
-        agents = {key: value for key, value in agents.items() if not key.endswith(_OF_A_TURN)}
-        own = values_of(own) if overview.of_named_agents else own
+    if overview.of_named_agents and not full:
+        own = values_of(own)
     # What an agent keeps of another library's messages is full of fields that are null.
     yield from to_lines(own, full=full) if own else ()
     yield from to_lines(agents, full=full, nulls=False) if agents else ()
@@ -189,7 +189,7 @@ def _format_progress(overview: RunOverview) -> Iterator[str]:
         scope = " since the fork"
     for title, names, more in (
         ("called", [f"{id} ({pluralise(n, 'time')})" for id, n in progress["called"].items()], scope),
-        ("next", progress["next"], ""),
+        ("next", [] if overview.branches else progress["next"], ""),
         ("not called", progress["not_called"] if is_whole else [], ""),
     ):
         if names:

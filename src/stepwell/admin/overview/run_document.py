@@ -9,10 +9,11 @@ from typing import Any
 
 from stepwell.admin.diffs.documents import document_of
 from stepwell.admin.overview.commit_items import commit_items
+from stepwell.admin.overview.next_command import command_of
 from stepwell.admin.overview.request_documents import answer_to_dict, request_to_dict
 from stepwell.admin.overview.run_graph import place_run
 from stepwell.admin.overview.run_overview import RunOverview, load_overview
-from stepwell.admin.overview.sentence import FormatMoment, command_of, format_utc, sentence_of
+from stepwell.admin.overview.sentence import FormatMoment, format_utc, sentence_of
 from stepwell.admin.overview.timeline import timeline_of
 from stepwell.admin.overview.turns import turns_of
 from stepwell.admin.tracebacks import shorten_traceback

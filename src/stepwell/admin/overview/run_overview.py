@@ -27,7 +27,6 @@ from stepwell.storage import clock
 from stepwell.storage.answers import Response
 from stepwell.storage.archive import StoredRun
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.port import Store
 from stepwell.storage.run_list import RunInfo, run_info
 from stepwell.storage.signals import is_of_epoch
 from stepwell.storage.store_archive import StoreArchive
@@ -53,7 +52,7 @@ class RunOverview:
     branches: tuple[BranchProgress, ...]  # of the superstep in progress; none of an older checkpoint
     requests: Mapping[str, Request]  # open ones, also those of the superstep in progress
     pending: Mapping[str, Response]  # responses that have arrived and are not applied yet, by request
-    root: RunInfo  # the run that must be driven to move this one: its outermost caller, or itself
+    driven: Checkpoint  # of the run that must be driven to move this one: its outermost caller, or itself
     workers: tuple[WorkerInfo, ...]  # alive, with the workflow of that run
 
     @property
@@ -134,7 +133,7 @@ async def overview_at(
     has_input = first is not None and first.kind is CommitKind.INPUT and bool(first.messages)
     failed = frozenset(failure.executor_id for failure in commit.failures)
     branches = branches_of(at, stored.log, is_driven=run.standing == "running", failed=failed, now=clock.now())
-    root = run_info(await _find_root(store, entry))
+    driven = await _find_driven(archive, entry, at)
     overview = RunOverview(
         at,
         commit,
@@ -148,8 +147,8 @@ async def overview_at(
         branches=branches if is_now else (),
         requests=open_requests(at, stored.log) if is_now else at.requests,
         pending=_find_pending(stored, at.header.epoch) if is_now else {},
-        root=root,
-        workers=await find_live_workers(storage, root.workflow_name),
+        driven=driven,
+        workers=await find_live_workers(storage, driven.header.workflow),
     )
     return _with_node_names(overview) if overview.of_named_agents else overview
 
@@ -166,10 +165,12 @@ def _with_node_names(overview: RunOverview) -> RunOverview:
     )
 
 
-async def _find_root(store: Store, entry: RunEntry) -> RunEntry:
-    while (caller := entry.metadata.caller) is not None and (above := await store.run(caller)) is not None:
-        entry = above
-    return entry
+async def _find_driven(archive: StoreArchive, entry: RunEntry, at: Checkpoint) -> Checkpoint:
+    """Return the newest checkpoint of the outermost caller of a run; `at`, if it has no caller that is stored."""
+    outermost = entry
+    while (caller := outermost.metadata.caller) and (above := await archive.store.run(caller)) is not None:
+        outermost = above
+    return at if outermost is entry else await archive.head(outermost.run_id) or at
 
 
 async def _read_first(storage: BuiltInStorage, run_id: str) -> Commit | None:

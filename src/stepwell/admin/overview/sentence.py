@@ -1,9 +1,8 @@
-"""A run in one sentence, and the command that moves it on. Pure."""
+"""A run in one sentence. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from stepwell.admin.diffs.documents import plain_value
@@ -15,63 +14,12 @@ from stepwell.admin.values import to_line
 from stepwell.storage.checked_reads import read_moment
 from stepwell.viz.durations import format_seconds
 
-# They stand for the code, which is not stored.
-CODE, DEFINITION, AGENTS = "MODULE:WORKFLOW", "DEFINITION.yaml", "MODULE:AGENTS"
-
 FormatMoment = Callable[[str], str]
-
-
-@dataclass(frozen=True, slots=True)
-class SuggestedCommand:
-    """A command of `stepwell`. Its arguments may start with a dash, and are no options for that."""
-
-    name: str
-    arguments: tuple[str, ...]
-    options: tuple[str, ...] = ()
-
-    def to_list(self) -> list[str]:
-        """Return the words of the command line."""
-        return ["stepwell", self.name, *self.options, "--", *self.arguments]
-
-    def explain(self, overview: RunOverview) -> Iterator[str]:
-        """Yield what the words in capitals stand for, if there are any: the code, which is not stored."""
-        workflow = overview.root.workflow_name
-        if CODE in self.arguments:
-            yield f"      {CODE} is the code of {workflow}, such as shop.orders:workflow"
-        if DEFINITION in self.arguments:
-            yield f"      {DEFINITION} is the definition of {workflow}, {AGENTS} a mapping of its agents by name"
 
 
 def format_utc(stored: str) -> str:
     """Format a stored time to the second, in UTC, for what is read in many places."""
     return f"{datetime.fromisoformat(stored).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def command_of(overview: RunOverview) -> SuggestedCommand | None:
-    """Return the command that a person would want next; None if there is nothing to do, as a worker takes the run."""
-    at, run = overview.at, overview.run
-    if not overview.is_head:
-        return SuggestedCommand("fork", (f"{at.run_id}@{at.number}",))
-    # The run of a sub-workflow is driven by its caller, which also asks its questions.
-    target = overview.root.run_id
-    unanswered = [id for id in overview.requests if id not in overview.pending]
-    match run.standing:
-        # A resume would undo the cancellation, which somebody wanted.
-        case "completed" | "cancelled":
-            return SuggestedCommand("events", (at.run_id,))
-        case "running":
-            return SuggestedCommand("tail", (at.run_id,), ("--follow",))
-        case "waiting" if unanswered and at.header.caller is None:
-            return SuggestedCommand("respond", (at.run_id, unanswered[0]))
-        case "waiting" if unanswered:
-            return SuggestedCommand("show", (target,))
-        case "failed" if overview.workers:
-            return SuggestedCommand("retry", (target,))
-    if overview.workers:
-        return None
-    if overview.of_named_agents:
-        return SuggestedCommand("resume", (target, DEFINITION), ("--agents", AGENTS))
-    return SuggestedCommand("resume", (target, CODE))
 
 
 def sentence_of(overview: RunOverview, *, now: datetime, moment: FormatMoment = format_utc) -> str:
@@ -116,7 +64,7 @@ def _who_drives(overview: RunOverview, verb: str) -> str:
     """Say which worker moves the run, or that none does."""
     workers = overview.workers
     if not workers:
-        return f"No live worker drives runs of {overview.root.workflow_name}."
+        return f"No live worker drives runs of {overview.driven.header.workflow}."
     has_room = any(len(worker.runs) < worker.slots for worker in workers)
     who = describe_workers(workers)
     return f"{who[0].upper()}{who[1:]} {verb}{'' if has_room else ' as soon as one of its slots is free'}."

@@ -19,6 +19,8 @@ from stepwell.model.state_writes import Appended
 from stepwell.model.timing import CallTime
 from stepwell.storage.answers import Response
 
+_OF_A_TURN = ("/turn", "/done", "/stand", "/working")  # keys of what an executor keeps while an agent's turn lasts
+
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
@@ -84,6 +86,11 @@ def turns_of(overview: RunOverview) -> Iterator[HandlerTurn]:
         turn = read_turn(done, commit, answers, overview.pending)
         if turn.calls or turn.heard or turn.said:
             yield turn
+
+
+def drop_turn_state(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state without what executors keep of a turn, which is shown as calls and requests."""
+    return {key: value for key, value in state.items() if not (key.startswith("agents/") and key.endswith(_OF_A_TURN))}
 
 
 def read_turn(

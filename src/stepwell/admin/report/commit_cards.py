@@ -69,7 +69,7 @@ def _render_parts(row: CommitRow) -> Iterator[str]:
     yield note_rest(len(commit.answers) - _CALLS, "answers")
     messages = {message.id: message for message in commit.messages or ()}
     if commit.kind is CommitKind.INPUT:
-        yield from (_render_message(message) for message in messages.values())
+        yield from (render_message(message) for message in messages.values())
     asked = {request.id: request for request in commit.asked}
     # The conductor of named agents decides what runs next; that is seen in what runs next.
     calls = [done for done in commit.done if done.executor != CONDUCTOR or done.outputs]
@@ -100,10 +100,14 @@ def _render_call(
 ) -> Iterator[str]:
     facts = [format_seconds(done.time.seconds)] if done.time is not None else []
     facts += [f"attempt {done.attempts}"] if done.attempts > 1 else []
-    yield f'<div class="call"><b>{escape(done.executor)}</b> <span class="soft small">{", ".join(facts)}</span>'
+    yield '<div class="call">'
+    # The conductor of named agents yields their outcome; an executor of that name is somebody's own.
+    outputs = [plain_value(output.payload) for output in done.outputs]
+    if not any(isinstance(output, dict) and output.get("$") == "stepwell:NodeOutcome" for output in outputs):
+        yield f'<b>{escape(done.executor)}</b> <span class="soft small">{", ".join(facts)}</span>'
     yield from _render_turn(done, commit)
     sent = [messages[id] for id in done.sent if id in messages]
-    yield from (_render_message(message) for message in sent[:_PARTS])
+    yield from (render_message(message) for message in sent[:_PARTS])
     yield note_rest(len(sent) - _PARTS, "messages")
     for output in done.outputs[:_PARTS]:
         kind = "output" if output.kind == "output" else "intermediate output"
@@ -120,6 +124,9 @@ def _render_turn(done: Done, commit: Commit) -> Iterator[str]:
     turn = read_turn(done, commit, {})
     if not (turn.heard or turn.calls or turn.said):
         return
+    if not (turn.heard or turn.said):
+        yield render_calls(turn.calls)
+        return
     tree = Tree(_TEXT)
     yield '<div class="talk">'
     yield from (tree.message(message) for message in turn.heard[-_CALLS:])
@@ -130,11 +137,14 @@ def _render_turn(done: Done, commit: Commit) -> Iterator[str]:
 
 def render_calls(calls: Sequence[HandlerCall]) -> str:
     """Return the calls that a handler made as steps: of models and tools, and all others."""
-    lines = [f'<div class="says step">{escape(shorten(call.describe(), _LINE))}</div>' for call in calls[:_CALLS]]
-    return "".join(lines) + note_rest(len(calls) - _CALLS, "calls")
+    if not calls:
+        return ""
+    lines = [f'<div class="says">{escape(shorten(call.describe(), _LINE))}</div>' for call in calls[:_CALLS]]
+    return f'<div class="steps">{"".join(lines)}{note_rest(len(calls) - _CALLS, "calls")}</div>'
 
 
-def _render_message(message: RoutedMessage) -> str:
+def render_message(message: RoutedMessage) -> str:
+    """Return a message with the executors that take it; nothing if it is only how named agents are conducted."""
     value = input_of(plain_value(message.payload))
     tag = value.get("$") if isinstance(value, dict) else None
     if is_internal(value):

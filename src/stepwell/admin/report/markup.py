@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stepwell.admin.transfer.redaction import REMOVED
-from stepwell.admin.values import is_message, main_part, open_value, to_line
+from stepwell.admin.values import describe_usage, is_message, main_part, open_value, to_line
 from stepwell.viz.markup import escape, shorten
 
 _BRIEF = 100  # characters of a value on one line
@@ -54,6 +54,9 @@ class Tree:
             yield '<i class="soft">… left out: too much to show</i>'
             return
         self._left -= 1
+        if (usage := describe_usage(value)) is not None:
+            yield escape(usage)
+            return
         if value == REMOVED:
             yield '<i class="soft">removed when it was exported</i>'
             return

@@ -13,18 +13,21 @@ from stepwell.admin.overview.run_graph import DRAWN, run_diagram, run_progress
 from stepwell.admin.overview.run_overview import overview_at
 from stepwell.admin.overview.sentence import format_utc, sentence_of
 from stepwell.admin.overview.timeline import Timeline, timeline_of
+from stepwell.admin.overview.turns import drop_turn_state
 from stepwell.admin.questions import sentence_for
-from stepwell.admin.report.commit_cards import render_calls, render_commits, render_failure
+from stepwell.admin.report.commit_cards import render_calls, render_commits, render_failure, render_message
 from stepwell.admin.report.history import History, load_history
 from stepwell.admin.report.markup import Tree, note_rest
 from stepwell.admin.report.style import STYLE
 from stepwell.admin.report.summary import facts_of, headline_of, times_of
 from stepwell.admin.transfer.redaction import LOCK
 from stepwell.declarative.stored_run import input_of, is_of_named_agents, values_of
+from stepwell.model.message import RoutedMessage
 from stepwell.model.request import Request
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.permissions import creating
+from stepwell.viz.durations import format_seconds
 from stepwell.viz.markup import escape, shorten
 from stepwell.viz.svg import draw
 
@@ -32,7 +35,7 @@ from stepwell.viz.svg import draw
 _ROWS, _CHANGES = 200, 30  # commits, and changes of the state in each
 _VALUES, _NAMES = 4_000, 1_000  # values and keys per section
 _CHARACTERS, _TEXT = 1_000_000, 20_000  # characters of long strings per section, and of an input or output
-_REQUESTS, _BRANCHES = 20, 50
+_REQUESTS, _BRANCHES, _MESSAGES = 20, 50, 20
 _LINE, _SENTENCE = 300, 1_000  # characters
 _TIMED = 1_000  # commits in the timeline
 _NAMED_WAIT = 1.0  # seconds: shorter waits are drawn, and not listed
@@ -96,6 +99,7 @@ def _render_page(history: History, sentence: str, branches: Sequence[BranchProgr
         yield from _render_timeline(timeline, len(history.commits) - _TIMED)
     yield from render_commits(history.first, history.left_out, history.last, history.at.number)
     yield from _render_state(history)
+    yield from _render_messages(history.at.messages)
     yield "<h2>About the run</h2>" + "".join(_render_facts(history))
     yield "</main></body></html>\n"
 
@@ -166,15 +170,16 @@ def _render_timeline(timeline: Timeline, left_out: int) -> Iterator[str]:
     yield '<div class="card"><div class="times">'
     for executor, bars in rows.items():
         yield f'<b>{escape(shorten(executor, 60)) or "the run"}</b><div class="track">{gaps}{"".join(bars)}</div>'
-    begin, end = format_utc(timeline.start.isoformat()), format_utc(timeline.end.isoformat())
-    yield f'<div class="axis"><span>{begin}</span><span>{end}</span></div></div>'
+    length = format_seconds((timeline.end - timeline.start).total_seconds())
+    yield f'<div class="axis"><span>{format_utc(timeline.start.isoformat())}</span><span>+{length}</span></div></div>'
     waits = "".join(f"<li>{escape(wait.words)}</li>" for wait in timeline.waits if wait.seconds >= _NAMED_WAIT)
     yield f'<ul class="soft small">{waits}</ul></div>' if waits else "</div>"
 
 
 def _render_branches(branches: Sequence[BranchProgress]) -> Iterator[str]:
     """Render the handler calls of the superstep in progress."""
-    if not branches:
+    # Above stands already which one failed, and why.
+    if all(branch.state == "failed" and not branch.calls for branch in branches):
         return
     yield '<h2>In progress</h2><div class="card">'
     for branch in branches[:_BRANCHES]:
@@ -214,15 +219,23 @@ def _render_state(history: History) -> Iterator[str]:
     if is_of_named_agents(history.at):
         # The rest is how they are conducted, and drawn in the graph.
         document = {"state": values_of(document["state"])}
+    else:
+        document["state"] = drop_turn_state(document["state"])
     titles = {
         "state": "State",
         "executors": "State of executors",
-        "messages": "Messages in flight",
         "held": "Held by fan-ins",
     }
     for key, title in titles.items():
         if document.get(key):
             yield f"<h2>{title}</h2>{_render_values(document[key])}"
+
+
+def _render_messages(messages: Sequence[RoutedMessage]) -> Iterator[str]:
+    """Render the messages that no handler has got yet."""
+    if shown := "".join(map(render_message, messages[:_MESSAGES])):
+        rest = note_rest(len(messages) - _MESSAGES, "messages")
+        yield f'<h2>Messages in flight</h2><div class="card">{shown}{rest}</div>'
 
 
 def _render_values(values: Any) -> str:

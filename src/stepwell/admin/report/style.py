@@ -19,7 +19,7 @@ header{display:flex;flex-wrap:wrap;gap:.5rem .8rem;align-items:center}
 .waiting,.sleeping{color:var(--wait);background:var(--wait-back)}.failed{color:var(--bad);background:var(--bad-back)}
 .cancelled{color:var(--soft);background:var(--back)}
 .card{background:var(--panel);border:1px solid var(--line);border-radius:9px;padding:.7rem .9rem;margin:.5rem 0}
-.card>:first-child{margin-top:0}.card>:last-child{margin-bottom:0}
+p+.card{margin-top:1rem}.card>:first-child{margin-top:0}.card>:last-child{margin-bottom:0}
 .bad{border-color:var(--bad)}.bad .what{color:var(--bad);font-weight:600}.wait{border-color:var(--wait)}
 .two{display:grid;grid-template-columns:1fr 1fr;gap:0 1rem}.two>section{min-width:0}
 dl.facts{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;margin:.6rem 0 0;font-size:.9rem}
@@ -51,7 +51,9 @@ background:repeating-linear-gradient(45deg,var(--bad) 0 3px,transparent 3px 6px)
 .says{border-radius:9px;padding:.35rem .7rem;background:var(--back);max-width:92%;align-self:flex-start}
 .says b{display:block;font-size:.78rem;color:var(--soft);font-weight:500}
 .says.assistant{background:var(--accent-back);align-self:flex-end}
-.says.step{background:none;border:1px solid var(--line);font-size:.85rem;align-self:flex-end;padding:.15rem .6rem}
+.steps{display:flex;flex-direction:column;align-items:flex-start;gap:.35rem;margin:.4rem 0}
+.steps>.says{background:none;border:1px solid var(--line);font-size:.85rem;padding:.15rem .6rem}
+.talk>.steps{align-items:flex-end;align-self:stretch;margin:0}.talk>.steps>.says{align-self:flex-end}
 @media (max-width:640px){main{padding:.9rem .8rem 3rem}.two{display:block}.commit{display:block}
 .commit>aside{display:flex;gap:.6rem;align-items:baseline;padding:.8rem 0 0}.times{display:block}
 .times>b{display:block;text-align:left;margin-top:.4rem}dl.facts,dl.fields{display:block}dd{margin-bottom:.25rem}

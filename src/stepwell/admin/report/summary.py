@@ -1,4 +1,4 @@
-"""The run in one sentence, and the facts about it. Pure."""
+"""The facts about a run, for the top and the end of a report."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from stepwell.admin.questions import question_of
 from stepwell.admin.report.history import History
 from stepwell.admin.report.markup import plural
 from stepwell.admin.values import open_value
+from stepwell.storage import clock
 from stepwell.viz.durations import format_seconds
 from stepwell.viz.markup import shorten
 
@@ -32,6 +33,8 @@ def times_of(history: History, timeline: Timeline | None) -> Iterator[str]:
     if timeline is not None:
         whole = (timeline.end - timeline.start).total_seconds()
         yield f"worked {format_seconds(timeline.working)} of {format_seconds(whole)}"
+    # The sentence above may say how long ago something was, and a report is read later.
+    yield f"written {format_utc(clock.stamp())}"
     if at.number != head.number:
         yield f"shown as of commit {at.number}, {format_utc(at.stamp.at)}"
 

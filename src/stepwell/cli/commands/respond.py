@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from stepwell.cli.completion import complete_requests, complete_runs
-from stepwell.cli.failures import command_line
 from stepwell.cli.server_client import check_no_by, find_server
 from stepwell.cli.settings import by_option, common_options, json_option, text_option
 from stepwell.cli.views.output import print_document, print_lines, print_note
@@ -38,17 +37,13 @@ def command(
     that drives the run applies it; if there is none, `stepwell resume` does. Exits with 3 if the
     request is not open or already has a response.
     """
-    from stepwell.admin.live_workers import describe_workers  # lazy: for the same reason
     from stepwell.cli.forms.responses import respond, respond_on_server  # lazy: 40 ms
 
     if (server := find_server()) is not None:
         check_no_by(by)
         question, by, driver = respond_on_server(server, run, request, argument, comment=comment)
     else:
-        question, workers = respond(run, request, argument, by=by, comment=comment)
-        resume = command_line("resume", question.run_id, "MODULE:WORKFLOW")
-        driver = f"the process that drives the run applies it; if there is none: {resume}"
-        driver = f"{describe_workers(workers)} applies it" if workers else driver
+        question, driver = respond(run, request, argument, by=by, comment=comment)
     if json:
         print_document(run_id=question.run_id, request_id=question.request_id, by=by, comment=comment)
         return

@@ -92,9 +92,7 @@ async def _find_head(storage: BuiltInStorage, workflow: Workflow, name: str) -> 
         )
     if head.header.caller is not None:
         problem = f"run {head.run_id!r} is the run of a sub-workflow; resume its caller {head.header.caller!r}"
-        raise CommandFailed(
-            ErrorId.NOT_THE_HEAD, problem, command_line("resume", head.header.caller, "MODULE:WORKFLOW"), USAGE
-        )
+        raise CommandFailed(ErrorId.NOT_THE_HEAD, problem, command_line("show", head.header.caller), USAGE)
     return head
 
 

@@ -8,7 +8,6 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from stepwell.admin.live_workers import find_live_workers
 from stepwell.admin.lookup import NotFound, find_run, has_prefix
 from stepwell.admin.requests import OpenRequest, open_requests, send_response
 from stepwell.admin.schemas.json_schema import shape_of
@@ -18,13 +17,12 @@ from stepwell.cli import server_runs
 from stepwell.cli.failures import NOT_FOUND, USAGE, CommandFailed, command_line, refusals
 from stepwell.cli.forms.agent_forms import schema_for
 from stepwell.cli.input_text import PASS_RESPONSE, read_input
+from stepwell.cli.next_driver import find_next_driver
 from stepwell.cli.server_client import ServerClient
 from stepwell.cli.stores.session import run_on_store
-from stepwell.cli.type_names import BuiltInStorage, WorkerInfo
+from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_note
 from stepwell.error_ids import ErrorId
-
-Workers = tuple[WorkerInfo, ...]
 
 CHOICES = 20  # requests to choose from
 _SHOWN = 5  # problems of one response
@@ -34,22 +32,22 @@ _LOOK_BACK = 500  # commits searched for what closed a request
 
 def respond(
     run: str | None, request: str | None, argument: str | None, *, by: str | None = None, comment: str | None = None
-) -> tuple[OpenRequest, Workers]:
-    """Find the request, and send the argument, or what a person enters in a form; return it, and who may apply it."""
+) -> tuple[OpenRequest, str]:
+    """Find the request, and send the argument, or what a person enters in a form; return it, and who applies it."""
     text = None if argument is None else read_input("@-" if argument == "-" else argument, PASS_RESPONSE)
 
-    async def find(storage: BuiltInStorage) -> tuple[list[OpenRequest], Workers | None]:
-        """Return the requests that may be meant and, if the response to the only one is sent, who may apply it."""
+    async def find(storage: BuiltInStorage) -> tuple[list[OpenRequest], str]:
+        """Return the requests that may be meant and, if the response to the only one is sent, who applies it."""
         questions = await _find_requests(storage, run, request)
         # A request that has its response already is not what a person means, if there is another.
         waiting = [question for question in questions if not question.answered] or questions
         if text is None or len(waiting) > 1:
-            return waiting, None
+            return waiting, ""
         return waiting, await _send(storage, waiting[0], _read_response(waiting[0], text), by=by, comment=comment)
 
-    questions, workers = run_on_store(find, waits_for_nothing_else=True)
-    if workers is not None:
-        return questions[0], workers
+    questions, driver = run_on_store(find, waits_for_nothing_else=True)
+    if driver:
+        return questions[0], driver
     from stepwell.cli.forms.dialogue import ask_for_response, choose  # lazy: 10 ms, and a script is never asked
 
     # No store is open while a person thinks.
@@ -179,18 +177,18 @@ async def _explain_gone(
 
 async def _send(
     storage: BuiltInStorage, question: OpenRequest, value: Any, *, by: str | None, comment: str | None
-) -> Workers:
+) -> str:
     check_unanswered(question)
     check_answer(question, value)
     with refusals():
         await send_response(storage, question, value, by=by, comment=comment)
-    run = await storage.get_run(question.run_id)
-    return () if run is None else await find_live_workers(storage, run.workflow_name)
+    otherwise = "the process that drives the run applies it; if there is none"
+    return await find_next_driver(storage, question.run_id, does="applies it", otherwise=otherwise)
 
 
 async def _send_if_unchanged(
     storage: BuiltInStorage, question: OpenRequest, value: Any, *, by: str | None, comment: str | None
-) -> Workers:
+) -> str:
     """Send the response, if the request is still the one that the person saw."""
     with refusals():
         questions = await open_requests(storage, question.run_id)

@@ -137,6 +137,7 @@ class WireRun(_WireShape):
     retention: Retention = Retention.FullHistory
     version: Annotated[int, msgspec.Meta(ge=1, le=LARGEST)] = 1
     priority: Annotated[int, msgspec.Meta(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY)] = 0
+    code: tuple[str, ...] = ()
 
 
 class WireCommit(_WireShape, kw_only=True):
