@@ -31,8 +31,10 @@ class StreamItem:
     id: str | None
 
     def encode(self) -> bytes:
-        # JSON on one line: encoded strings hold no line break.
-        lines = [f"event: {self.name}".encode(), b"data: " + msgspec.json.encode(self.data)]
+        # JSON on one line: encoded strings hold no line break. Names of live events come from handlers, and
+        # another line of such a name would be another field, or another event.
+        name = " ".join(self.name.splitlines())
+        lines = [f"event: {name}".encode(), b"data: " + msgspec.json.encode(self.data)]
         if self.id is not None:
             lines.insert(0, f"id: {self.id}".encode())
         return b"\n".join((*lines, b"", b""))

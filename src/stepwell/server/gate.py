@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Collection
 from http import HTTPStatus
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import HTTPConnection
+from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stepwell.errors import StepwellError
 from stepwell.server.identity import Anyone, identify
 from stepwell.server.problems import RequestRefused, answer_problem
 from stepwell.server.rate_limit import RateLimit
-from stepwell.server.services import Services
+from stepwell.server.services import ServerLimits, Services
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; form-action 'self'; base-uri 'none'",
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    # Not no-referrer: with it, browsers send forms of our own pages as if they came from nowhere.
+    "referrer-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
@@ -60,8 +63,10 @@ class Gate:
             identity = await identify(self._services.auth, connection)
             scope["stepwell.identity"] = identity
             if scope["method"] not in _SAFE:
-                self._rate.take("" if identity is None else identity.name)
-            await self._inner(scope, _limit(receive, connection, self._services.limits.body), send_with_headers)
+                self._rate.take(_address_of(connection) if identity is None else identity.name)
+            await self._inner(scope, _limit(receive, connection, self._services.limits), send_with_headers)
+        except ClientDisconnect:
+            return  # in the middle of its request: there is nobody to answer
         except StepwellError as error:  # of a route, the exception handlers of its application answer first
             await answer_problem(error)(scope, receive, send_with_headers)
 
@@ -79,7 +84,7 @@ class Gate:
         origin = connection.headers.get("origin")
         if origin is None or origin in self._origins or connection.scope["method"] in _SAFE:
             return
-        if urlsplit(origin).netloc != connection.headers.get("host"):
+        if origin.partition("://")[2] != connection.headers.get("host"):
             raise RequestRefused(
                 HTTPStatus.FORBIDDEN,
                 f"a page of {origin!r} may not change anything here",
@@ -87,8 +92,7 @@ class Gate:
             )
 
     def _check_reach(self, connection: HTTPConnection) -> None:
-        client = connection.scope.get("client")
-        if isinstance(self._services.auth, Anyone) and not is_loopback(client[0] if client else ""):
+        if isinstance(self._services.auth, Anyone) and not is_loopback(_address_of(connection)):
             raise RequestRefused(
                 HTTPStatus.FORBIDDEN,
                 "this server has no token, so it answers this machine only",
@@ -111,18 +115,34 @@ def _host_of(address: str) -> str:
         return ""
 
 
-def _limit(receive: Receive, connection: HTTPConnection, most: int) -> Receive:
-    """Return a `receive` that refuses a body of more bytes."""
-    refused = RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {most:,} bytes here")
+def _address_of(connection: HTTPConnection) -> str:
+    return connection.client.host if connection.client is not None else ""
+
+
+def _limit(receive: Receive, connection: HTTPConnection, limits: ServerLimits) -> Receive:
+    """Return a `receive` that refuses a body of more bytes, and one that takes too long to arrive."""
+    refused = RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {limits.body:,} bytes here")
     announced = connection.headers.get("content-length", "0")
-    if announced.isdigit() and int(announced) > most:
+    if announced.isdecimal() and int(announced) > limits.body:
         raise refused
-    left = most
+    left, is_complete, until = limits.body, False, 0.0
 
     async def receive_some() -> Message:
-        nonlocal left
-        message = await receive()
+        nonlocal left, is_complete, until
+        until = until or time.monotonic() + limits.patience
+        try:
+            # What comes after the body is that the client leaves.
+            async with asyncio.timeout(None if is_complete else max(until - time.monotonic(), 0)):
+                message = await receive()
+        except TimeoutError:
+            raise RequestRefused(
+                HTTPStatus.REQUEST_TIMEOUT,
+                f"the request did not arrive within {limits.patience:g} seconds",
+                "send it again",
+                headers={"connection": "close"},
+            ) from None
         left -= len(message.get("body", b""))
+        is_complete = not message.get("more_body", False)
         if left < 0:
             raise refused
         return message

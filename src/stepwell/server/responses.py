@@ -10,6 +10,7 @@ import msgspec
 from stepwell.admin.diffs.json_diff import pointer_of
 from stepwell.admin.requests import open_requests, respond
 from stepwell.admin.schemas.validation import UnusableSchema, find_flaws
+from stepwell.admin.state_edits import check_plain
 from stepwell.admin.values import to_data
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.error_ids import ErrorId
@@ -41,7 +42,8 @@ async def send_checked_response(
 
 
 def check_value(schema: dict[str, Any], value: Any, what: str) -> None:
-    """Raise RequestRefused if a value does not match the schema of a request."""
+    """Raise RequestRefused if a value does not match the schema of a request, EditRefused if it cannot be stored."""
+    check_plain(value, "the response")
     try:
         flaws = find_flaws(schema, value)[:_SHOWN]
     except UnusableSchema:

@@ -23,8 +23,8 @@ class ServerLimits:
     page: int = 500  # items on a page
     streams: int = 1000  # event streams that are open
     streams_each: int = 500  # of one caller
-    writes: float = 200.0  # requests per second that change something, of one caller
-    patience: float = 15.0  # seconds after which a client that does not read its stream is cut off
+    writes: float = 200.0  # requests per second that change something, of one caller, or one address without a token
+    patience: float = 15.0  # seconds for a request to arrive, and for a client to read what its stream sends
     heartbeat: float = 15.0  # seconds of silence after which a stream sends a comment
 
 

@@ -175,7 +175,9 @@ class Api:
             in_path = _match(pattern, parts)
             if in_path is None:
                 continue
-            if operation.method == request.method or (operation.method == "GET" and request.method == "HEAD"):
+            # An event stream has no end that a HEAD could be answered with.
+            has_head = operation.method == "GET" and operation.media_type != "text/event-stream"
+            if operation.method == request.method or (has_head and request.method == "HEAD"):
                 return operation, in_path
             others.add(operation.method)
         path = request.url.path
