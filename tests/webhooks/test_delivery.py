@@ -29,6 +29,7 @@ from stepwell.webhooks import (
     verify_signature,
 )
 from stepwell.webhooks.deliverer import MOST_ATTEMPTS, plan_retry
+from stepwell.webhooks.signature import sign
 from stepwell.workflows.workflow import Workflow
 from tests.conftest import Later
 from tests.webhooks.conftest import delivering, eventually_received
@@ -265,6 +266,23 @@ async def test_a_message_that_was_changed_or_kept_for_long_is_refused(receiver: 
     later(minutes=6)
     with pytest.raises(BadSignature, match="too far from now"):
         verify_signature(body, headers, secret)
+
+
+def test_the_signature_is_that_of_the_specification(later: Later) -> None:
+    # The example with which the libraries of Standard Webhooks are tested.
+    body, secret, at = b'{"test": 2432232314}', "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", 1614265330
+    headers = sign("msg_p5jXN8AQM9LWM0D4loKWxJek", body, [secret], at)
+    assert headers == {
+        "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        "webhook-timestamp": "1614265330",
+        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+    later(seconds=at - time.time())
+    several = {"webhook-signature": f"v1a,x v1,bm9wZQ== {headers['webhook-signature']}"}
+    assert verify_signature(body, headers | several, secret) == "msg_p5jXN8AQM9LWM0D4loKWxJek"
+    without_version = {"webhook-signature": headers["webhook-signature"].removeprefix("v1,")}
+    with pytest.raises(BadSignature):
+        verify_signature(body, headers | without_version, secret)
 
 
 @pytest.mark.parametrize(

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from click.testing import CliRunner
+from psycopg.conninfo import conninfo_to_dict
 
-from stepwell import SQLiteCheckpointStorage
+from stepwell import PostgresCheckpointStorage, SQLiteCheckpointStorage
 from stepwell.cli.app import stepwell
+from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.encryption import Seal
 from stepwell.webhooks import add_webhook, list_deliveries
 from tests.support.launching import dying_with_us
+from tests.support.postgres_server import own_server
 from tests.webhooks.conftest import delivering, eventually_received
 from tests.webhooks.receiver import Receiver, receiving
-from tests.worker.samples import asking, counting
+from tests.worker.samples import asking, counting, eventually
 
 pytestmark = pytest.mark.process
 
@@ -37,9 +43,10 @@ workflow = WorkflowBuilder(name="counting", start_executor=count).build()
 
 
 @contextmanager
-def worker(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def worker(folder: Path, store: str | None = None) -> Iterator[subprocess.Popen[bytes]]:
     (folder / "shop.py").write_text(SHOP)
-    command = [sys.executable, "-m", "stepwell.cli", "--store", str(folder / "runs.db"), "worker", "shop:workflow"]
+    where = store or str(folder / "runs.db")
+    command = [sys.executable, "-m", "stepwell.cli", "--store", where, "worker", "shop:workflow"]
     process = subprocess.Popen(
         dying_with_us(command), cwd=folder, stderr=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": str(folder)}
     )
@@ -73,6 +80,55 @@ async def test_a_deliverer_that_is_killed_in_the_middle_loses_nothing(tmp_path: 
     ids = [message["id"] for message in receiver.messages]
     assert len(set(ids)) == 2  # the receiver knows by the id that it has one of them already
     await storage.close()
+
+
+async def test_messages_outlast_a_kill_of_their_sender_and_a_crash_of_postgresql(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    """Both between a request and the note that it was accepted."""
+    may_answer = threading.Event()
+    victims: list[int] = []
+
+    def answer_after_the_accident(message: dict[str, Any]) -> int:
+        if victims:
+            os.kill(victims.pop(), signal.SIGKILL)
+        else:
+            may_answer.wait(8)
+        return 200
+
+    receiver.answer = answer_after_the_accident
+    with own_server() as server:
+        parts = conninfo_to_dict(server.dsn)
+        name = parts.pop("dbname")
+        store = f"postgresql:///{name}?{urlencode(parts)}"
+        async with PostgresCheckpointStorage(server.dsn) as storage:
+            webhook = await add_webhook(storage, receiver.url)
+            for number in range(3):
+                await asking(storage).run("tea or coffee?", run_id=f"r{number}")
+                await asking(storage).run(run_id=f"r{number}", responses={"q": "tea"})
+            with worker(tmp_path, store) as first:
+                victims.append(first.pid)
+                assert await asyncio.to_thread(first.wait, 30) == -signal.SIGKILL
+            attempted = len(receiver.attempts)
+            with worker(tmp_path, store):
+                await eventually(lambda: _as_awaitable(len(receiver.attempts) > attempted))
+                server.stop("immediate")
+                server.start()
+                may_answer.set()
+                await eventually(lambda: _is_delivered(storage), 60)
+    receiver.verify_all(*webhook.secrets)
+    by_run: dict[str, list[str]] = {}
+    for message in {message["id"]: message for message in receiver.messages}.values():
+        by_run.setdefault(message["data"]["run_id"], []).append(message["type"])
+    assert by_run == {f"r{number}": ["request.asked", "run.completed"] for number in range(3)}
+
+
+async def _as_awaitable(value: bool) -> bool:
+    return value
+
+
+async def _is_delivered(storage: BuiltInStorage) -> bool:
+    return await list_deliveries(storage) == []
 
 
 async def test_on_a_sealed_store_messages_and_secrets_are_sealed(tmp_path: Path, receiver: Receiver) -> None:

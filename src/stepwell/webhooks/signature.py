@@ -61,9 +61,9 @@ def verify_signature(
     if not at.isascii() or not at.isdigit() or abs(int(at[:20]) - clock.seconds()) > tolerance:
         raise BadSignature(f"the message {message_id!r} has no time, or one that is too far from now: {at!r}")
     # As bytes: `compare_digest` raises for strings that are not ASCII.
-    given = [each.removeprefix(_VERSION).encode() for each in found.get(SIGNATURE, "").split(" ")]
+    given = [each.encode() for each in found.get(SIGNATURE, "").split(" ")]
     for secret in [keys] if isinstance(keys, str) else keys:
-        wanted = _sign(message_id, body, secret, at).encode()
+        wanted = (_VERSION + _sign(message_id, body, secret, at)).encode()
         if any(hmac.compare_digest(wanted, signature) for signature in given):
             return message_id
     raise BadSignature(f"the signature of the message {message_id!r} does not match; is the secret the right one?")
