@@ -102,6 +102,7 @@ async def test_the_site_is_complete_and_works_from_its_folder(tmp_path: Path) ->
         page.on("request", note)
         await page.goto((tmp_path / "index.html").as_uri())
         await search(page, "tombstone", "Writing a store")
+        await search(page, "delete old runs", "Pruning: deleting old runs")
         await page.goto((tmp_path / "cli" / "show.html").as_uri())
         await search(page, "prometheus", "In production")
         await browser.close()

@@ -71,6 +71,6 @@ def _make_examples() -> dict[str, str]:
         source = program.read_text()
         purpose = " ".join((ast.get_docstring(ast.parse(source)) or "").split("\n\n")[0].split())
         listing = f'```python title="examples/{program.name}"\n{source}```'
-        pages[f"examples/{program.stem}.md"] = f"# {program.stem}\n\n{purpose} {FOR_WHOM}\n\n{listing}\n"
+        pages[f"examples/{program.stem}.md"] = f"# Example: {program.stem}\n\n{purpose} {FOR_WHOM}\n\n{listing}\n"
     pages["examples/index.md"] = re.sub(r"\.py\)", ".md)", (ROOT / "examples" / "README.md").read_text())
     return pages
