@@ -46,6 +46,10 @@ SAID = AgentResponse([Message("assistant", "hello")])
         (HandoffAgentUserRequest(SAID), "What do you say to the agents? hello"),
         (AgentExecutorResponse("writer", SAID), "Is this answer of writer right? hello"),
         (MagenticPlanReviewRequest(Message("assistant", "first tea")), "Is this plan right? first tea"),
+        (
+            MagenticPlanReviewRequest(Message("assistant", "first\n\ntea", data={"facts": ["hot"]})),
+            "Is this plan right? first tea",
+        ),
     ],
 )
 def test_a_request_reads_as_a_question(request_: Any, sentence: str) -> None:

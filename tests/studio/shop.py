@@ -51,6 +51,7 @@ class Answers:
     slots: list[Slot]
     colour: Literal["red", "green", "blue", "black", "white"]
     contact: Address | str
+    insured: bool
     labels: dict[str, int] = field(default_factory=dict)
     note: str | None = None
     express: bool = False

@@ -47,6 +47,8 @@ async def test_a_wrong_answer_is_refused_by_the_server_at_its_field(page: Page, 
 async def test_the_arguments_of_a_tool_are_edited_before_it_is_approved(page: Page, studio: Studio) -> None:
     await page.goto(f"{studio.home}#/runs/workshop-7")
     await expect(page.locator("article h2")).to_have_text("May buyer call order?")
+    await expect(page.get_by_label("Count")).to_have_value("40")
+    await expect(page.get_by_role("radio", checked=True)).to_have_count(0)
     await page.get_by_text("deny", exact=True).click()
     await expect(page.get_by_label("Reason")).to_be_visible()
     await expect(page.get_by_label("Count")).to_have_count(0)

@@ -39,6 +39,8 @@ async def test_a_form_has_a_field_for_every_part_of_its_schema(shop_page: Page, 
     contact = card.get_by_role("group", name="Contact")
     await contact.get_by_label("Kind").select_option(label="text")
     await contact.locator("textarea").fill("by phone")
+    await expect(card.get_by_role("group", name="Insured").get_by_role("radio", checked=True)).to_have_count(0)
+    await card.get_by_role("group", name="Insured").get_by_text("yes", exact=True).click()
     await card.get_by_role("button", name="Add labels").click()
     await card.get_by_label("Add a key").fill("boxes")
     await card.get_by_label("Add a key").press("Enter")
@@ -89,6 +91,9 @@ async def test_a_plan_is_sent_back_with_feedback_and_then_approved(shop_page: Pa
     await page.get_by_label("Feedback").fill("Count twice.")
     await page.get_by_role("button", name="Send response").click()
     await expect(page.locator("pre.plan")).to_contain_text("counts twice", timeout=15_000)
+    await page.get_by_role("button", name="Send response").click()
+    await expect(page.get_by_role("alert").first).to_contain_text("choose one")  # nobody approves by not looking
+    await page.get_by_text("approve", exact=True).click()
     await page.get_by_role("button", name="Send response").click()
     await expect(page.locator(".pill").first).to_have_text("completed", timeout=15_000)
     await expect(page.locator(".mark", has_text="by operator")).to_have_count(3)  # the input, and two answers
@@ -171,7 +176,7 @@ async def test_code_that_cannot_continue_a_waiting_run_and_a_damaged_store_are_n
     await page.get_by_role("tab", name="Code").click()
     card = page.locator("section.card", has_text="survey")
     await expect(card).to_contain_text(re.compile("unfinished runs?: .*1 not"), timeout=15_000)
-    await expect(card.get_by_role("row", name=re.compile("survey-old"))).to_contain_text("questionnaire")
+    await expect(card.get_by_role("listitem").filter(has_text="survey-old")).to_contain_text("questionnaire")
     await page.get_by_role("tab", name="Store").click()
     await expect(page.locator(".sentence")).to_contain_text("The store is healthy", timeout=15_000)
     with closing(sqlite3.connect(shop.folder / "runs.db")) as db, db:

@@ -19,7 +19,7 @@ from tools.pictures.__main__ import FOLDER
 
 VIEWS = {
     "runs": "#/",
-    "run": "#/runs/refund-1042",
+    "run": "#/runs/refund-1041",
     "agents": "#/runs/refund-1042?tab=turns",
     "inbox": "#/inbox",
     "compare": "#/compare?before=refund-1042&after=refund-1042-rejected",

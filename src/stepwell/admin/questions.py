@@ -83,7 +83,10 @@ def _review(fields: Mapping[str, Any]) -> str:
 
 
 def _plan(fields: Mapping[str, Any]) -> str:
-    return f"Is this plan right? {to_line(fields.get('plan'))}"
+    plan = open_value(fields.get("plan")).content
+    # Its `data` is for the manager of the team: people read its text.
+    text = open_value(plan.get("text")).content if isinstance(plan, dict) else None
+    return f"Is this plan right? {to_line(' '.join(text.split()) if isinstance(text, str) else fields.get('plan'))}"
 
 
 def _name(fields: Mapping[str, Any], key: str) -> str:

@@ -37,7 +37,7 @@ const TOOL = {
     required: ["decision", "arguments", "reason", "result"],
     properties: {
       decision: { enum: ["approve", "deny", "answer"] },
-      ...(decision === "approve" && request.data?.arguments ? { arguments: argumentsSchema(request) } : {}),
+      ...(["", "approve"].includes(decision) && request.data?.arguments ? { arguments: argumentsSchema(request) } : {}),
       ...(decision === "deny" ? { reason: { type: "string", description: "Shown to the agent." } } : {}),
       ...(decision === "answer"
         ? { result: { type: "string", description: "Shown to the agent as the result; the tool is not called." } }
@@ -45,7 +45,7 @@ const TOOL = {
     },
   }),
   first: (request, isOne) => ({
-    decision: "approve",
+    decision: "",
     reason: "",
     result: "",
     ...(isOne ? { arguments: request.data?.arguments } : {}),
@@ -71,7 +71,7 @@ const PLAN = {
         : {}),
     },
   }),
-  first: () => ({ decision: "approve", feedback: "" }),
+  first: () => ({ decision: "", feedback: "" }),
   response: ({ decision, feedback }) => ({ review: decision === ANOTHER ? [{ role: "user", text: feedback }] : [] }),
 };
 
@@ -82,8 +82,18 @@ const ANY = {
   response: (value) => value,
 };
 
+/** As the server refuses an answer: nobody decides by not looking. */
+const UNDECIDED = {
+  details: { detail: "nothing is decided yet", errors: [{ path: "/decision", message: "choose one" }] },
+};
+
 /** @type {Record<string, AnswerKind>} */
 const KINDS = { ToolApprovalRequest: TOOL, MagenticPlanReviewRequest: PLAN };
+
+/** Whether what is asked about can be what a field starts with. @param {any} asked @param {any} schema @param {any} first */
+const isAlikeKind = (asked, schema, first) =>
+  !("default" in schema) &&
+  (typeof asked === typeof first || (typeof asked === "number" && ["number", "integer"].includes(schema.type)));
 
 /** What a form starts with: what the question says about the same thing. @param {any} request @param {boolean} isOne */
 function startOf(request, isOne) {
@@ -92,8 +102,7 @@ function startOf(request, isOne) {
     asked = request.data;
   if (isOne && value && typeof value === "object" && !Array.isArray(value) && asked && typeof asked === "object")
     for (const key of Object.keys(value))
-      if (typeof asked[key] === typeof value[key] && !("default" in (schema.properties?.[key] ?? {})))
-        value[key] = asked[key];
+      if (isAlikeKind(asked[key], schema.properties?.[key] ?? {}, value[key])) value[key] = asked[key];
   return value;
 }
 
@@ -109,7 +118,11 @@ export function AnswerFields({ request, value, onChange, errors }) {
 /** What the fields of a request start with. @param {any} request */
 export const firstAnswer = (request, isOne = true) => (KINDS[request.request_type] ?? ANY).first(request, isOne);
 /** The response that filled fields make. @param {any} request @param {any} value */
-export const responseOf = (request, value) => (KINDS[request.request_type] ?? ANY).response(value);
+export function responseOf(request, value) {
+  const kind = KINDS[request.request_type];
+  if (kind && value.decision === "") throw UNDECIDED;
+  return (kind ?? ANY).response(value);
+}
 
 export function AnswerForm({ requests, onDone }) {
   const [request] = requests,

@@ -192,9 +192,9 @@ function Check({ workflow, version, limit }) {
     <${Trouble} problem=${problem} />
     ${data && html`<p class=${bad ? "bad" : ""}>${data.runs.length ? `${plural(data.runs.length, "unfinished run")}${data.is_whole ? "" : " checked; there are more"}: ${parts.join(", ")}.` : "No run is unfinished."}
       ${!data.is_whole && !limit && html` <button class="button small" onClick=${() => adjust({ limit: 500 })}>Check 500</button>`}</p>`}
-    ${changed.length > 0 && html`<table><tbody>${changed.map((run) => html`<tr key=${run.run_id}><td><${RunLink}
-      id=${run.run_id} /></td><td><${Standing} of=${run.status} /></td><td>${run.verdict}</td><td>
-      ${[...run.why, ...run.suggestions].map((why) => html`<div>${why}</div>`)}</td></tr>`)}</tbody></table>`}</section>`;
+    ${changed.length > 0 && html`<ul class="plain">${changed.map((run) => html`<li key=${run.run_id}><div class="row"><${RunLink}
+      id=${run.run_id} /><${Standing} of=${run.status} /><b>${run.verdict}</b></div>
+      ${[...run.why, ...run.suggestions].map((why) => html`<p>${why}</p>`)}</li>`)}</ul>`}</section>`;
 }
 
 function Store() {

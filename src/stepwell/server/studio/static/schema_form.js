@@ -12,7 +12,7 @@ const INPUTS = /** @type {Record<string, string>} */ ({
   uri: "url",
 });
 
-/** What a choice starts with, unless the schema has a default: nobody decides by not looking. */
+/** What a choice or a number starts with, unless the schema has a default: nobody decides by not looking. */
 const UNCHOSEN = "";
 
 /** Follow references. @param {Schema} schema @param {Schema} root @returns {Schema} */
@@ -40,21 +40,26 @@ function alternatives(schema, root) {
 
 const isNull = (schema) => schema.type === "null" || schema.const === null;
 
-/** What a field starts with. @param {Schema} given @param {Schema} root @returns {any} */
-export function initialValue(given, root = given) {
+/**
+ * What a field starts with. An alternative of several is known by its value, so there it is never empty.
+ * @param {Schema} given @param {Schema} root @param {boolean} [isAlternative] @returns {any}
+ */
+export function initialValue(given, root = given, isAlternative = false) {
   const schema = resolve(given, root);
   if ("default" in schema) return schema.default;
   if ("const" in schema) return schema.const;
   if (schema.enum) return schema.enum.length === 1 ? schema.enum[0] : UNCHOSEN;
   const choices = alternatives(schema, root);
-  if (choices.length) return choices.some(isNull) ? null : initialValue(choices[0], root);
+  if (choices.length) return choices.some(isNull) ? null : initialValue(choices[0], root, true);
   if (schema.type === "object" || schema.properties)
     return Object.fromEntries(
       Object.entries(schema.properties ?? {})
         .filter(([key, part]) => schema.required?.includes(key) || "default" in resolve(part, root))
         .map(([key, part]) => [key, initialValue(part, root)]),
     );
-  return { array: [], boolean: false, string: "", integer: 0, number: 0 }[/** @type {string} */ (schema.type)] ?? null;
+  if (schema.type === "boolean") return isAlternative ? false : UNCHOSEN;
+  if (schema.type === "integer" || schema.type === "number") return isAlternative ? 0 : UNCHOSEN;
+  return { array: [], string: "" }[/** @type {string} */ (schema.type)] ?? null;
 }
 
 /** Whether a value could be of a schema, as far as choosing an alternative needs it. @param {any} value @param {Schema} schema @param {Schema} root @returns {boolean} */
@@ -96,10 +101,17 @@ const kindOf = (schema) =>
         schema.type ??
         "value"));
 
+/** Yes or no is a choice, unless one of them is what happens by default. @param {Schema} schema @returns {Schema} */
+const asChoice = (schema) =>
+  schema.type === "boolean" && !("default" in schema || "const" in schema) ? { ...schema, enum: [true, false] } : schema;
+
+/** @param {any} value of a choice */
+const wordOf = (value) => (value === true ? "yes" : value === false ? "no" : String(value));
+
 /** @param {FieldProps} props */
 export function Field(props) {
   const { root, value, onChange, name = "", path = "", errors = {}, required = true } = props;
-  const schema = resolve(props.schema, root),
+  const schema = asChoice(resolve(props.schema, root)),
     id = useId(),
     error = errors[path];
   const label = schema.title && !(schema.properties && name) ? schema.title : spoken(name);
@@ -156,7 +168,7 @@ function Constant({ schema }) {
 /** @param {FieldProps & {id?: string}} props */
 function Segments({ schema, value, onChange, id }) {
   return html`<div class="segments">${schema.enum.map((each) => html`<label class=${each === value ? "chosen" : ""}>
-    <input type="radio" name=${id} checked=${each === value} onChange=${() => onChange(each)} />${String(each)}
+    <input type="radio" name=${id} checked=${each === value} onChange=${() => onChange(each)} />${wordOf(each)}
     </label>`)}</div>`;
 }
 
@@ -288,7 +300,7 @@ function Chosen(props) {
       ${value !== null && html`<${Field} ...${props} name=""
         schema=${{ ...real[0], description: undefined, title: real[0].properties ? undefined : " " }} />`}</div>`;
   return html`<div><label class="hidden" for=${id}>Kind</label><select id=${id} value=${chosen}
-    onChange=${(e) => onChange(initialValue(choices[Number(e.target.value)], root))}>
+    onChange=${(e) => onChange(initialValue(choices[Number(e.target.value)], root, true))}>
     ${choices.map((choice, n) => html`<option value=${n}>${kindOf(choice)}</option>`)}</select>
     ${!isNull(choices[chosen]) && !("const" in choices[chosen]) && html`<${Field} ...${props} name=""
       schema=${choices[chosen]} />`}</div>`;
