@@ -69,6 +69,42 @@ async def test_no_event_is_lost_or_repeated_though_servers_are_killed(tmp_path: 
             assert seen[-1] == {"run_id": "r", "status": "completed"}
 
 
+async def test_a_stream_of_several_runs_goes_on_elsewhere_though_servers_are_killed(tmp_path: Path) -> None:
+    store, runs = str(tmp_path / "runs.db"), ("a", "b")
+    async with SQLiteCheckpointStorage(store) as storage:
+        for run in runs:
+            await counting_down.submit(15, run_id=run, checkpoint_storage=storage)
+        path = f"/api/v1/stream?page=true&{'&'.join(f'run={run}' for run in runs)}"
+
+        def have_ended(events: list[Any]) -> bool:
+            ends = [event for event in events if (event["type"], event["state"]) == ("status", "completed")]
+            return len(ends) == len(runs)
+
+        with server(store) as one, server(store) as two:
+            seen: list[Any] = []
+            last, killed, turn = None, 0, 0
+            async with asyncio.timeout(90), working(storage):
+                # It never ends by itself: it is read until both runs are completed.
+                while not have_ended(seen):
+                    try:
+                        async for event in stream_once((one, two)[turn % 2].address, path, last):
+                            if event["event"] == "run":  # how a run of the page stands: sent again by every server
+                                continue
+                            seen.append(event["data"])
+                            last = event["id"]
+                            if len(seen) >= 25 * (killed + 1) and killed < 2:
+                                killed += 1
+                                (one, two)[turn % 2].kill()
+                            if have_ended(seen):
+                                break
+                    except httpx.HTTPError:
+                        (one, two)[turn % 2].start()
+                    turn += 1
+            for run in runs:
+                assert [event for event in seen if event["run_id"] == run] == await history(storage, run)
+            assert killed == 2
+
+
 async def test_a_stream_outlasts_a_restart_of_postgresql() -> None:
     with own_server() as database:
         async with PostgresCheckpointStorage(database.dsn) as storage:
