@@ -78,25 +78,28 @@ def shipping(storage: SQLiteCheckpointStorage, name: str) -> Workflow:
     )
 
 
+parcels = shipping(None, "parcels")  # for a worker that must not touch the runs of the store
+
+
 async def make_originals(path: Path) -> None:
     """Run one run of each kind, and a tree of forks."""
     storage = SQLiteCheckpointStorage(path)
     latest = SQLiteCheckpointStorage(path, retention=Retention.LatestOnly)
-    orders, tags = shipping(storage, "orders"), {"customer": TAG, "team": TEAMS[0]}
+    stored, tags = shipping(storage, "orders"), {"customer": TAG, "team": TEAMS[0]}
     await shipping(latest, "orders").run("small", run_id="original-latest", tags=tags)
     for kind, order in (("whole", "small"), ("waiting", "large"), ("asleep", "late")):
         await shipping(storage, "approvals" if kind == "waiting" else "orders").run(
             order, run_id=f"original-{kind}", tags=tags
         )
     with suppress(HandlerFailed):
-        await orders.run("broken", run_id="original-failed", tags=tags)
+        await stored.run("broken", run_id="original-failed", tags=tags)
     for kind in ("cancelled", "queued", "driven", "stalled"):
-        await orders.submit("small", run_id=f"original-{kind}", tags=tags)
-    await orders.cancel("original-cancelled")
+        await stored.submit("small", run_id=f"original-{kind}", tags=tags)
+    await stored.cancel("original-cancelled")
     for kind, seconds in (("driven", 86_400.0), ("stalled", 0.0)):
         elsewhere = Owner("another-host", "another-machine", 4711, "1", "a drive")
         await storage._store.acquire(f"original-{kind}", elsewhere, seconds=seconds)
-    await orders.run("small", run_id="forked", tags={"team": TEAMS[0]})
+    await stored.run("small", run_id="forked", tags={"team": TEAMS[0]})
     for number in range(FORKS):
         await fork(storage, "forked@1" if number < FORKS // 2 else "fork-0@0", run_id=f"fork-{number}")
     await storage.close()

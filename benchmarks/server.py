@@ -256,11 +256,11 @@ def table(load: Load, took: float, cpu: float) -> list[str]:
     return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
 
 
-def write(page: Path, lines: list[str]) -> None:
+def write(page: Path, lines: list[str], begin: str, end: str) -> None:
     text = page.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n\n{chr(10).join(lines)}\n\n{END}{after}")
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    page.write_text(f"{before}{begin}\n\n{chr(10).join(lines)}\n\n{end}{after}")
 
 
 def measure(store: str, arguments: argparse.Namespace) -> list[str]:
@@ -289,7 +289,7 @@ def main() -> None:
             lines = measure(str(Path(folder) / "runs.db"), arguments)
     print("\n".join(lines))
     if arguments.write is not None:
-        write(arguments.write, lines)
+        write(arguments.write, lines, BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,10 @@ from stepwell.server import app
 from stepwell.server.api.runs import RunListQuery, read_page
 from stepwell.server.event_stream import EventStream, StreamItem
 from stepwell.server.open_streams import OpenStreams
+from stepwell.server.page_looks import PageLooks
 from stepwell.server.process import bind, serve
 from stepwell.server.run_feed import EventCursor, follow_events, follow_page, follow_several, read_cursors
+from stepwell.server.run_items import RunPage
 from stepwell.server.services import ServerLimits
 from tests.server.clients import ADA, serving
 from tests.support.operating_runs import Order, asking, counting
@@ -88,7 +90,7 @@ async def test_one_stream_follows_several_runs_and_a_page(storage: Any) -> None:
 async def test_a_page_is_sent_and_then_what_changes_on_it(tmp_path: Path) -> None:
     storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
     await counting(storage).submit(1, run_id="first")
-    async with asyncio.timeout(20), aclosing(follow_page(lambda: read_page(storage, RunListQuery()))) as items:
+    async with asyncio.timeout(20), aclosing(follow_page(looks_at(storage).follow(RunListQuery()))) as items:
         assert (await anext(items)).data["status"] == "queued"
         await counting(storage).submit(1, run_id="second")
         assert (await anext(items)).data["run_id"] == "second"
@@ -96,6 +98,38 @@ async def test_a_page_is_sent_and_then_what_changes_on_it(tmp_path: Path) -> Non
         changed = await anext(items)
         assert (changed.data["run_id"], changed.data["status"]) == ("first", "completed")
     await storage.close()
+
+
+def looks_at(storage: Any, read: list[float] | None = None) -> PageLooks[RunListQuery]:
+    async def look(query: RunListQuery) -> RunPage:
+        if read is not None:
+            read.append(asyncio.get_running_loop().time())
+        return await read_page(storage, query)
+
+    return PageLooks(look)
+
+
+async def test_streams_of_the_same_page_share_one_look_each_second_and_the_last_to_leave_ends_it(
+    tmp_path: Path,
+) -> None:
+    storage, read = SQLiteCheckpointStorage(tmp_path / "runs.db"), list[float]()
+    looks = looks_at(storage, read)
+    await counting(storage).submit(1, run_id="first")
+
+    async def follow(query: RunListQuery, count: int) -> list[RunPage]:
+        async with aclosing(looks.follow(query)) as pages:
+            return [await anext(pages) for _ in range(count)]
+
+    async with asyncio.timeout(30):
+        followed = await asyncio.gather(
+            *(follow(RunListQuery(limit=9), 3) for _ in range(10)), follow(RunListQuery(), 1)
+        )
+    assert all([run.run_id for run in page.runs] == ["first"] for pages in followed for page in pages)
+    # Each reads the page when it comes, and then all together. A stream that comes late makes a look of its own.
+    assert 11 + 2 <= len(read) < 11 + 2 * 10
+    await storage.close()
+    await asyncio.sleep(1.2)  # nobody follows: a look would open the store again
+    assert max(read) < asyncio.get_running_loop().time() - 1.2
 
 
 async def test_a_silent_stream_shows_that_it_is_alive_and_a_slow_client_is_cut_off() -> None:

@@ -9,6 +9,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from urllib.parse import urlsplit
@@ -20,9 +21,12 @@ from starlette.middleware.cors import CORSMiddleware
 from stepwell.errors import DefinitionError, StepwellError
 from stepwell.server import login
 from stepwell.server.api import routes as api_routes
+from stepwell.server.api.runs import read_page
 from stepwell.server.gate import Gate
 from stepwell.server.identity import Authenticator, Identity, Role, Tokens
+from stepwell.server.kept_metrics import KeptMetrics
 from stepwell.server.open_streams import OpenStreams
+from stepwell.server.page_looks import PageLooks
 from stepwell.server.problems import handle_bug, handle_error
 from stepwell.server.response_links import routes as link_routes
 from stepwell.server.run_driver import RunDrivers
@@ -136,6 +140,8 @@ def _make_services(
         limits=limits,
         streams=OpenStreams(limits.streams, limits.streams_each),
         drivers=RunDrivers(storage),
+        looks=PageLooks(partial(read_page, storage)),
+        metrics=KeptMetrics(storage),
         key=_link_key(auth) if key is None else key,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -26,11 +26,9 @@ from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.followed_run import STOPPED, follow_commits
 
 ItemT = TypeVar("ItemT")
-ReadPage = Callable[[], Awaitable[RunPage]]
 MakeDocument = Callable[[WorkflowEvent, str], dict[str, Any]]
 NEVER: frozenset[str] = frozenset()
 _AGAIN = 1.0  # seconds between two attempts to reach a store that is away
-_LOOK_EVERY = 1.0  # seconds between two looks at the list of runs
 _AHEAD = 100  # items of several runs that are read before they are sent
 
 
@@ -114,20 +112,18 @@ async def follow_events(
         return
 
 
-async def follow_page(read_page: ReadPage) -> AsyncGenerator[StreamItem, None]:
+async def follow_page(pages: AsyncGenerator[RunPage, None]) -> AsyncGenerator[StreamItem, None]:
     """Yield the runs of a page of the list, then each that is new there or stands otherwise than before.
 
-    A page is read every second: it costs what is on it, however many runs there are.
+    `pages` is the page as it is from time to time.
     """
     sent: dict[str, RunItem] = {}
-    while True:
-        with suppress(StoreUnavailable):
-            page = await read_page()
+    async with aclosing(pages):
+        async for page in pages:
             for run in reversed(page.runs):
                 if sent.get(run.run_id) != run:
                     yield StreamItem("run", msgspec.to_builtins(run), None)
             sent = {run.run_id: run for run in page.runs}
-        await asyncio.sleep(_LOOK_EVERY)
 
 
 async def follow_live(storage: BuiltInStorage, run_id: str) -> AsyncGenerator[StreamItem, None]:
@@ -144,7 +140,11 @@ async def follow_live(storage: BuiltInStorage, run_id: str) -> AsyncGenerator[St
 
 
 async def follow_several(
-    storage: BuiltInStorage, cursors: Mapping[str, EventCursor], read_page: ReadPage | None, *, live: bool = False
+    storage: BuiltInStorage,
+    cursors: Mapping[str, EventCursor],
+    pages: AsyncGenerator[RunPage, None] | None,
+    *,
+    live: bool = False,
 ) -> AsyncGenerator[StreamItem, None]:
     """Yield the events of several runs, and how the runs of a page stand. It never ends by itself.
 
@@ -160,8 +160,8 @@ async def follow_several(
                 yield run_id, item
 
     feeds = [label(run_id, follow_events(storage, run_id, cursor, ends=NEVER)) for run_id, cursor in cursors.items()]
-    if read_page is not None:
-        feeds.append(label("", follow_page(read_page)))
+    if pages is not None:
+        feeds.append(label("", follow_page(pages)))
     if live:
         feeds += [label(run_id, follow_live(storage, run_id)) for run_id in cursors]
     async with aclosing(interleave(feeds)) as items:

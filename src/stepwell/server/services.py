@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.routing import BaseRoute
 
 from stepwell.server.identity import Authenticator
+from stepwell.server.kept_metrics import KeptMetrics
 from stepwell.server.open_streams import OpenStreams
+from stepwell.server.page_looks import PageLooks
 from stepwell.server.run_driver import RunDrivers
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.worker.slices import Served
@@ -38,6 +41,8 @@ class Services:
     limits: ServerLimits
     streams: OpenStreams
     drivers: RunDrivers
+    looks: PageLooks[Any]
+    metrics: KeptMetrics
     key: bytes  # that response links are signed with
 
 

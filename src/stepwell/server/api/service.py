@@ -18,7 +18,7 @@ from stepwell.server.api.documents import (
 from stepwell.server.api.operation import ApiCall, Nothing, operation
 from stepwell.server.identity import Role
 from stepwell.server.run_start import input_schema, input_types
-from stepwell.worker.metrics import measure_store, to_prometheus
+from stepwell.worker.metrics import to_prometheus
 from stepwell.worker.slices import Served, workflow_of
 
 
@@ -53,11 +53,14 @@ async def list_workers(call: ApiCall[Nothing, None]) -> WorkerList:
 
 @operation("GET", "/metrics", Role.SEE)
 async def get_metrics(call: ApiCall[Nothing, None]) -> MetricList:
-    """Count the runs of the store, its open requests, and for how long runs have been ready."""
+    """Count the runs of the store, its open requests, and for how long runs have been ready.
+
+    Counts of more than 10,000 runs may be five seconds old.
+    """
     return MetricList(
         [
             MetricItem(metric.name, metric.meaning, metric.kind, dict(labels), value)
-            for metric in await measure_store(call.services.storage)
+            for metric in await call.services.metrics.read()
             for labels, value in metric.values.items()
         ]
     )
@@ -66,7 +69,7 @@ async def get_metrics(call: ApiCall[Nothing, None]) -> MetricList:
 @operation("GET", "/metrics/prometheus", Role.SEE, media_type="text/plain")
 async def get_prometheus_metrics(call: ApiCall[Nothing, None]) -> Response:
     """Return the metrics in the text format of Prometheus."""
-    text = to_prometheus(await measure_store(call.services.storage))
+    text = to_prometheus(await call.services.metrics.read())
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
 

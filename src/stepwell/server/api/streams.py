@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from stepwell.admin.lookup import find_run
 from stepwell.server.api.operation import ApiCall, operation
-from stepwell.server.api.runs import LINES, RunListQuery, RunQuery, read_page
+from stepwell.server.api.runs import LINES, RunListQuery, RunQuery
 from stepwell.server.event_stream import EventStream
 from stepwell.server.identity import Role
 from stepwell.server.run_feed import (
@@ -71,9 +71,14 @@ async def stream_several(call: ApiCall[SeveralQuery, None]) -> Response:
     seen = {} if text is None else read_cursors(text)
     runs = [(await find_run(services.storage, name)).run_id for name in query.run]
     cursors = {run_id: seen.get(run_id, EventCursor()) for run_id in runs}
-    page = (lambda: read_page(services.storage, query)) if query.page else None
-    items = follow_several(services.storage, cursors, page, live=query.live)
+    pages = services.looks.follow(_page_of(query)) if query.page else None
+    items = follow_several(services.storage, cursors, pages, live=query.live)
     return EventStream(items, call.identity.name, services.streams, services.limits)
+
+
+def _page_of(query: SeveralQuery) -> RunListQuery:
+    """Return the page alone: streams of other runs may follow the same one."""
+    return RunListQuery(**{name: getattr(query, name) for name in RunListQuery.__struct_fields__})
 
 
 OPERATIONS = (stream_events, stream_several)

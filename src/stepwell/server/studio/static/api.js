@@ -64,8 +64,11 @@ export const change = (path, body, method = "POST") =>
     body: JSON.stringify(body),
   });
 
+const REST = 3; // a read that is repeated because something changed leaves the server this many times as long in peace
+
 /**
  * What a path says now. It is read again when `path`, the query or `version` changes; what was there stays until the new is.
+ * A read that is under way is not given up for a new version: on a large store it would never come to an end.
  * @param {string | null} path @param {Record<string, unknown>} [query] @param {unknown} [version]
  * @returns {{data: any, problem: Problem | null, reload: () => void}}
  */
@@ -73,29 +76,67 @@ export function useRead(path, query, version) {
   const [state, setState] = useState(
     /** @type {{data: any, problem: any, at: string | null}} */ ({ data: null, problem: null, at: null }),
   );
-  const [count, setCount] = useState(0),
-    key = path === null ? null : address(path, query);
+  const key = path === null ? null : address(path, query),
+    refresh = useRef((/** @type {boolean} */ isAtOnce) => {}),
+    seen = useRef(version);
   useEffect(() => {
     if (path === null) return;
     const aborted = new AbortController();
-    read(path, query, aborted.signal).then(
-      (data) => setState({ data, problem: null, at: key }),
-      (problem) =>
-        problem.name === "AbortError" ||
-        setState((before) => ({ data: before.at === key ? before.data : null, problem, at: key })),
-    );
-    return () => aborted.abort();
-  }, [key, version, count]);
+    let isReading = false,
+      isStale = false,
+      isAtOnce = false,
+      timer = 0;
+    const rest = (/** @type {number} */ milliseconds) => {
+      timer = setTimeout(() => {
+        timer = 0;
+        if (isStale) load();
+      }, milliseconds);
+    };
+    const load = () => {
+      const began = performance.now();
+      isReading = true;
+      isStale = isAtOnce = false;
+      read(path, query, aborted.signal)
+        .then(
+          (data) => setState({ data, problem: null, at: key }),
+          (problem) =>
+            problem.name === "AbortError" ||
+            setState((before) => ({ data: before.at === key ? before.data : null, problem, at: key })),
+        )
+        .finally(() => {
+          isReading = false;
+          if (!aborted.signal.aborted) rest(isAtOnce ? 0 : REST * (performance.now() - began));
+        });
+    };
+    refresh.current = (isWanted) => {
+      isStale = true;
+      isAtOnce ||= isWanted;
+      if (!isReading && timer && isWanted) (clearTimeout(timer), rest(0));
+      else if (!isReading && !timer) load();
+    };
+    load();
+    return () => {
+      refresh.current = () => {};
+      clearTimeout(timer);
+      aborted.abort();
+    };
+  }, [key]);
+  useEffect(() => {
+    if (seen.current !== version) refresh.current(false);
+    seen.current = version;
+  }, [version]);
   const isOther = state.at !== null && key !== null && state.at.split("?")[0] !== key.split("?")[0];
   return {
     data: isOther ? null : state.data,
     problem: isOther ? null : state.problem,
-    reload: useCallback(() => setCount((n) => n + 1), []),
+    reload: useCallback(() => refresh.current(true), []),
   };
 }
 
+const HIDDEN = 5000; // milliseconds after which a tab that nobody sees leaves its connection: a browser has few for one server
+
 /**
- * Follow a stream of events while a component is shown. A broken connection is taken up again after the last event seen.
+ * Follow a stream of events while a component is shown, in a tab that somebody sees. A broken connection is taken up again after the last event seen.
  * @param {string | null} path @param {string[]} names of the events @param {(name: string, data: any) => void} onEvent @returns {boolean} whether it is connected
  */
 export function useStream(path, names, onEvent) {
@@ -106,7 +147,8 @@ export function useStream(path, names, onEvent) {
     if (path === null) return;
     let last = "",
       source = /** @type {EventSource | null} */ (null),
-      timer = 0;
+      timer = 0,
+      hiding = 0;
     const connect = () => {
       source = new EventSource(
         `${ROOT}${path}${last ? `${path.includes("?") ? "&" : "?"}cursor=${encodeURIComponent(last)}` : ""}`,
@@ -122,10 +164,22 @@ export function useStream(path, names, onEvent) {
         if (source?.readyState === EventSource.CLOSED) timer = setTimeout(connect, 1000); // the browser gave up; a server that restarts is back soon
       };
     };
-    connect();
-    return () => {
+    const close = () => {
       clearTimeout(timer);
       source?.close();
+      source = null;
+    };
+    const look = () => {
+      clearTimeout(hiding);
+      if (document.hidden) hiding = setTimeout(close, HIDDEN);
+      else if (!source) connect();
+    };
+    if (!document.hidden) connect();
+    document.addEventListener("visibilitychange", look);
+    return () => {
+      document.removeEventListener("visibilitychange", look);
+      clearTimeout(hiding);
+      close();
     };
   }, [path]);
   return isOpen;

@@ -2,7 +2,10 @@
 import { useStream } from "./api.js";
 import { useEffect, useRef, useState } from "./html.js";
 
-const PAUSE = 300; // milliseconds in which changes are collected: a busy store must not make the page busy
+const PAUSE = 300; // milliseconds in which changes are collected
+const REST = 1000; // milliseconds between two redraws at least: a busy store must not make the page busy
+const ASKED_AGAIN = 15000; // milliseconds after which a change of any run counts as one: the stream says nothing of the oldest
+const ASKED = ["request_info", "request_answered"];
 const PIECES = ["update", "withdrawn"]; // live, not durable
 const NAMES = [
   "run",
@@ -20,7 +23,7 @@ const NAMES = [
 const MOST = 20000; // characters that are kept of an answer on its way; the whole is stored when the answer is
 
 /** @typedef {{executor: string, text: string, isWithdrawn: boolean}} LiveText */
-/** @typedef {{version: number, isOpen: boolean, texts: LiveText[]}} Feed */
+/** `asked` changes with what is asked of people. @typedef {{version: number, asked: number, isOpen: boolean, texts: LiveText[]}} Feed */
 
 const pieceOf = (data) => (typeof data === "string" ? data : (data?.text ?? ""));
 
@@ -40,8 +43,12 @@ function keep(texts, name, event) {
 /** What changes, and what agents of the run that is shown say before it is stored. @param {string | undefined} id @returns {Feed} */
 export function useFeed(id) {
   const [version, setVersion] = useState(0),
+    [asked, setAsked] = useState(0),
+    waiting = useRef(/** @type {Set<string>} */ (new Set())),
+    askedAt = useRef(0),
     [texts, setTexts] = useState(/** @type {LiveText[]} */ ([]));
   const timer = useRef(0),
+    drawn = useRef(-REST),
     frame = useRef(0),
     live = useRef(/** @type {Map<string, LiveText>} */ (new Map()));
   useEffect(() => {
@@ -56,10 +63,20 @@ export function useFeed(id) {
       else {
         if (name === "executor_completed") live.current.delete(event.executor);
         else if (name === "superstep_completed") live.current.clear(); // pieces may arrive after the commit that has the whole
-        timer.current ||= setTimeout(() => {
-          timer.current = 0;
-          setVersion((n) => n + 1);
-        }, PAUSE);
+        const wasWaiting = waiting.current.has(event.run_id);
+        if (name === "run") waiting.current[event.status === "waiting" ? "add" : "delete"](event.run_id);
+        if (wasWaiting || event.status === "waiting" || ASKED.includes(name)) askedAt.current = 0;
+        timer.current ||= setTimeout(
+          () => {
+            timer.current = 0;
+            drawn.current = performance.now();
+            setVersion((n) => n + 1);
+            if (drawn.current - askedAt.current < ASKED_AGAIN && askedAt.current) return;
+            askedAt.current = drawn.current;
+            setAsked((n) => n + 1);
+          },
+          Math.max(PAUSE, drawn.current + REST - performance.now()),
+        );
       }
       frame.current ||= requestAnimationFrame(() => {
         frame.current = 0;
@@ -67,5 +84,5 @@ export function useFeed(id) {
       });
     },
   );
-  return { version, isOpen, texts };
+  return { version, asked, isOpen, texts };
 }

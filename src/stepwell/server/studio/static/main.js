@@ -32,7 +32,7 @@ const KEYS = [
 ];
 
 function Top({ feed, place }) {
-  const { data } = useRead("requests", { limit: 100 }, feed.version);
+  const { data } = useRead("requests", { limit: 100 }, feed.asked);
   const [theme, setTheme] = useState(
     () => localStorage.getItem("theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"),
   );
