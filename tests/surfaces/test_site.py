@@ -10,9 +10,11 @@ import sys
 from functools import cache
 from html import unescape
 from pathlib import Path
+from typing import Literal
 from urllib.parse import unquote
 
 import pytest
+from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
 from playwright.async_api import Page, Request, async_playwright, expect
 
 from stepwell.admin import retry
@@ -22,6 +24,7 @@ from tools.site.llms import UNLISTED, Twin, describe_name, make_list
 from tools.site.pages import PACKAGES, link_names
 
 ROOT = Path(__file__).resolve().parents[2]
+SCHEMES: tuple[tuple[Literal["light", "dark"], str], ...] = (("light", "default"), ("dark", "slate"))
 DEAD_END = "http://127.0.0.1:9"  # nothing answers here
 REFERENCE = re.compile(r"<(a|link|script|img|iframe|source)\b[^>]*?\s(?:href|src)=\"?([^\"\s>]+)")
 IDENTIFIER = re.compile(r"\s(?:id|name)=\"?([^\"\s>]+)")
@@ -84,6 +87,12 @@ async def search(page: Page, words: str, title: str) -> None:
     await expect(page.locator("h1")).to_contain_text(title)
 
 
+async def find_faint_words(page: Page) -> list[str]:
+    """The elements whose words differ too little from their ground, by the rules of WCAG."""
+    found = await Axe().run(page, options={"runOnly": ["color-contrast", "link-in-text-block"]})
+    return [node["html"] for rule in found.response["violations"] for node in rule["nodes"]]
+
+
 @pytest.mark.process
 async def test_the_site_is_complete_and_works_from_its_folder(tmp_path: Path) -> None:
     build_site(tmp_path)
@@ -105,6 +114,11 @@ async def test_the_site_is_complete_and_works_from_its_folder(tmp_path: Path) ->
         await search(page, "delete old runs", "Pruning: deleting old runs")
         await page.goto((tmp_path / "cli" / "show.html").as_uri())
         await search(page, "prometheus", "In production")
+        await page.goto((tmp_path / "first-agent.html").as_uri())
+        for preferred, scheme in SCHEMES:
+            await page.emulate_media(color_scheme=preferred)
+            await expect(page.locator("body")).to_have_attribute("data-md-color-scheme", scheme)
+            assert await find_faint_words(page) == [], preferred
         await browser.close()
     assert schemes == {"file"}, "a page asks other servers"
 
