@@ -386,6 +386,22 @@ async def test_a_check_does_not_wait_for_what_is_not_recorded(storage: BuiltInSt
     assert await verdict(storage, waits) == ("compatible", ())
 
 
+async def test_a_check_waits_for_what_a_function_does_between_its_steps(storage: BuiltInStorage) -> None:
+    async def before(ctx: RunContext) -> None:
+        await charge("card")
+        await charge("tip")
+
+    async def slow(ctx: RunContext) -> None:
+        await charge("card")
+        await asyncio.sleep(0.4)
+        await bill("tip")
+
+    await stop_after(storage, before)
+    result, (why,) = await verdict(storage, slow)
+    assert result == "incompatible"
+    assert "'bill'" in why
+
+
 async def test_a_check_replays_a_function_in_a_thread(storage: BuiltInStorage) -> None:
     @workflow(name="order", checkpoint_storage=storage)
     def before() -> None:

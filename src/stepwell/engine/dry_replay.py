@@ -28,8 +28,9 @@ from stepwell.model.message import Delivery
 from stepwell.model.state import StateView
 from stepwell.storage.unstored_archive import UnstoredArchive
 
-# Seconds without another recalled step after which a function waits for something that is not recorded.
-_QUIET = 0.1
+# Seconds without another recalled step after which a function waits for something that is not recorded; more, if
+# recorded steps are still ahead of it: it may be at work between two of them.
+_QUIET, _AT_WORK = 0.1, 2.0
 
 
 async def replay(
@@ -86,10 +87,12 @@ async def _call(executor: Executor, context: HandlerContext) -> None:
 
 
 async def _run_until_quiet(running: asyncio.Task[None], context: HandlerContext) -> StepChanged | None:
-    recalled = -1
-    while not running.done() and len(context.steps.made) > recalled:
-        recalled = len(context.steps.made)
+    steps = context.steps
+    recalled, quiet = -1, 0.0
+    while not running.done() and quiet < (_AT_WORK if steps.expects_recorded else _QUIET):
         await asyncio.wait([running], timeout=_QUIET)
+        quiet = quiet + _QUIET if len(steps.made) == recalled else 0.0
+        recalled = len(steps.made)
     context.finish()
     running.cancel()
     # Other errors are left to the drive: a private value or a service may be missing here only.

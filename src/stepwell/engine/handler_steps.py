@@ -59,6 +59,8 @@ class HandlerSteps:
         self.lost: DurabilityError | None = None
         is_durable = scope.graph.executors[delivery.executor]._is_durable_function
         self.replay = Replay(delivery.id, log.entries, handler) if is_durable else None
+        # Whether a branch has come to a new step, if only recorded ones are made.
+        self._is_held = False
 
     def branch(self) -> Branch:
         """Return the branch that calls; the handler itself if it cannot be identified."""
@@ -121,7 +123,14 @@ class HandlerSteps:
             await self.replay.check_branch(step, context)
         await self.replay.record_failures(context)
         if self._scope.options.only_replay and not step.name.startswith(PATCH):
+            # It is never made: `dry_replay` cancels the function when nothing else happens.
+            self._is_held = True
             await asyncio.get_running_loop().create_future()
+
+    @property
+    def expects_recorded(self) -> bool:
+        """Whether recorded steps are still ahead, and no branch has come to a new one."""
+        return self.replay is not None and not self.replay.is_over and not self._is_held
 
     async def _do_once(self, step: Step) -> Any:
         scope, context = self._scope, self._context
