@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import Any, cast
 
 import pytest
@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from pydantic_ai import Agent, FunctionToolset, ModelRetry, RunContext, Tool
 from pydantic_ai.capabilities import Instrumentation
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import AgentStreamEvent, ModelMessage, ToolCallPart
+from pydantic_ai.messages import AgentStreamEvent, ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.toolsets import DynamicToolset
@@ -104,22 +104,22 @@ async def test_a_repetition_gets_the_stored_results() -> None:
     assert sorted(call.split()[0] for call in clerk.called) == ["look", "pay"]
 
 
-async def test_it_survives_a_crash_at_every_write() -> None:
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_it_survives_a_crash_at_every_write(streamed: bool) -> None:
     ledger = Ledger()
 
-    async def model(messages: list[ModelMessage], info: AgentInfo) -> Any:
-        script = Script(*ERRAND[len(messages) // 2 :])
-        return script._reply(messages, info)
+    def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return Script(*ERRAND[len(messages) // 2 :])._reply(messages, info)
 
     async def charge(amount: int) -> str:
         ledger.do(current_tool_call().idempotency_key, "charge", amount)
         return f"charged {amount}"
 
     agent = Agent(
-        FunctionModel(model),
+        stream_of(reply) if streamed else FunctionModel(reply),
         name="clerk",
         toolsets=[FunctionToolset([Tool(charge, name="pay"), Tool(lambda what: what, name="look")], id="desk")],
-        capabilities=[StepwellDurability[None]()],
+        capabilities=[StepwellDurability[None](emit_updates=streamed)],
     )
 
     @workflow
@@ -193,6 +193,25 @@ async def test_requests_to_the_model_are_retried_as_configured() -> None:
     config = StepConfig(retry=RetryPolicy(max_attempts=2, initial_interval=0))
     clerk = Clerk(ConnectionError("busy"), "done", durability=StepwellDurability[None](model=config))
     assert (await clerk.function().run("go")).get_outputs() == ["done"]
+
+
+async def test_events_are_handled_again_as_configured() -> None:
+    broken, seen = [1], list[str]()
+
+    async def handle(ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
+        async for event in events:
+            if event.event_kind == "function_tool_call":
+                seen.append(event.event_kind)
+                if broken:
+                    broken.pop()
+                    raise ConnectionError("the log is away")
+
+    config = StepConfig(retry=RetryPolicy(max_attempts=2, initial_interval=0))
+    script = Script(calls(("look", {"what": "it"})), "done")
+    durability = StepwellDurability[None](event_stream_handler=handle, events=config)
+    office = Clerk(model=stream_of(script._reply), durability=durability).function()
+    assert (await office.run("go")).get_outputs() == ["done"]
+    assert len(seen) == 2
 
 
 async def test_what_a_tool_says_by_an_exception_is_stored_as_a_result() -> None:
@@ -283,13 +302,13 @@ async def test_text_of_a_request_that_failed_is_withdrawn() -> None:
     assert seen == ["half ", 1, "half ", "whole"]
 
 
-def stream_of(script: Script) -> FunctionModel:
-    """A model that streams the replies of a script."""
+def stream_of(reply: Callable[[list[ModelMessage], AgentInfo], ModelResponse]) -> FunctionModel:
+    """A model that streams what it replies."""
 
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
-        for part in script._reply(messages, info).parts:
+        for index, part in enumerate(reply(messages, info).parts):
             if isinstance(part, ToolCallPart):
-                yield {0: DeltaToolCall(part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id)}
+                yield {index: DeltaToolCall(part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id)}
             else:
                 yield "done"
 
@@ -306,7 +325,7 @@ async def test_events_reach_the_handler_of_the_user_once(emits: bool) -> None:
 
     script = Script(calls(("look", {"what": "it"})), "done")
     durability = StepwellDurability[None](event_stream_handler=handle, emit_updates=emits)
-    office = Clerk(model=stream_of(script), durability=durability).function(fails=1)
+    office = Clerk(model=stream_of(script._reply), durability=durability).function(fails=1)
     with pytest.raises(HandlerFailed):
         await office.run("go", run_id="r")
     first = list(seen)
@@ -321,7 +340,7 @@ async def test_events_reach_the_handler_of_the_user_once(emits: bool) -> None:
 
 async def test_updates_alone_cost_no_steps() -> None:
     script = Script(calls(("look", {"what": "it"})), "done")
-    clerk = Clerk(model=stream_of(script), durability=StepwellDurability[None](emit_updates=True))
+    clerk = Clerk(model=stream_of(script._reply), durability=StepwellDurability[None](emit_updates=True))
     assert steps_of(await clerk.function().run("go")) == [
         "clerk__model.request_stream",
         "clerk__function_toolset__desk.call_tool:look",
@@ -338,7 +357,7 @@ async def test_an_instrumented_agent_counts_real_calls_only(streamed: bool) -> N
     replies = [calls(("look", {"what": str(n)})) for n in range(4)]
     script = Script(*replies, "done")
     clerk = Clerk(
-        model=stream_of(script) if streamed else script.model,
+        model=stream_of(script._reply) if streamed else script.model,
         capabilities=[Instrumentation(settings)],
         durability=StepwellDurability[None](emit_updates=streamed),
     )

@@ -7,7 +7,8 @@ or handler that runs the agent. The library's own loop runs again after a crash,
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from pydantic_ai.durable_exec import (
     DurabilityEngineSpec,
     DurableOperationId,
     JournalCallableOperationBackend,
+    ModelCancelSuspendedResponseId,
     ModelRequestId,
     RoleBasedOperationConfig,
     ToolsetCallToolId,
@@ -85,6 +87,20 @@ class _ModelRequest:
 
 
 _CURRENT_REQUEST: ContextVar[_ModelRequest | None] = ContextVar("stepwell_model_request", default=None)
+# Whether the agent's run was stopped, not failed: by a long wait, a shutdown, a time limit. The library cancels in a
+# task of its own, which has a copy of this.
+_IS_STOPPED: ContextVar[bool] = ContextVar("stepwell_agent_is_stopped", default=False)
+
+
+@contextmanager
+def _noting_stop() -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:
+        _IS_STOPPED.set(True)
+        raise
 
 
 @dataclass(init=False, kw_only=True)
@@ -189,8 +205,10 @@ class StepwellDurability(BaseDurabilityCapability[AgentDepsT]):
             return await super().wrap_run(ctx, handler=handler)
 
         async def sleep(seconds: float) -> None:
-            await context.sleep(max(seconds, 0))
+            with _noting_stop():
+                await context.sleep(max(seconds, 0))
 
+        _IS_STOPPED.set(False)
         with Agent.using_sleep(sleep):
             return await super().wrap_run(ctx, handler=handler)
 
@@ -252,7 +270,12 @@ class _StepBackend(JournalCallableOperationBackend[StepConfig]):
         options = StepOptions(name, **config)
         match operation_id:
             case ModelRequestId():
-                return await self._request_model(ctx, options, body, cache_key[-1])
+                with _noting_stop():
+                    return await self._request_model(ctx, options, body, cache_key[-1])
+            case ModelCancelSuspendedResponseId():
+                # Not a step, because a repetition may not come to it. A job that a stopped function waits for is left
+                # alone: the function asks for its result when it is called again.
+                return None if _IS_STOPPED.get() else await body()
             case ToolsetCallToolId():
                 return await ctx.step(options, _tool_call(ctx, body, cache_key))
         return await ctx.step(options, body)
