@@ -114,9 +114,9 @@ async def test_the_site_is_complete_and_works_from_its_folder(tmp_path: Path) ->
         await search(page, "delete old runs", "Pruning: deleting old runs")
         await page.goto((tmp_path / "cli" / "show.html").as_uri())
         await search(page, "prometheus", "In production")
-        await page.goto((tmp_path / "first-agent.html").as_uri())
-        for preferred, scheme in SCHEMES:
-            await page.emulate_media(color_scheme=preferred)
+        for preferred, scheme in SCHEMES:  # a page for each: colours that change fade slowly
+            page = await browser.new_page(color_scheme=preferred)
+            await page.goto((tmp_path / "first-agent.html").as_uri())
             await expect(page.locator("body")).to_have_attribute("data-md-color-scheme", scheme)
             assert await find_faint_words(page) == [], preferred
         await browser.close()
