@@ -537,7 +537,7 @@ def test_one_of_several_is_meant_by_its_word_its_number_or_its_beginning(values:
 @pytest.mark.parametrize(
     ("schema", "shape"),
     [
-        ({"type": "boolean"}, "boolean"),
+        ({"type": "boolean"}, "true or false"),
         ({"enum": ["yes", "no"]}, '"yes" or "no"'),
         ({"type": ["integer", "null"]}, "integer or null"),
         (
@@ -548,7 +548,7 @@ def test_one_of_several_is_meant_by_its_word_its_number_or_its_beginning(values:
                 "required": ["approved"],
                 "$defs": {"Line": {"type": "object", "properties": {"sku": {"type": "string", "title": "Sku"}}}},
             },
-            '{"approved": boolean, "lines"?: [{"sku"?: text}, ...]}',
+            '{"approved": true or false, "lines"?: [{"sku"?: text}, ...]}',
         ),
         ({"$ref": "#"}, "anything"),
         ({}, "anything"),

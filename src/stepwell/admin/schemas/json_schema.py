@@ -157,11 +157,13 @@ def brief(value: Any) -> str:
 
 
 def shape_of(root: Any, schema: Any = None, *, depth: int = 3) -> str:
-    """Describe the JSON that a schema accepts in one line: `{"approved": boolean, "reason"?: text}`."""
+    """Describe the JSON that a schema accepts in one line: `{"approved": true or false, "reason"?: text}`."""
     known = resolved(root, root if schema is None else schema)
     choices, fields, items = choices_of(known), fields_of(known), known.get("items")
     if choices is not None:
         return " or ".join(map(brief, choices))
+    if known.get("type") == "boolean":
+        return "true or false"
     if depth and fields:
         needed = needed_in(known)
         parts = [

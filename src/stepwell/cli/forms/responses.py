@@ -200,8 +200,13 @@ async def _send_if_unchanged(
 
 
 def _read_response(question: OpenRequest, text: str) -> Any:
+    return read_json(text, "the response", describe_expected(question))
+
+
+def describe_expected(question: OpenRequest) -> str:
+    """Return what a response has to look like, on one line."""
     shape = shape_of(schema_for(question.data, question.response_type, question.response_schema))
-    return read_json(text, "the response", f"{question.request_id!r} expects {question.response_type}: {shape}")
+    return f"{question.request_id!r} expects {question.response_type}: {shape}"
 
 
 def read_json(text: str, what: str, hint: str = "") -> Any:
@@ -228,9 +233,7 @@ def check_answer(question: OpenRequest, value: Any) -> None:
         return
     if flaws:
         problem = f"this is not a valid response to {question.request_id!r}, which expects {question.response_type}"
-        raise CommandFailed(
-            ErrorId.WRONG_RESPONSE, "\n".join([problem, *flaws]), "`stepwell requests --json` prints the schema", USAGE
-        )
+        raise CommandFailed(ErrorId.WRONG_RESPONSE, "\n".join([problem, *flaws]), describe_expected(question), USAGE)
 
 
 def check_answers(questions: Sequence[OpenRequest], answers: Mapping[str, Any]) -> dict[str, Any]:
