@@ -15,10 +15,21 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    ViewportSize,
+    async_playwright,
+)
 
 from tests.support.browser import FLAGS, find_chromium
 from tests.support.lanes import mark_room
+
+DESKTOP: ViewportSize = {"width": 1400, "height": 880}
+CONTRAST = {"runOnly": ["color-contrast"]}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -90,8 +101,12 @@ async def browser() -> AsyncIterator[Browser]:
 async def check_both_themes(page: Page) -> None:
     """What a test leaves on the page can be read in light and in dark."""
     for theme in ("light", "dark"):
-        await page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
-        await check_axe(page, f"{theme} {page.url}", {"runOnly": ["color-contrast"]})
+        await show_theme(page, theme)
+        await check_axe(page, f"{theme} {page.url}", CONTRAST)
+
+
+async def show_theme(page: Page, theme: str) -> None:
+    await page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
 
 
 async def check_axe(page: Page, what: str, options: dict[str, Any] | None = None) -> None:
@@ -101,7 +116,7 @@ async def check_axe(page: Page, what: str, options: dict[str, Any] | None = None
 
 async def open_page(browser: Browser, served: Studio) -> tuple[BrowserContext, Page, list[str]]:
     """Return a page that is signed in, and the list of what it complains about."""
-    context = await browser.new_context(viewport={"width": 1400, "height": 880})
+    context = await browser.new_context(viewport=DESKTOP)
     page = await context.new_page()
     complaints: list[str] = []
 

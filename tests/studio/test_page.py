@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from .conftest import Studio, check_axe, check_both_themes, submit
+from .conftest import CONTRAST, DESKTOP, Studio, check_axe, show_theme, submit
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -272,17 +272,15 @@ async def test_every_view_passes_axe_in_both_themes_and_fits_a_phone(page: Page,
         "#/operate?tab=store",
     )
     for view in views:
-        await page.goto("about:blank")
         await page.goto(studio.home + view)
         await page.wait_for_timeout(300)
         await check_axe(page, view)
-        await check_both_themes(page)
-    await page.set_viewport_size({"width": 360, "height": 740})
-    for view in views:
-        await page.goto("about:blank")
-        await page.goto(studio.home + view)
-        await page.wait_for_timeout(300)
+        await show_theme(page, "dark")
+        await check_axe(page, f"dark {view}", CONTRAST)
+        await show_theme(page, "light")
+        await page.set_viewport_size({"width": 360, "height": 740})
         assert await page.evaluate("document.documentElement.scrollWidth") <= 360, view
+        await page.set_viewport_size(DESKTOP)
 
 
 async def test_who_sees_the_page_first_answers_a_waiting_run_forks_it_and_compares(page: Page, studio: Studio) -> None:
