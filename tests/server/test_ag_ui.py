@@ -14,7 +14,13 @@ import pytest
 from ag_ui.core import Event
 from pydantic import TypeAdapter
 
-from stepwell import InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
+from stepwell import (
+    InMemoryCheckpointStorage,
+    SQLiteCheckpointStorage,
+    WorkflowBuilder,
+    WorkflowContext,
+    executor,
+)
 from stepwell.agents import Calls, ScriptedAgent
 from stepwell.worker import Worker
 from tests.server.clients import BOB, EVE, serving, with_token
@@ -213,6 +219,27 @@ async def test_what_is_refused() -> None:
         assert await status(client, run_input("t", "x"), **with_token(BOB)) == 403
         assert await status(client, run_input("t", "x"), **{"last-event-id": "x"}) == 422
     assert {run.run_id for run in await storage.list_runs()} == {"another"}
+
+
+async def test_a_thread_is_continued_and_answered_at_a_second_server(tmp_path: Path) -> None:
+    order = run_input("t", forwardedProps={"input": {"id": 7, "lines": ["a hat"]}})
+    first, second = (SQLiteCheckpointStorage(tmp_path / "runs.db") for _ in range(2))
+    ours, theirs = asking(first), asking(second)
+    async with (
+        serving(first, [ours], worker=Worker(first, [ours])) as client,
+        serving(second, [theirs]) as other,
+    ):
+        seen = read_events((await client.post("/ag-ui/refunds", json=order)).text)
+        last = next(id for id, _ in seen if id is not None)
+        continued = read_events((await other.post("/ag-ui/refunds", json=order, headers={"last-event-id": last})).text)
+        with_ids = [item for item in seen if item[0] is not None]
+        assert [item for item in continued if item[0] is not None] == with_ids[1:]
+        assert continued[-1][1]["outcome"] == seen[-1][1]["outcome"]
+        answer = run_input("t", resume=[{"interruptId": "refund-7", "status": "resolved", "payload": True}])
+        events = await post(other, "refunds", answer)
+        assert [event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"] == ["a hat: refunded"]
+    await first.close()
+    await second.close()
 
 
 def read_until(answer: httpx.Response, wanted: str) -> list[tuple[str | None, dict[str, Any]]]:

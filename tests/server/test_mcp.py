@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import Field
 from starlette.applications import Starlette
 
-from stepwell import InMemoryCheckpointStorage
+from stepwell import InMemoryCheckpointStorage, SQLiteCheckpointStorage
 from stepwell.server import app, running
 from stepwell.server.mcp import routes
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -219,6 +219,24 @@ async def test_who_declines_cancels_the_run_and_who_puts_it_off_leaves_it_open()
         assert [run.standing for run in await storage.list_runs()] == ["waiting"]
         action = "decline"
         assert "was cancelled" in text_of(await client.call_tool("orders", {"item": "hats", "amount": 2}))
+
+
+async def test_a_task_of_one_server_is_answered_at_a_second_one(tmp_path: Path) -> None:
+    first, second = (SQLiteCheckpointStorage(tmp_path / "runs.db") for _ in range(2))
+    orders = make_orders(first)
+    one = app(first, [orders], auth=TOKEN, worker=Worker(first, [orders]))
+    other = app(second, [make_orders(second)], auth=TOKEN)
+    async with running(one), running(other), connected(one) as here, connected(other, tasks=True) as there:
+        call = {"item": "hats", "amount": 2}
+        asked = await here.session.call_tool("orders", call, allow_input_required=True)
+        task_id = str(getattr(asked, "request_state", None))
+        ((key, _),) = (await wait_for(there, task_id, "input_required"))["inputRequests"].items()
+        said = {key: {"action": "accept", "content": {"granted": True}}}
+        await ask(there, "tasks/update", taskId=task_id, inputResponses=said)
+        document = await wait_for(there, task_id, "completed")
+        assert document["result"]["content"][0]["text"] == "passed"
+    await first.close()
+    await second.close()
 
 
 async def list_runs(port: int) -> list[str]:

@@ -80,15 +80,19 @@ async def find_document_maker(storage: BuiltInStorage, run_id: str, *, lines: bo
     return make
 
 
-async def follow_events(
-    storage: BuiltInStorage,
-    run_id: str,
-    cursor: EventCursor,
-    *,
-    ends: frozenset[str] = STOPPED,
-    make_document: MakeDocument = event_to_dict,
-) -> AsyncGenerator[StreamItem, None]:
-    """Yield the durable events of a run past a cursor, and new ones as they are committed; `end` is the last.
+async def when_reachable(read: Callable[[], Awaitable[ItemT]]) -> ItemT:
+    """Return what is read from the store, as soon as it can be reached."""
+    while True:
+        try:
+            return await read()
+        except StoreUnavailable:
+            await asyncio.sleep(_AGAIN)
+
+
+async def follow_history(
+    storage: BuiltInStorage, run_id: str, cursor: EventCursor, *, ends: frozenset[str] = STOPPED
+) -> AsyncGenerator[tuple[EventCursor, TimedEvent], None]:
+    """Yield the durable events of a run past a cursor, and new ones as they are committed, until it stands so.
 
     A store that is away for a while is waited for.
     """
@@ -101,15 +105,29 @@ async def follow_events(
                     for n, event in enumerate(events(run_id, commit, stored=True, replayed=True)):
                         if seen is None or n > seen:
                             cursor = EventCursor(commit.number, n)
-                            yield StreamItem(event.type, make_document(event, commit.stamp.at), str(cursor))
+                            yield cursor, TimedEvent(event, commit.stamp.at)
                     cursor = EventCursor(commit.number)
-            run = await storage.get_run(run_id)
+            return
         except StoreUnavailable:
             await asyncio.sleep(_AGAIN)
-            continue
-        status = None if run is None else run.standing
-        yield StreamItem("end", {"run_id": run_id, "status": status}, str(cursor))
-        return
+
+
+async def follow_events(
+    storage: BuiltInStorage,
+    run_id: str,
+    cursor: EventCursor,
+    *,
+    ends: frozenset[str] = STOPPED,
+    make_document: MakeDocument = event_to_dict,
+) -> AsyncGenerator[StreamItem, None]:
+    """Yield what `follow_history` does as documents; `end` is the last."""
+    async with aclosing(follow_history(storage, run_id, cursor, ends=ends)) as history:
+        async for at, timed in history:
+            cursor = at
+            yield StreamItem(timed.event.type, make_document(timed.event, timed.at), str(cursor))
+    run = await when_reachable(lambda: storage.get_run(run_id))
+    status = None if run is None else run.standing
+    yield StreamItem("end", {"run_id": run_id, "status": status}, str(EventCursor(cursor.commit)))
 
 
 async def follow_page(pages: AsyncGenerator[RunPage, None]) -> AsyncGenerator[StreamItem, None]:

@@ -32,8 +32,9 @@ from stepwell.server.ag_ui.live_text import LiveText
 from stepwell.server.ag_ui.translation import Translator
 from stepwell.server.event_stream import StreamItem
 from stepwell.server.run_driver import RunDrivers
-from stepwell.server.run_feed import EventCursor, follow_live, interleave
+from stepwell.server.run_feed import EventCursor, follow_history, follow_live, interleave, when_reachable
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.followed_run import AT_REST
 from stepwell.storage.store_archive import StoreArchive
 
 
@@ -57,7 +58,7 @@ class ThreadStream:
         run_id = self.run_input.thread_id
         started = RunStartedEvent(thread_id=run_id, run_id=self.run_input.run_id, protocol_version=PROTOCOL_VERSION)
         yield _item(started)
-        await self._read_state()
+        await when_reachable(self._read_state)
         yield _item(StateSnapshotEvent(snapshot=self._state))
         async for note in self._note_driver():
             yield note
@@ -80,14 +81,15 @@ class ThreadStream:
                         yield delta
         for translated in live.end():
             yield _item(translated)
-        yield _item(await self._end(failure))
+        yield _item(await when_reachable(lambda: self._end(failure)))
 
     async def _follow(self) -> AsyncGenerator[WorkflowEvent | StreamItem | None, None]:
         """Yield the durable events from the cursor on; None when the run rests."""
-        # A commit of which not everything was seen is read again.
-        after = self.after.commit if self.after.event is None else self.after.commit - 1
-        async for event in self.storage.follow(self.run_input.thread_id, after=after, until_rest=True):
-            yield event
+        # A commit of which not everything was seen is read again: the places in it are our own.
+        cursor = self.after if self.after.event is None else EventCursor(self.after.commit - 1)
+        async with aclosing(follow_history(self.storage, self.run_input.thread_id, cursor, ends=AT_REST)) as history:
+            async for _, timed in history:
+                yield timed.event
         yield None
 
     def _translate(self, event: WorkflowEvent, live: LiveText) -> Iterator[StreamItem]:
@@ -118,7 +120,7 @@ class ThreadStream:
 
     async def _find_delta(self) -> AsyncIterator[StreamItem]:
         before = self._state
-        await self._read_state()
+        await when_reachable(self._read_state)
         if patch := patch_of(compare(before, self._state)):
             yield _item(StateDeltaEvent.model_validate({"delta": patch}))
 

@@ -27,7 +27,7 @@ from stepwell.admin.lookup import NotFound
 from stepwell.admin.overview.run_document import describe_run
 from stepwell.admin.overview.run_overview import load_overview
 from stepwell.admin.values import main_part, to_data
-from stepwell.errors import StepwellError
+from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.server.identity import Forbidden, Identity, Role, require
 from stepwell.server.mcp.forms import make_form, read_form
 from stepwell.server.responses import send_checked_response
@@ -321,6 +321,8 @@ def _refusals() -> Iterator[None]:
     """Turn errors of the library into those of the protocol, with their sentence."""
     try:
         yield
+    except StoreUnavailable as error:
+        raise MCPError(types.INTERNAL_ERROR, str(error)) from error
     except StepwellError as error:
         raise MCPError(types.INVALID_PARAMS, str(error)) from error
 
