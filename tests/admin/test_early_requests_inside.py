@@ -23,6 +23,7 @@ from stepwell import (
 from stepwell.admin import examine, respond
 from stepwell.testing import crash_everywhere
 from stepwell.workflows import SubWorkflowRequestMessage
+from tests.admin import test_late_signals as late
 from tests.admin.test_early_requests import Desk, Sibling, Start, listed, until_listed
 from tests.conftest import Later
 
@@ -257,3 +258,50 @@ async def test_a_request_that_is_withdrawn_inside_is_closed_at_once(everywhere: 
     done = await workflow.run(run_id="r")
     assert (done.get_outputs(), await listed(storage), await errors(storage)) == (["slept"], ["about milk"], [])
     await storage.close()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("answered", [["desk", "asker"], ["asker", "desk"], ["both"]])
+async def test_requests_inside_are_open_while_a_handler_inside_asks(
+    everywhere: Any, answered: list[str], depth: int
+) -> None:
+    storage, inner = everywhere(), late.build()
+    for _ in range(depth - 1):
+        inner = around(inner)
+    workflow = around(inner, storage)
+    await workflow.run("desk asker", run_id="r")
+    left = ["asker", "desk"]
+    for id in answered:
+        assert sorted(await listed(storage)) == left
+        for each in ["desk", "asker"] if id == "both" else [id]:
+            await workflow.respond("r", each, True)
+            left.remove(each)
+        result = await workflow.run(run_id="r")
+    assert (sorted(result.get_outputs()), result.get_final_state()) == (["asker True", "desk True"], IDLE)
+    assert (await listed(storage), await errors(storage), late.CALLS.count("desk")) == ([], [], 1)
+    await storage.close()
+
+
+async def test_an_answer_inside_is_not_lost_when_the_run_there_comes_to_rest(everywhere: Any, later: Later) -> None:
+    """It is given while a handler inside sleeps; when that wakes up, another one still waits for its answer."""
+    storage = everywhere()
+    workflow = around(late.build(), storage)
+    await workflow.run("desk asker sleeper", run_id="r")
+    await workflow.respond("r", "desk", True)
+    later(minutes=61)
+    await workflow.run(run_id="r")
+    assert await listed(storage) == ["asker"]
+    await workflow.respond("r", "asker", False)
+    done = await workflow.run(run_id="r")
+    assert (sorted(done.get_outputs()), await listed(storage)) == (["asker False", "desk True", "slept"], [])
+    await storage.close()
+
+
+@pytest.mark.parametrize("order", [["desk", "asker"], ["asker", "desk"]])
+@pytest.mark.parametrize("message", ["desk asker", "desk asker sleeper"])
+async def test_wherever_a_process_dies_every_answer_inside_is_used_once(message: str, order: list[str]) -> None:
+    def answer(event: Any) -> Any:
+        return event.request_id == order[0]
+
+    report = await crash_everywhere(around(late.build()), message, answer=answer)
+    assert report.crashes > 10

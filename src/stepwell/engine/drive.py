@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing, suppress
 from functools import partial
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -40,6 +40,7 @@ from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
 from stepwell.model.message import Plan
+from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedCancel
 from stepwell.model.status_words import status_word
 from stepwell.storage.archive import EMPTY_LOG, Archive
@@ -47,7 +48,6 @@ from stepwell.storage.cancellation_shield import finish
 
 _LOG = logging.getLogger("stepwell")
 
-R = TypeVar("R")
 EventBatches = AsyncGenerator[Sequence[WorkflowEvent], None]
 
 
@@ -69,7 +69,7 @@ class Drive:
         self._by: str | None = None  # who resumed the run, until a commit says so
         self._error: BaseException | None = None  # what ended the drive early
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        self._gathers = False  # a batch may wait for the end of the drive
+        self.gathers = False  # a batch may wait for the end of the drive
         # Reads the stream of this drive to its end.
         self.reader: Callable[[], Awaitable[None]] | None = None
         self.run_id: str | None = None
@@ -87,6 +87,11 @@ class Drive:
     def is_stored(self) -> bool:
         """Whether a later drive can resume this run."""
         return self._archive.is_durable
+
+    @property
+    def open_requests(self) -> Mapping[str, Request]:
+        """The requests that can be answered where the run rests."""
+        return {} if self.at is None else kernel.open_requests(self.at, self._intake.log)
 
     def cancel(self, *, by: str | None = None, reason: str | None = None) -> None:
         """Cancel the run: handlers are cancelled, and it ends CANCELLED at its last commit. From any thread."""
@@ -228,14 +233,15 @@ class Drive:
             if superstep.observer is not None:
                 superstep.observer.end(decision.error)
             self._broadcast.hold(self._broadcast.emit_commit(decision.commit, at))
-            if not self._gathers or decision.error is not None:
+            if not self.gathers or decision.error is not None:
                 yield self._broadcast.drain()
             if decision.error is not None:
                 raise decision.error
             if decision.consumed:
                 self._intake.signals = None  # handlers that waited have used some of them: read them again
-            plan, self._intake.log, may_have_run = decision.next, EMPTY_LOG, False
-        if self._gathers:
+            is_parked = decision.commit.kind is CommitKind.PARKED
+            plan, self._intake.log, may_have_run = decision.next, superstep.log if is_parked else EMPTY_LOG, False
+        if self.gathers:
             yield self._broadcast.drain()
 
     def _create_superstep(self, scope: DriveScope, at: Checkpoint, plan: Plan) -> Superstep:
@@ -390,10 +396,3 @@ class Drive:
         _LOG.info("run %r of %r is %s", self.at.run_id, name, word)
         if self._observer:
             self._observer.end(self.at.status.value, self._error)
-
-
-async def run_to_end(begin: Callable[[], Drive], finish: Callable[[list[WorkflowEvent]], R]) -> R:
-    """Drive a run until it stops, and return what `finish` makes of its events."""
-    drive = begin()
-    drive._gathers = True
-    return finish([event async for batch in drive.batches() for event in batch])

@@ -220,3 +220,10 @@ class _EventReader(AsyncIterator[WorkflowEvent]):
 
     def __del__(self) -> None:
         self._watched.abandon()
+
+
+async def run_to_end(begin: Callable[[], Drive], finish: Callable[[list[WorkflowEvent]], R]) -> R:
+    """Drive a run until it stops, and return what `finish` makes of its events."""
+    drive = begin()
+    drive.gathers = True
+    return finish([event async for batch in drive.batches() for event in batch])

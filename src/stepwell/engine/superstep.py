@@ -45,7 +45,6 @@ from stepwell.storage.ids import new_stamp
 # commit comes at once, and one write is saved.
 COMMIT_GRACE = 0.01
 
-
 _LOG = logging.getLogger("stepwell")
 
 
@@ -77,6 +76,11 @@ class Superstep(msgspec.Struct, eq=False):
     def is_stored(self) -> bool:
         """Whether a later drive can resume this run."""
         return self._scope.archive.is_durable
+
+    @property
+    def log(self) -> RecalledLog:
+        """The superstep log, as a later drive recalls it."""
+        return RecalledLog(self.outcomes, self._log.entries)
 
     async def run_handlers(self) -> None:
         """Make every call of the plan. Failures are collected, not raised: siblings of a failed handler finish."""
@@ -134,9 +138,8 @@ class Superstep(msgspec.Struct, eq=False):
         errors = [self.failures[d.id] for d in plan.deliveries if d.id in self.failures] if self.failures else []
         if at.since_input >= max_iterations:
             errors = [make_failure(run_id, None, self._limit_error(), stored=self.is_stored)]
-        early = kernel.early_requests(at, RecalledLog(self.outcomes, self._log.entries)) if self.parked else {}
-        if not errors:
-            # Without a default: a late intake would fail the run at once.
+        early = kernel.early_requests(at, self.log) if self.parked else {}
+        if not errors:  # a late intake would fail the run at once
             expired = [expiry_error(at, r) for r in find_overdue(at, early) if r.default is None and r.id in early]
             errors = [make_failure(run_id, None, error, stored=self.is_stored) for error in expired]
         if not errors and self.parked:
@@ -229,6 +232,7 @@ class Superstep(msgspec.Struct, eq=False):
 
     def _keep(self, outcome: Outcome) -> None:
         is_last = self._is_last(outcome)
+        outcome = kernel.drop_repeated(outcome, self.outcomes.values())
         if outcome.requests and not is_last:
             # They can be answered from now on, under names that do not change any more.
             own = f"{outcome.delivery}/"  # listed while its sub-workflow run was at work

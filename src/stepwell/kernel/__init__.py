@@ -77,6 +77,7 @@ from stepwell.kernel.requests import early_requests, inner_id, open_requests
 from stepwell.kernel.suggestions import suggest_steps
 from stepwell.kernel.superstep import (
     CommitDecision,
+    drop_repeated,
     merge,
     name_request,
     name_requests,
@@ -94,6 +95,7 @@ __all__ = [
     "apply",
     "begin",
     "cancel",
+    "drop_repeated",
     "early_requests",
     "events",
     "fail",

@@ -329,6 +329,18 @@ def _check_requests(before: Checkpoint, ordered: Sequence[Outcome]) -> tuple[lis
     return distinct, asked, sorted(listed - open_requests.keys())
 
 
+def drop_repeated(outcome: Outcome, others: Iterable[Outcome]) -> Outcome:
+    """Return an outcome without the requests of a sub-workflow run that another outcome of the superstep asks.
+
+    Two responses to one such run may both find what it asks before its own superstep is committed.
+    """
+    if all(request.child is None for request in outcome.requests):
+        return outcome
+    asked = {(r.child, r.at, inner_id(r.id, r.child)) for other in others for r in other.requests}
+    new = (r for r in outcome.requests if (r.child, r.at, inner_id(r.id, r.child)) not in asked)
+    return replace(outcome, requests=tuple(new))
+
+
 def name_requests(outcome: Outcome, taken: Collection[str]) -> Outcome:
     """Return an outcome under whose names its requests can be answered before the superstep commits.
 

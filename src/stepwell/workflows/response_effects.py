@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from stepwell import kernel
 from stepwell.kernel import find_fired
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind
@@ -43,6 +44,28 @@ def read_effects(commits: Sequence[Commit], at: Checkpoint) -> tuple[list[Any], 
         # Requests that are answered already are not asked again.
         requests += [request for request in commit.asked if request.id in new and request.id in at.requests]
     return outputs, requests
+
+
+def compare_requests(
+    caller: Checkpoint,
+    key: str,
+    open_now: Mapping[str, Request],
+    found: Iterable[Request],
+    *,
+    answers: Collection[str],
+) -> tuple[list[str], list[Request]]:
+    """Compare what is open in a sub-workflow run with what its caller asks for it.
+
+    Returns the ids of the caller's requests that the run has closed itself, and those of the
+    requests found in it that the caller is to ask. `answers` are the requests that have just been
+    answered.
+    """
+    asked = {(kernel.inner_id(id, key), r.at): id for id, r in caller.requests.items() if r.child == key}
+    closed = [id for (inner, at), id in asked.items() if inner not in open_now or open_now[inner].at != at]
+    # Answers to others are on the way to this run, in other deliveries of the superstep.
+    replies = [m.reply for m in caller.messages if m.reply is not None and m.reply.child == key and not m.is_held]
+    on_the_way = {kernel.inner_id(reply.request_id, key) for reply in replies}.difference(answers)
+    return closed, [r for r in found if (r.id, r.at) not in asked and r.id not in on_the_way]
 
 
 def _until_next(commits: Sequence[Commit], *, timers: bool) -> Sequence[Commit]:

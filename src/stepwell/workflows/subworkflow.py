@@ -47,7 +47,7 @@ from stepwell.storage.archive import Archive
 from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.ids import child_run_id, forked_child_id
 from stepwell.storage.json_text import json_of
-from stepwell.workflows.response_effects import find_effects, find_timer_effects, read_effects
+from stepwell.workflows.response_effects import compare_requests, find_effects, find_timer_effects, read_effects
 from stepwell.workflows.workflow import Workflow
 
 
@@ -120,7 +120,7 @@ class WorkflowExecutor(Nesting):
             ) from mismatch
         at = self._resting_checkpoint(ctx, drive)
         self._keep_child(ctx, key, drive, at)
-        await self._pass_on(ctx, key, outputs, at.requests.values(), at)
+        await self._pass_on(ctx, key, outputs, drive.open_requests.values(), at)
 
     def _digest(self, ctx: InternalContext) -> str | None:
         """Return a digest of the stored message. Decoding it first might change it: classes get new fields."""
@@ -208,10 +208,12 @@ class WorkflowExecutor(Nesting):
             if commits is None:
                 return False
             self._keep_child(ctx, key, drive, at)
-        for id, request in ctx.at.requests.items():
-            if request.child == key and kernel.inner_id(id, key) not in at.requests:
-                ctx.withdraw(id)  # as the run itself has done
-        await self._pass_on(ctx, key, *read_effects(commits, at), at)
+        outputs, requests = read_effects(commits, at)
+        requests += [request for id, request in drive.open_requests.items() if id not in at.requests]  # early ones
+        closed, new = compare_requests(ctx.at, key, drive.open_requests, requests, answers=responses)
+        for id in closed:
+            ctx.withdraw(id)
+        await self._pass_on(ctx, key, outputs, new, at)
         return True
 
     def _position(self, ctx: InternalContext, child: Child) -> Position:
@@ -332,6 +334,8 @@ class WorkflowExecutor(Nesting):
             if not answerers:
                 ctx.forward_request(replace(request, executor=self.id, child=key))
                 continue
+            if request.id not in at.requests:
+                continue  # an early one: they get it when its superstep is committed
             # The calling run does not ask it, and has no event of its own for it.
             about: dict[str, Any] = {"run_id": at.run_id, "state": at.status, "path": (self.id,)}
             ctx.scope.emit(

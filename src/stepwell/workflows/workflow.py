@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from stepwell.codec.codec import Codec, reachable_types
 from stepwell.engine.definition import WorkflowDefinition
-from stepwell.engine.drive import Drive, run_to_end
+from stepwell.engine.drive import Drive
 from stepwell.engine.drive_options import DriveOptions, ExecutorSource, OnChangedStep
 from stepwell.engine.durability import Durability
 from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun
-from stepwell.engine.run_stream import RunStream
+from stepwell.engine.run_stream import RunStream, run_to_end
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import Graph, default_name, signature, signature_hash
 from stepwell.graph.migration import Migration
