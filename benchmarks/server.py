@@ -30,6 +30,7 @@ from stepwell import Executor, WorkflowBuilder, WorkflowContext, executor, handl
 
 TOKEN = "a token of the benchmark"
 BEGIN, END = "<!-- server: begin -->", "<!-- server: end -->"
+ON_POSTGRESQL = "<!-- server on postgresql: begin -->", "<!-- server on postgresql: end -->"
 
 
 class Clerk(Executor):
@@ -258,7 +259,9 @@ def table(load: Load, took: float, cpu: float) -> list[str]:
 
 def write(page: Path, lines: list[str], begin: str, end: str) -> None:
     text = page.read_text()
-    before, _, rest = text.partition(begin)
+    before, found, rest = text.partition(begin)
+    if not found:
+        raise ValueError(f"{page} has no place for this table: write {begin} and {end} there")
     _, _, after = rest.partition(end)
     page.write_text(f"{before}{begin}\n\n{chr(10).join(lines)}\n\n{end}{after}")
 
@@ -289,7 +292,7 @@ def main() -> None:
             lines = measure(str(Path(folder) / "runs.db"), arguments)
     print("\n".join(lines))
     if arguments.write is not None:
-        write(arguments.write, lines, BEGIN, END)
+        write(arguments.write, lines, *(ON_POSTGRESQL if arguments.postgres else (BEGIN, END)))
 
 
 if __name__ == "__main__":
