@@ -50,6 +50,12 @@ def test_each_kind_of_store_is_checked_and_the_code_says_what_came_of_it(place: 
     assert (run["run_id"], run["verdict"], run["status"]) == ("refund-7", "incompatible", "waiting")
     assert run["why"] == ["executor 'desk' was removed, but its request 'refund-7' is open"]
     assert "1 run of 'refunds': 1 incompatible" in stranded.stderr
+    # What is missing may have become what is new, and the line says how to declare it.
+    became = "executor 'desk' may have become 'counter': Migration(2).rename_executor('desk', 'counter')"
+    assert run["suggestions"] == [became]
+    assert f"hint: {became}" in stranded.stderr
+    resumed = say("resume", "refund-7", "checked_code:renamed", "--store", place.address)
+    assert (resumed.exit_code, became in resumed.stderr) == (5, True)
     migrating = say("check", "checked_code:migrating", "--store", place.address)
     assert (migrating.exit_code, "executor 'desk' renamed to 'counter'" in migrating.stdout) == (0, True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,36 @@ def test_a_fork_takes_shortened_ids_of_requests(say: Say, tmp_path: Path) -> Non
     assert (unknown.exit_code, "no open request 'gone'" in unknown.stderr) == (3, True)
     assert say(*fork, "--response", "approve-t=true", "--response", "numb=true").exit_code == 0
     assert "2 responses have arrived and are not applied yet" in say("--store", "runs.db", "show", "fork-1").stdout
+
+
+SHORT = [
+    "show refu",
+    "show refu@0",
+    "events refu",
+    "tail refu",
+    "diff refu@0 refu",
+    "fork refu --dry-run",
+    "requests --run refu",
+    "respond refu refu --response true",
+    "export refu -o run.stepwell",
+    "export refu --html -o run.html",
+    "cancel refu",
+    "retry refu",
+    "prune refu --keep-last 1 --dry-run",
+]
+
+
+def test_ids_of_runs_may_be_shortened_wherever_they_are_taken(say: Say, tmp_path: Path) -> None:
+    storage = SQLiteCheckpointStorage(tmp_path / "orders.db")
+
+    async def work() -> None:
+        await asking(storage).run(Order(7, ["tea"]), run_id="refund-7")
+        await storage.close()
+
+    asyncio.run(work())
+    for command in SHORT:
+        done = say("--store", "orders.db", *shlex.split(command))
+        assert done.exit_code == 0, (command, done.stderr)
 
 
 def test_respond_prints_json_and_takes_the_response_as_an_option(sqlite: Place, say: Say) -> None:
