@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import Field
 from starlette.applications import Starlette
 
-from stepwell import InMemoryCheckpointStorage, SQLiteCheckpointStorage
+from stepwell import InMemoryCheckpointStorage, SQLiteCheckpointStorage, admin
 from stepwell.server import app, running
 from stepwell.server.mcp import routes
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -166,6 +166,19 @@ async def test_a_call_reports_its_progress_to_a_client_that_asks_for_it() -> Non
     async with open_shop() as (application, _), connected(application) as client:
         await client.call_tool("orders", {"item": "hat"}, progress_callback=hear)
     assert heard == [(1, None, "desk has finished")]
+
+
+async def test_a_client_of_an_earlier_version_calls_again_when_somebody_has_answered() -> None:
+    call: dict[str, Any] = {"item": "hats", "amount": 2}
+    meta: Any = {"stepwell/idempotencyKey": "order-7"}
+    async with open_shop() as (application, storage), connected(application, mode="legacy") as client:
+        assert text_of(await client.call_tool("orders", {"item": "hat"})) == "one hat"
+        waiting = await client.call_tool("orders", call, meta=meta)
+        assert waiting.is_error
+        assert "waits for people: pass; this client cannot ask them" in text_of(waiting)
+        (request,) = await storage.pending_requests()
+        await admin.respond(storage, request.run_id, "pass", {"granted": True})
+        assert text_of(await client.call_tool("orders", call, meta=meta)) == "passed"
 
 
 async def test_tasks_need_the_extension_and_a_failed_run_is_a_tool_that_reports_an_error() -> None:

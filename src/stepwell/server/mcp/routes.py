@@ -177,7 +177,10 @@ class Tools:
         requests = await self._find_requests(run_id)
         if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             open_ids = ", ".join(request.request_id for request in requests)
-            return _error(f"the run {run_id!r} waits for people: {open_ids}; this client cannot ask them")
+            return _error(
+                f"the run {run_id!r} waits for people: {open_ids}; this client cannot ask them. Call again, with the "
+                f"same {_IDEMPOTENCY_KEY} in its metadata, when somebody has responded elsewhere"
+            )
         asked: dict[str, types.InputRequest] = {_key(request): _elicit(request) for request in requests}
         return types.InputRequiredResult(input_requests=asked, request_state=run_id)
 
