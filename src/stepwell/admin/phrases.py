@@ -1,10 +1,18 @@
-"""Ages, durations, deadlines and counts, as people read them."""
+"""Times, ages, durations, deadlines and counts, as people read them."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+FormatMoment = Callable[[str], str]
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def format_utc(stored: str) -> str:
+    """Format a stored time to the second, in UTC, for what is read in many places."""
+    return f"{datetime.fromisoformat(stored).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def format_age(stored: str, now: datetime) -> str:
@@ -33,4 +41,4 @@ def format_deadline(at: datetime | None, now: datetime) -> str:
 
 
 def pluralise(number: int, singular: str, plural: str | None = None) -> str:
-    return f"{number} {singular if number == 1 else plural or singular + 's'}"
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

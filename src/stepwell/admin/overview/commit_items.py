@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepwell.admin.overview.run_overview import RunOverview
-from stepwell.declarative.stored_run import is_of_named_agents, without_conductor
+from stepwell.declarative.stored_run import without_conductor
 from stepwell.model.commit import Commit
 from stepwell.model.status_words import status_word
 
@@ -43,8 +43,8 @@ class CommitItem:
 
 def commit_items(overview: RunOverview) -> list[CommitItem]:
     """Return the recent commits of a run, oldest first; of named agents, only what their nodes did."""
-    hides_conductor = is_of_named_agents(overview.at)
-    return [_item_of(without_conductor(commit) if hides_conductor else commit) for commit in overview.commits]
+    commits = map(without_conductor, overview.commits) if overview.of_named_agents else overview.commits
+    return [*map(_item_of, commits)]
 
 
 def _item_of(commit: Commit) -> CommitItem:

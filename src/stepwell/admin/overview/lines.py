@@ -12,13 +12,13 @@ from stepwell.admin.overview.next_command import SuggestedCommand, command_of
 from stepwell.admin.overview.request_lines import format_requests
 from stepwell.admin.overview.run_document import compute_progress
 from stepwell.admin.overview.run_overview import RunOverview
-from stepwell.admin.overview.sentence import FormatMoment, sentence_of
+from stepwell.admin.overview.sentence import sentence_of
 from stepwell.admin.overview.set_timers import timers_of
 from stepwell.admin.overview.turns import drop_turn_state, turns_of
-from stepwell.admin.phrases import format_age, pluralise
+from stepwell.admin.phrases import FormatMoment, format_age, pluralise
 from stepwell.admin.questions import question_of
 from stepwell.admin.tracebacks import shorten_traceback
-from stepwell.admin.values import main_part, to_line, to_lines
+from stepwell.admin.values import to_line, to_lines
 from stepwell.declarative.stored_run import values_of
 from stepwell.model.commit import CommitKind
 from stepwell.model.event import WorkflowErrorDetails
@@ -94,7 +94,7 @@ def _format_outputs(outputs: Sequence[Any], full: bool) -> Iterator[str]:
         if len(outputs) == 1:
             yield from to_lines(output, full=full)
         else:
-            first, *more = to_lines(main_part(output), full=full)
+            first, *more = to_lines(output, full=full)
             yield from [f"- {first}", *_indent(more)]
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from stepwell.admin.diffs.documents import plain_value
 from stepwell.admin.overview.request_documents import value_of
-from stepwell.admin.overview.sentence import FormatMoment
-from stepwell.admin.phrases import format_age, format_deadline, pluralise
+from stepwell.admin.phrases import FormatMoment, format_age, format_deadline, pluralise
 from stepwell.admin.questions import sentence_for
 from stepwell.admin.values import TEXT, to_line, to_lines
 from stepwell.model.request import Request

@@ -13,9 +13,10 @@ from stepwell.admin.overview.next_command import command_of
 from stepwell.admin.overview.request_documents import answer_to_dict, request_to_dict
 from stepwell.admin.overview.run_graph import place_run
 from stepwell.admin.overview.run_overview import RunOverview, load_overview
-from stepwell.admin.overview.sentence import FormatMoment, format_utc, sentence_of
+from stepwell.admin.overview.sentence import sentence_of
 from stepwell.admin.overview.timeline import timeline_of
 from stepwell.admin.overview.turns import turns_of
+from stepwell.admin.phrases import FormatMoment, format_utc
 from stepwell.admin.tracebacks import shorten_traceback
 from stepwell.admin.values import main_part, to_data
 from stepwell.declarative.stored_run import find_node, values_of

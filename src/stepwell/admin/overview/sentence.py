@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 from stepwell.admin.diffs.documents import plain_value
 from stepwell.admin.live_workers import describe_workers
 from stepwell.admin.overview.run_overview import RunOverview
 from stepwell.admin.overview.set_timers import timers_of
+from stepwell.admin.phrases import FormatMoment, format_utc
 from stepwell.admin.questions import question_of
 from stepwell.admin.values import to_line
 from stepwell.storage.checked_reads import read_moment
 from stepwell.viz.durations import format_seconds
-
-FormatMoment = Callable[[str], str]
-
-
-def format_utc(stored: str) -> str:
-    """Format a stored time to the second, in UTC, for what is read in many places."""
-    return f"{datetime.fromisoformat(stored).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def sentence_of(overview: RunOverview, *, now: datetime, moment: FormatMoment = format_utc) -> str:

@@ -12,6 +12,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any, Literal
 
+from stepwell.admin.phrases import pluralise
 from stepwell.declarative.stored_run import is_of_named_agents, without_conductor
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, Done
@@ -143,7 +144,7 @@ def _spans(commit: Commit, time: float, before: float, previous: Commit, start: 
             words = _describe_retries(done.executor, done.attempts)
             yield _Span(done.executor, "retried", min(began, called), called, words, number)
         elif lost := _recalled_times(done, start, after=before):
-            words = f"{done.executor}: cut off; {_count_steps(len(lost))} recalled"
+            words = f"{done.executor}: cut off; {pluralise(len(lost), 'step')} recalled"
             yield _Span(done.executor, "lost", min(lost)[0], max(end for _, end in lost), words, number)
         yield _Span(done.executor, "ran", called, ended, _describe_call(done, ended - called), number)
     for failure in commit.failures:
@@ -164,18 +165,14 @@ def _recalled_times(done: Done, start: datetime, *, after: float) -> list[tuple[
     return [(begin, end) for begin, end in spans if after < end <= called]
 
 
-def _count_steps(count: int) -> str:
-    return f"{count} step{'s' if count > 1 else ''}"
-
-
 def _describe_retries(executor: str, attempts: int) -> str:
-    return f"{executor}: {attempts - 1} earlier attempt{'s' if attempts > 2 else ''} failed"
+    return f"{executor}: {pluralise(attempts - 1, 'earlier attempt')} failed"
 
 
 def _describe_call(done: Done, seconds: float | None) -> str:
     facts = [*([] if seconds is None else [format_seconds(seconds)])]
     facts += [f"attempt {done.attempts}"] if done.attempts > 1 else []
-    facts += [_count_steps(len(done.steps))] if done.steps else []
+    facts += [pluralise(len(done.steps), "step")] if done.steps else []
     return f"{done.executor}: {', '.join(facts) or 'ran'}"
 
 

@@ -7,11 +7,11 @@ from datetime import datetime
 
 from stepwell.admin.calls import HandlerCall
 from stepwell.admin.diffs.documents import plain_value
-from stepwell.admin.overview.sentence import format_utc
 from stepwell.admin.overview.turns import read_turn
+from stepwell.admin.phrases import format_utc, pluralise
 from stepwell.admin.questions import sentence_for
 from stepwell.admin.report.history import CommitRow
-from stepwell.admin.report.markup import Tree, note_rest, plural
+from stepwell.admin.report.markup import Tree, note_rest
 from stepwell.admin.report.summary import headline_of
 from stepwell.admin.tracebacks import shorten_traceback
 from stepwell.declarative.conductor import CONDUCTOR
@@ -46,7 +46,7 @@ def render_commits(first: Sequence[CommitRow], left_out: int, last: Sequence[Com
         for before, row in zip([None, *rows], rows, strict=False):
             yield from _render_commit(row, None if before is None else before.commit, row.commit.number == chosen)
         if rows is first and left_out:
-            yield f'<p class="soft">… {plural(left_out, "commit")} left out …</p>'
+            yield f'<p class="soft">… {pluralise(left_out, "commit")} left out …</p>'
 
 
 def _render_commit(row: CommitRow, before: Commit | None, is_chosen: bool) -> Iterator[str]:
@@ -174,7 +174,7 @@ def render_failure(failure: WorkflowErrorDetails, *, is_open: bool = False) -> s
     html = f'<p class="what">{escape(f"{who}{failure.error_type}: {shorten(failure.message, _TEXT)}")}</p>'
     if failure.traceback:
         lines, left_out = shorten_traceback(failure.traceback, most=_FRAMES)
-        note = f" without {plural(left_out, 'line')} of frames that are not yours" if left_out else ""
+        note = f" without {pluralise(left_out, 'line')} of frames that are not yours" if left_out else ""
         html += (
             f'<details{" open" if is_open else ""}><summary>Traceback<span class="soft">{note}</span></summary>'
             f"<pre>{escape(chr(10).join(lines)[-_TEXT:])}</pre></details>"
@@ -192,7 +192,7 @@ def _render_changes(row: CommitRow) -> Iterator[str]:
     if count:
         lines = "\n".join(shorten(line, _LINE) for line in row.changes)
         more = f"\n… and {row.more_changes:,} more" if row.more_changes else ""
-        title = f"{plural(count, 'change')} of the state"
+        title = f"{pluralise(count, 'change')} of the state"
         yield f'<details><summary class="soft small">{title}</summary><pre>{escape(lines + more)}</pre></details>'
 
 

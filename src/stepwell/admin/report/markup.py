@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from stepwell.admin.phrases import pluralise
 from stepwell.admin.transfer.redaction import REMOVED
 from stepwell.admin.values import describe_usage, is_message, main_part, open_value, to_line
 from stepwell.viz.markup import escape, shorten
@@ -16,10 +17,6 @@ from stepwell.viz.markup import escape, shorten
 _BRIEF = 100  # characters of a value on one line
 _SHORT_TEXT, _SHORT_VALUE = 400, 500  # characters that are shown without folding
 _ROLES = ("system", "user", "assistant", "tool")
-
-
-def plural(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def note_rest(count: int, what: str) -> str:
@@ -91,7 +88,7 @@ class Tree:
             yield f"{kind}<code>{escape(brief)}</code>"
             return
         pairs = list(content.items()) if isinstance(content, dict) else list(enumerate(content))
-        count = plural(len(pairs), "field" if isinstance(content, dict) else "item")
+        count = pluralise(len(pairs), "field" if isinstance(content, dict) else "item")
         parts = "".join(self._draw_items(pairs))
         if is_open:
             yield f"{kind}{parts}"

@@ -11,9 +11,10 @@ from stepwell.admin.diffs.documents import document_of, plain_value
 from stepwell.admin.overview.branches import BranchProgress
 from stepwell.admin.overview.run_graph import DRAWN, run_diagram, run_progress
 from stepwell.admin.overview.run_overview import overview_at
-from stepwell.admin.overview.sentence import format_utc, sentence_of
+from stepwell.admin.overview.sentence import sentence_of
 from stepwell.admin.overview.timeline import Timeline, timeline_of
 from stepwell.admin.overview.turns import drop_turn_state
+from stepwell.admin.phrases import format_utc
 from stepwell.admin.questions import sentence_for
 from stepwell.admin.report.commit_cards import render_calls, render_commits, render_failure, render_message
 from stepwell.admin.report.history import History, load_history

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stepwell.admin.overview.sentence import format_utc
 from stepwell.admin.overview.set_timers import timers_of
 from stepwell.admin.overview.timeline import Timeline
+from stepwell.admin.phrases import format_utc, pluralise
 from stepwell.admin.questions import question_of
 from stepwell.admin.report.history import History
-from stepwell.admin.report.markup import plural
 from stepwell.admin.values import open_value
 from stepwell.storage import clock
 from stepwell.viz.durations import format_seconds
@@ -52,10 +51,10 @@ def facts_of(history: History) -> Iterator[tuple[str, str]]:
     if header.caller:
         yield "Sub-workflow of", f"run {header.caller}"
     if header.epoch:
-        yield "Moved back", plural(header.epoch, "time")
+        yield "Moved back", pluralise(header.epoch, "time")
     for child in at.children.values():
         yield "Sub-workflow run", f"{child.run_id} of {child.executor}, waiting at its commit {child.number}"
     yield from (("Timer", f"{words}, due {format_utc(due)}") for words, due in timers_of(at))
     if history.run_copy.signals:
-        yield "Signals", f"{plural(len(history.run_copy.signals), 'signal')} not applied yet"
+        yield "Signals", f"{pluralise(len(history.run_copy.signals), 'signal')} not applied yet"
     yield "Checkpoint", at.stamp.checkpoint_id
