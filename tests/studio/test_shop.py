@@ -145,6 +145,16 @@ async def test_hostile_text_is_text(shop_page: Page, shop: Studio) -> None:
     await page.get_by_role("tab", name="Events").click()
     await page.wait_for_timeout(300)
     assert dialogs == []
+    long = "x" * 180
+    await submit(page, shop, "parcel", "y" * 300, long)
+    await page.set_viewport_size({"width": 390, "height": 780})
+    for view in ("runs", f"runs/{long}", "inbox", f"compare?before={long}&after={long}", "operate?tab=decisions"):
+        await page.goto(f"{shop.home}#/{view}")
+        await expect(page.locator(".view").get_by_text("x" * 100).first).to_be_attached()
+        await page.wait_for_timeout(300)
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 390, view
+        widest = "[...document.querySelectorAll('.view, .page, .body')].map(e => e.scrollWidth - e.clientWidth)"
+        assert max(await page.evaluate(widest)) <= 0, view
     with closing(sqlite3.connect(shop.folder / "runs.db")) as db:
         assert db.execute("SELECT count(*) FROM runs WHERE run_id LIKE '%<b>x'").fetchone() == (1,)
 
