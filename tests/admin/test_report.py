@@ -194,6 +194,7 @@ async def test_a_turn_of_an_agent_is_a_conversation_with_its_calls() -> None:
     tool = talk.index('<div class="says">tool look_up {&quot;order&quot;: 7} → order 7 is &lt;paid&gt;')
     answered = talk.index('<div class="says assistant"><b>clerk</b><span class="text">It is &lt;b&gt;paid&lt;/b&gt;.')
     assert heard < model < tool < answered
+    assert "1 change of the state" in talk  # what was spent
     # What its executor keeps of the turn is those calls again, and what it spent is a sentence.
     state = talk[talk.index("<h2>State</h2>") :]
     assert "<dt>agents/clerk/usage</dt><dd>2 model calls, 1 tool call, " in state

@@ -20,7 +20,6 @@ from stepwell.errors import (
     CannotUnseal,
     CheckpointMissing,
     GraphChanged,
-    InputMismatch,
     NewerFormat,
     RequestError,
     RunBusy,
@@ -152,9 +151,6 @@ def _advise(error: StepwellError, settings: Settings) -> tuple[str, int]:
             return KEYS, INCOMPATIBLE
         case RunBusy():
             return format_command(settings, "tail", str(error.run_id), options=["--follow"]), FAILED
-        case InputMismatch():
-            resume = format_command(settings, "resume", str(error.run_id), "MODULE:WORKFLOW")
-            return f"{resume}, or pass another --run-id", USAGE
     # By its id: importing `Ambiguous` would load `admin.lookup`, which most commands do not need.
     return "", USAGE if error.id == ErrorId.Ambiguous else FAILED
 

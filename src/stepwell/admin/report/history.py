@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from stepwell.admin.diffs.documents import plain_value
 from stepwell.admin.diffs.json_diff import compare, lines_of
+from stepwell.admin.overview.turns import drop_turn_state
 from stepwell.admin.transfer.run_copy import RunCopy, apply_record, load_run_copy, read_records
 from stepwell.declarative.stored_run import is_of_named_agents
 from stepwell.errors import CheckpointMissing
@@ -139,7 +140,8 @@ def _state_of(checkpoint: Checkpoint) -> dict[str, object]:
     # of named agents is their outputs, which are shown, and how they are conducted.
     if is_of_named_agents(checkpoint):
         return {}
-    state = {key: plain_value(value) for key, value in checkpoint.state.items() if not key.endswith("/conversation")}
+    stored = drop_turn_state(checkpoint.state)
+    state = {key: plain_value(value) for key, value in stored.items() if not key.endswith("/conversation")}
     return {"state": state, "executors": {key: plain_value(value) for key, value in checkpoint.executors.items()}}
 
 
