@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,14 +48,24 @@ def _faults(dice: random.Random) -> tuple[Fault, ...]:
 
 def _settled_questions(plan: Plan) -> Plan:
     """What comes at the same time as something else comes in an order that only a run of one level can tell us."""
-    inside = [node for node in plan.graph.every_node() if node.asks and node not in plan.graph.nodes]
-    if not inside:
-        return plan
-    return replace(plan, graph=_without_deadlines(plan.graph), batch=False)
+    inside = [node for node in plan.graph.every_node() if node not in plan.graph.nodes]
+    if any(node.asks for node in inside):
+        plan = replace(plan, graph=_changed(plan.graph, lambda node: replace(node, deadline=0)), batch=False)
+    if any(node.reminds for node in inside):
+        # A run inside that sleeps in the middle of a superstep could be woken by two messages at once.
+        awake = _changed(
+            plan.graph, lambda node: replace(node, sleep=min(node.sleep, 50), backoff=min(node.backoff, 2))
+        )
+        plan = replace(plan, graph=awake)
+    return plan
 
 
-def _without_deadlines(graph: Graph) -> Graph:
-    nodes = (replace(n, deadline=0, child=n.child and _without_deadlines(n.child)) for n in graph.nodes)
+def _awake(node: Node) -> Node:
+    return replace(node, sleep=min(node.sleep, 50), backoff=min(node.backoff, 2))
+
+
+def _changed(graph: Graph, change: Callable[[Node], Node]) -> Graph:
+    nodes = (replace(change(n), child=n.child and _changed(n.child, change)) for n in graph.nodes)
     return replace(graph, nodes=tuple(nodes))
 
 
@@ -145,5 +156,5 @@ def _node(dice: random.Random, name: str, depth: int) -> Node:
         waits=waits,
         # It would be reached while the others work, and nobody answers then.
         deadline=0 if waits else node.deadline,
-        reminds=(30, 300, 7000)[chance("after", node) % 3] if top and chance("reminds", node) % 5 == 0 else 0,
+        reminds=(30, 300, 7000)[chance("after", node) % 3] if chance("reminds", node) % 5 == 0 else 0,
     )

@@ -15,8 +15,8 @@ from tests.simulation.script import Act, Due, Question, Seen, Token, acts_of, an
 Answers = tuple[tuple[str, int | None], ...]
 """To which questions, by their trails, and what was said; None: what people say to that."""
 
-Timers = tuple[tuple[str, str], ...]
-"""Of which executors, and their names."""
+Timers = tuple[tuple[str, Any], ...]
+"""Of which executors, and their names; or, if the executor is a workflow of its own, the timers inside it."""
 
 Intake = tuple[int, Answers, Timers, bool]
 """After how many supersteps answers came in, or timers were due; and whether handlers of the next one waited then."""
@@ -60,6 +60,12 @@ class _Asked:
 
 
 @dataclass(frozen=True)
+class _Woken:
+    child: _Run
+    timers: Timers
+
+
+@dataclass(frozen=True)
 class _Message:
     source: str | None
     token: Any
@@ -87,6 +93,19 @@ class _Run:
         self.outputs: list[Token] = []
         self.open: dict[str, _Asked] = {}
         self.timers: dict[tuple[str, str], None] = {}
+        self.inside: list[tuple[str, _Run]] = []  # by node
+
+    def every_timer(self) -> list[Timers]:
+        """Each timer that is set, those inside included, as it is fired alone."""
+        own: list[Timers] = [((node, name),) for node, name in self.timers]
+        return own + [((node, timers),) for node, child in self.inside for timers in child.every_timer()]
+
+    def has(self, timers: Timers) -> bool:
+        every = self.every_timer()
+        return all((timer,) in every or self._has_inside(*timer) for timer in timers)
+
+    def _has_inside(self, node: str, name: Any) -> bool:
+        return isinstance(name, tuple) and any(where == node and child.has(name) for where, child in self.inside)
 
     def to_rest(self) -> None:
         while self.messages:
@@ -100,8 +119,13 @@ class _Run:
 
     def fire(self, timers: Timers, *, is_late: bool) -> None:
         for node, name in timers:
-            del self.timers[node, name]
-            self.messages.append(_Message(None, Due(name), (node,), is_late=is_late))
+            given: Due | _Woken
+            if isinstance(name, tuple):
+                given = _Woken(next(c for where, c in self.inside if where == node and c.has(name)), name)
+            else:
+                given = Due(name)
+                del self.timers[node, name]
+            self.messages.append(_Message(None, given, (node,), is_late=is_late))
 
     def _asker(self, asked: _Asked) -> Node:
         return next(node for node in self.graph.every_node() if node.name == asked.question.asker)
@@ -175,8 +199,13 @@ class _Run:
                 self.state["sum"] = self.state.get("sum", 0) + act.value
 
     def _call_child(self, node: Node, graph: Graph, given: Any, reply: _Asked | None) -> _Outcome:
-        if reply is None:
+        if isinstance(given, _Woken):
+            child = given.child
+            told, known = len(child.outputs), set(child.open)
+            child.fire(given.timers, is_late=False)
+        elif reply is None:
             child, told, known = _Run(graph, self.world, given), 0, set[str]()
+            self.inside.append((node.name, child))
         else:
             assert reply.child is not None
             child, told, known = reply.child, len(reply.child.outputs), set(reply.child.open)
@@ -220,17 +249,17 @@ def foretold(plan: Plan, intakes: Sequence[Intake] | None = None, most: int = 10
     try:
         if intakes is None:
             run.to_rest()
-            while run.open or run.timers:
+            while run.open or run.every_timer():
                 if run.open:
                     run.take_in(((next(iter(run.open)), None),))
                 else:
-                    run.fire((next(iter(run.timers)),), is_late=False)
+                    run.fire(run.every_timer()[0], is_late=False)
                 run.to_rest()
         else:
             _replay(run, list(intakes))
     except TooMuch:
         return None
-    left = [*run.open, *(f"the timer {name} of {node}" for node, name in run.timers)]
+    left = [*run.open, *(f"the timer {timers}" for timers in run.every_timer())]
     return Foretold(run.outputs, run.state, sorted(world.effects), sorted(world.steps), left)
 
 

@@ -71,6 +71,8 @@ def test_the_worlds_have_everything_in_them() -> None:
         "child",
     ):
         assert sum(bool(getattr(node, what)) for node in nodes) > 50, what
+    inside = [node for plan in plans for node in plan.graph.every_node() if node not in plan.graph.nodes]
+    assert sum(node.reminds > 0 for node in inside) > 50
     edges = Counter(edge.kind for plan in plans for edge in plan.graph.edges)
     assert min(edges[kind] for kind in ("direct", "when", "fan out", "fan in", "switch", "select")) > 100
     faults = Counter(fault.kind for plan in plans for fault in plan.faults)

@@ -23,7 +23,7 @@ async def found(world: World) -> list[str]:
 
 
 async def _outcome(world: World) -> list[str]:
-    expected = foretold(world.plan, world.witness.intakes)
+    expected = foretold(world.plan, world.witness.timed_intakes())
     assert expected is not None
     latest = await world.storage(world.bare).get_latest(run_id="run")
     assert latest is not None
@@ -78,7 +78,7 @@ def _outputs(gists: list[object]) -> list[object]:
 
 async def _once_more(world: World) -> list[str]:
     """A run that has ended tells its outputs again, and does nothing."""
-    expected, calls = foretold(world.plan, world.witness.intakes), world.calls
+    expected, calls = foretold(world.plan, world.witness.timed_intakes()), world.calls
     assert expected is not None
     result = await world.drive({})
     if not isinstance(result, WorkflowRunResult):

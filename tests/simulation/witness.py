@@ -13,7 +13,7 @@ from stepwell import StoreUnavailable, WorkflowEvent
 from stepwell.storage.ids import idempotency_key
 from stepwell.testing import Crash, CrashingStore
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.model import Intake
+from tests.simulation.model import Intake, Timers
 from tests.simulation.plan import Fault, Plan
 
 
@@ -41,6 +41,8 @@ class Witness:
     durable: set[str] = field(default_factory=set)  # keys of deliveries and steps, trails of messages that were sent
     heads: dict[str, int] = field(default_factory=dict)  # the number of each run's newest commit
     intakes: list[Intake] = field(default_factory=list)
+    fired: dict[str, list[Timers]] = field(default_factory=dict)  # by run: the timers of each of its intakes
+    inside: dict[tuple[str, str], str] = field(default_factory=dict)  # by run and key: a run inside it
     taken_in: Counter[str] = field(default_factory=Counter)  # how often each question's answer was
     posted: dict[str, int] = field(default_factory=dict)  # the answer that is durable, by request
     questions: dict[str, dict[str, Any]] = field(default_factory=dict)  # what was asked, by request
@@ -98,6 +100,10 @@ class Witness:
         self.heads[entry.run_id] = entry.number
         sent = {_trail(one["payload"]) for one in body.get("messages") or () if one["source"] is not None}
         self._keep(drive, {idempotency_key(entry.run_id, 0, one) for one in done} | sent)
+        inside = (body.get("children") or {}).items()
+        self.inside |= {(entry.run_id, key): one["run_id"] for key, one in inside if one is not None}
+        if kind == "intake" and (timers := _fired(entry.number, body)):
+            self.fired.setdefault(entry.run_id, []).append(timers)
         if entry.run_id == self.run_id:
             self.questions |= {one["id"]: one["payload"]["v"] for one in body.get("asked", ())}
             if kind == "intake":
@@ -110,11 +116,23 @@ class Witness:
         new = [one for one in body["messages"] if one["id"].startswith(f"{number}.")]
         replies = [one for one in new if one.get("reply")]
         answers = [(_trail(one["reply"]["question"]), one["payload"]) for one in replies]
-        timers = [(one["takers"][0], one["payload"]) for one in new if one.get("timer")]
         is_late = body["place"] != number
-        self.intakes.append((body["iteration"], tuple(answers), tuple(timers), is_late))
+        self.intakes.append((body["iteration"], tuple(answers), _fired(number, body), is_late))
         for one in replies:
             self._took(one["reply"]["request_id"], one["payload"])
+
+    def timed_intakes(self) -> list[Intake]:
+        """The intakes, with the timers of runs inside that those of the run stand for."""
+        later = {run_id: list(each) for run_id, each in self.fired.items()}
+
+        def resolve(run_id: str, timers: Timers) -> Timers:
+            return tuple((node, resolve_one(run_id, name) or name) for node, name in timers)
+
+        def resolve_one(run_id: str, key: str) -> Timers:
+            inside = self.inside.get((run_id, key))
+            return () if inside is None or not later.get(inside) else resolve(inside, later[inside].pop(0))
+
+        return [(n, answers, resolve(self.run_id, timers), is_late) for n, answers, timers, is_late in self.intakes]
 
     def _took(self, request_id: str, value: Any) -> None:
         self.taken_in[request_id] += 1
@@ -132,6 +150,11 @@ class Witness:
 def gist(event: WorkflowEvent) -> object:
     """An event, as far as it is the same whenever it is told."""
     return event.type, event.executor_id, event.iteration, event.attempt, event.state, repr(event.data)
+
+
+def _fired(number: int, body: dict[str, Any]) -> Timers:
+    new = [one for one in body["messages"] if one["id"].startswith(f"{number}.")]
+    return tuple((one["takers"][0], one["payload"]) for one in new if one.get("timer"))
 
 
 def _trail(payload: Any) -> str:
