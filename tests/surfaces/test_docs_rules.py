@@ -52,6 +52,13 @@ def find_lost_headings(page: Path) -> list[str]:
     return [paragraph for paragraph in paragraphs(page) if re.search(r"\s#{2,} ", paragraph)]
 
 
+def find_broken_lists(page: Path) -> list[str]:
+    """What continues an item after a blank line with fewer than four blanks: the site ends the list there."""
+    return re.findall(
+        r"\n\n {1,3}(\S.*)", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    )
+
+
 def find_unlinked(pages: Iterable[Path], start: Path) -> list[Path]:
     pages = list(pages)
     linked = {
@@ -96,8 +103,9 @@ def test_the_pages_made_from_code_say_who_needs_them(tmp_path: Path) -> None:
     assert silent == []
 
 
-def test_no_heading_stands_inside_a_paragraph() -> None:
-    assert {name_of(page): lost for page in [*DOCUMENTS, *PAGES] if (lost := find_lost_headings(page))} == {}
+def test_no_heading_and_no_part_of_a_list_is_lost_on_the_site() -> None:
+    pages = [*DOCUMENTS, *PAGES]
+    assert {name_of(page): lost for page in pages if (lost := find_lost_headings(page) + find_broken_lists(page))} == {}
 
 
 def test_every_page_is_linked_from_another_page() -> None:
@@ -143,11 +151,12 @@ def _find_all(document: object, key: str) -> Iterator[Any]:
 def test_each_rule_finds_what_breaks_it(tmp_path: Path) -> None:
     start, lonely = tmp_path / "index.md", tmp_path / "show.md"
     long = " ".join(["word"] * (LONGEST_SENTENCE + 1))
-    start.write_text(f"# All\n\nFor people who plan. ## Plans\n\n- A list, and\n  {long}.\n")
+    start.write_text(f"# All\n\nFor people who plan. ## Plans\n\n- A list, and\n  {long}.\n\n  More.\n")
     lonely.write_text(f"# One\n\nIt shows.\n\n```sh\nstepwell list\n```\n\n{long[5:]}. [It](show.md) is `Workflow`.\n")
     assert [len(find_long_sentences(page)) for page in (start, lonely)] == [1, 0]
     assert [says_who_needs_it(page) for page in (start, lonely)] == [True, False]
     assert [len(find_lost_headings(page)) for page in (start, lonely)] == [1, 0]
+    assert [find_broken_lists(page) for page in (start, lonely)] == [["More."], []]
     assert find_unlinked([start, lonely], start) == [lonely]
     assert find_commands_without_example(tmp_path, ["show"]) == ["show"]
     assert find_names_without_page([start, lonely], ["Workflow", "Worker"]) == ["Worker"]
