@@ -64,6 +64,21 @@ async def test_a_token_in_an_address_becomes_a_cookie(storage: Any) -> None:
         assert (await client.get("/api/v1/caller")).json()["name"] == "bob"
 
 
+async def test_a_server_that_is_given_no_token_makes_one_up(storage: Any, caplog: pytest.LogCaptureFixture) -> None:
+    tokens = []
+    for _ in range(2):
+        caplog.clear()
+        served = app(storage)
+        (record,) = [record for record in caplog.records if "token" in record.getMessage()]
+        tokens.append(record.getMessage().rpartition(" ")[2])
+        transport = httpx.ASGITransport(served)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            assert (await client.get("/api/v1/caller")).status_code == 401
+            assert (await client.get("/api/v1/caller", headers=with_token(tokens[-1]))).json()["role"] == "operate"
+    assert len(set(tokens)) == 2
+    assert min(map(len, tokens)) >= 32
+
+
 async def test_without_a_token_only_this_machine_is_let_in(storage: Any) -> None:
     anyone = app(storage, auth=Anyone())
     for address, status in [("127.0.0.1", 200), ("::1", 200), ("192.0.2.7", 403)]:
