@@ -16,7 +16,6 @@ from stepwell.cli.failures import CommandFailed
 from stepwell.cli.server_client import ServerClient
 from stepwell.error_ids import ErrorId
 from stepwell.model.event import CheckpointInfo
-from stepwell.storage.answers import PendingAnswer
 
 _PAGE = 500  # requests
 
@@ -52,6 +51,8 @@ def open_requests(server: ServerClient, run: str | None = None) -> Iterator[admi
 
 
 def _open_request(run_id: str, document: Mapping[str, Any]) -> admin.OpenRequest:
+    from stepwell.storage.answers import PendingAnswer  # lazy: 40 ms, and few commands read requests
+
     is_answered = document.get("answered", False)
     return admin.OpenRequest(
         run_id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ import click
 import stepwell
 from stepwell import admin
 from stepwell.admin.phrases import pluralise
-from stepwell.admin.transfer.exporter import describe_export, writing
 from stepwell.cli import server_runs
 from stepwell.cli.completion import complete_runs
 from stepwell.cli.confirmation import confirm, needs_confirmation
@@ -68,6 +66,8 @@ def command(
             write = _write_report if html else _write_file
             facts = run_on_store(lambda storage: write(storage, run_id, number, target, without))
         elif html:
+            import asyncio  # lazy: 15 ms
+
             facts = asyncio.run(_report_on_export(data, run_id, number, target))
         else:
             facts = _write_data(data, target)
@@ -138,6 +138,8 @@ async def _write_file(
 
 
 def _write_data(data: bytes, target: str) -> dict[str, Any]:
+    from stepwell.admin.transfer.exporter import describe_export, writing  # lazy: 60 ms
+
     if target == STDOUT:
         # Bytes, past the text layer: the file is compressed.
         sys.stdout.buffer.write(data)

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from stepwell import admin
-from stepwell.admin.requests import load_requests
 from stepwell.admin.values import to_line
 from stepwell.cli import server_runs
 from stepwell.cli.completion import complete_runs
@@ -107,7 +106,8 @@ def command(
     async def work(storage: BuiltInStorage) -> Outcome:
         with refusals():
             if responses:
-                from stepwell.cli.forms.responses import check_answers  # lazy: 80 ms, and few forks have a --response
+                from stepwell.admin.requests import load_requests  # lazy: 80 ms, and few forks have a --response
+                from stepwell.cli.forms.responses import check_answers  # lazy: for the same reason
 
                 questions = await load_requests(storage, await admin.find_checkpoint(storage, checkpoint))
                 wanted["responses"] = check_answers(questions, responses)

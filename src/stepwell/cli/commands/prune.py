@@ -11,7 +11,6 @@ import click
 
 from stepwell import admin
 from stepwell.admin.phrases import pluralise
-from stepwell.admin.retention.selection import make_policy, prune_selected
 from stepwell.cli import server_runs
 from stepwell.cli.completion import complete_runs
 from stepwell.cli.confirmation import confirm, needs_confirmation
@@ -83,6 +82,8 @@ def command(
                 compact=not no_compact,
                 dry_run=dry_run,
             )
+        from stepwell.admin.retention.selection import make_policy  # lazy: 60 ms, not needed with --server
+
         policy = None if entirely else make_policy(keep_last, keep_for, standings)
         return run_on_store(
             lambda storage: _prune(
@@ -137,6 +138,8 @@ async def _prune(
     dry_run: bool,
 ) -> tuple[admin.PruneReport, int]:
     """Prune or delete runs; return what was removed, and by how many bytes the store shrank."""
+    from stepwell.admin.retention.selection import prune_selected  # lazy: 60 ms, not needed with --server
+
     report = await prune_selected(storage, policy, runs=runs, standings=standings, dry_run=dry_run)
     # Compacting rewrites a whole SQLite file: not for nothing.
     wanted = compact and not dry_run and (report.runs or report.checkpoints)
