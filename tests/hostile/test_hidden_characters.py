@@ -91,6 +91,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "run": [[CODE, "--input", "go"], [CODE, "--input", "go", "--follow"]],
     "submit": [[CODE, "--input", "go", "--run-id", EVIL[:20]]],
     "resume": [["fails", CODE]],
+    "restore": [[f"{EVIL}@0", "--by", EVIL]],
     "cancel": [[EVIL, "--reason", EVIL]],
     "viz": [[CODE, "--format", form] for form in ("mermaid", "dot", "text")],
     "check": [[CODE]],

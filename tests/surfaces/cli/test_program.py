@@ -139,6 +139,7 @@ SHORT = [
     "cancel refu",
     "retry refu",
     "prune refu --keep-last 1 --dry-run",
+    "restore refu@0",
 ]
 
 
