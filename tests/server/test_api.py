@@ -133,7 +133,10 @@ async def test_runs_of_any_program_are_moved_without_its_code(storage: Any) -> N
         assert state["state"]["numbers"] == [1, 2, 3]
 
 
-async def test_a_run_is_cancelled_retried_exported_and_deleted(tmp_path: Path) -> None:
+async def test_a_run_is_cancelled_retried_exported_and_deleted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "stepwell")
     storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
     await asking(storage).submit(Order(1, []), run_id="orders")
     async with serving(storage) as client:
@@ -159,7 +162,9 @@ async def test_a_run_is_cancelled_retried_exported_and_deleted(tmp_path: Path) -
         preview = (await client.post("/api/v1/prune", json=order)).json()
         assert (preview["runs"], preview["dry_run"]) == (["orders"], True)
         assert (await client.get("/api/v1/runs/orders/state")).status_code == 200
+        assert "deleted" not in caplog.text
         assert (await client.post("/api/v1/prune", json={**order, "dry_run": False})).json()["runs"] == ["orders"]
+        assert "'ada' deleted 1 runs and 0 checkpoints" in caplog.text
         gone = await client.get("/api/v1/runs/orders/state")
         assert (gone.status_code, gone.json()["type"]) == (404, "NotFound")
     await storage.close()
