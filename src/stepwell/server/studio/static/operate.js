@@ -31,9 +31,9 @@ export function Operate({ address, version }) {
 /** @param {any} metrics @param {string} name @returns {any[]} */
 const valuesOf = (metrics, name) => metrics?.metrics.filter((each) => each.name === name) ?? [];
 
-const EVERY = 5000; // milliseconds: workers announce themselves so often, and no run changes when one dies
+const EVERY = 5000; // milliseconds: workers announce themselves so often, and a busy store changes more often than these views are worth
 
-/** A number that grows while somebody looks. */
+/** A number that grows every five seconds while somebody looks, whether a run changes or not. */
 function useTick() {
   const [tick, setTick] = useState(0);
   useEffect(() => {
@@ -43,10 +43,10 @@ function useTick() {
   return tick;
 }
 
-function Workers({ version }) {
-  const now = `${version} ${useTick()}`,
-    { data, problem } = useRead("workers", {}, now),
-    { data: metrics } = useRead("metrics", {}, now);
+function Workers() {
+  const tick = useTick(),
+    { data, problem } = useRead("workers", {}, tick),
+    { data: metrics } = useRead("metrics", {}, tick);
   if (!data || !metrics) return html`<${Trouble} problem=${problem} />`;
   const alive = data.workers.filter((worker) => worker.is_alive),
     slots = alive.reduce((sum, worker) => sum + worker.slots, 0),
@@ -76,12 +76,12 @@ function Workers({ version }) {
 
 const money = (value) => value.toLocaleString(undefined, { maximumSignificantDigits: 4 });
 
-function Cost({ query, version }) {
+function Cost({ query }) {
   const within = query.within ?? "7d",
     { data, problem } = useRead(
       "costs",
       { since: sinceOf(within), workflow: query.workflow, tag: query.tag, limit: query.limit },
-      version,
+      useTick(),
     );
   return html`<div class="filters"><select aria-label="Runs started" value=${within}
       onChange=${(e) => adjust({ within: e.target.value })}><option value="all">runs started at any time</option>
@@ -166,19 +166,19 @@ function Answer({ value }) {
   return html`<details><summary class="cut">${line.join(", ")}</summary><${ValueTree} value=${value} label="the answer" /></details>`;
 }
 
-function Code({ query, version }) {
+function Code({ query }) {
   const { data, problem } = useRead("workflows", {}, 0);
   if (!data) return html`<${Trouble} problem=${problem} />`;
   if (!data.workflows.length)
     return html`<${Empty} title="No code is loaded here" command="stepwell studio --work module:workflow">
       With it, this view says which unfinished runs that code can continue. From a shell: <code>stepwell check module:workflow</code>.<//>`;
   return html`<p class="sentence">Can the code that is loaded here continue the runs that are not finished?</p>
-    ${data.workflows.map((workflow) => html`<${Check} key=${workflow.name} workflow=${workflow} version=${version}
+    ${data.workflows.map((workflow) => html`<${Check} key=${workflow.name} workflow=${workflow}
       limit=${query.limit} />`)}`;
 }
 
-function Check({ workflow, version, limit }) {
-  const { data, problem } = useRead("check", { workflow: workflow.name, limit }, version),
+function Check({ workflow, limit }) {
+  const { data, problem } = useRead("check", { workflow: workflow.name, limit }, useTick()),
     count = (verdict) => data?.runs.filter((run) => run.verdict === verdict).length ?? 0;
   const changed = data?.runs.filter((run) => run.verdict !== "compatible") ?? [],
     bad = count("incompatible"),
