@@ -984,4 +984,70 @@ REMINDERS = (
     ),
 )
 
-BUGS = (*ENGINE, *MAIL, *TIME, *RUNS, *STORES, *CHANGES, *EDGES, *PICTURES, *DOOR, *WORKERS, *STREAMS, *REMINDERS)
+STREET = (
+    Bug(
+        "whoever watches live events is not notified of them",
+        "stores/postgres/live.py",
+        "SELECT count(*), {_NOTIFY} FROM written",
+        "SELECT count(*) FROM written",
+        ("server/test_live_on_postgresql.py",),
+    ),
+    Bug(
+        "a worker asks again and again who watches",
+        "worker/live_relay.py",
+        "        return 2 * WATCH_EVERY if self._watching else None\n",
+        "        return _LOOK_EVERY\n",
+        ("server/test_live_on_postgresql.py",),
+    ),
+    Bug(
+        "a repeated call of a tool starts another run",
+        "server/mcp/routes.py",
+        "        run_id = None if key is None else derive_run_id(params.name, identity.name, key)\n",
+        "        run_id = None\n",
+        ("server/test_mcp.py",),
+    ),
+    Bug(
+        "a request that is asked again has the key of the first one",
+        "server/mcp/routes.py",
+        'f"{request.request_id}@{request.asked_at.isoformat()}"',
+        "request.request_id",
+        ("server/test_mcp.py",),
+    ),
+    Bug(
+        "a patch of the state loses its nulls",
+        "server/ag_ui/thread_stream.py",
+        'event.model_dump(by_alias=True, mode="json")',
+        'event.model_dump(by_alias=True, mode="json", exclude_none=True)',
+        ("server/test_ag_ui.py",),
+    ),
+    Bug(
+        "arguments of a tool call are cut",
+        "agents/call_summaries.py",
+        "_storable(_write(arguments)) if arguments",
+        "_begin(arguments) if arguments",
+        ("agents/test_calls_on_record.py",),
+    ),
+    Bug(
+        "a message that failed does not hold back the next one of its run",
+        "storage/outbox.py",
+        "                heads.setdefault(row.run_id, row)\n",
+        "                heads[row.run_id] = row\n",
+        ("stores/test_rules.py",),
+    ),
+)
+
+BUGS = (
+    *ENGINE,
+    *MAIL,
+    *TIME,
+    *RUNS,
+    *STORES,
+    *CHANGES,
+    *EDGES,
+    *PICTURES,
+    *DOOR,
+    *WORKERS,
+    *STREAMS,
+    *REMINDERS,
+    *STREET,
+)
