@@ -430,3 +430,27 @@ async def test_a_store_that_fails_while_handlers_wait_fails_the_run() -> None:
     storage = BuiltInStorage(Failing(MemoryStore()))
     with pytest.raises(StoreUnavailable, match="gone"):
         await asyncio.wait_for(alone(storage).run("tea", run_id="r"), 20)
+
+
+async def test_a_second_answer_is_refused_with_the_name_of_the_first_before_that_is_committed(everywhere: Any) -> None:
+    storage, used, go = everywhere(), asyncio.Event(), asyncio.Event()
+
+    @executor(id="slow")
+    async def slow(text: str, ctx: WorkflowContext[None, str]) -> None:
+        granted = await ctx.ask(text, bool, request_id="q")
+        used.set()
+        await go.wait()
+        await ctx.yield_output(f"{granted}")
+
+    workflow = WorkflowBuilder(name="slow", start_executor=slow, checkpoint_storage=storage).build()
+    await workflow.run("tea", run_id="r")
+    await workflow.respond("r", "q", True, by="ann")
+    handle = workflow.attach("r", drive=True)
+    async with asyncio.timeout(20):
+        result = asyncio.ensure_future(handle.result())
+        await used.wait()
+        with pytest.raises(ResponseRejected, match="answered already by 'ann'"):
+            await workflow.respond("r", "q", False, by="bo")
+        go.set()
+        assert (await result).get_outputs() == ["True"]
+    await storage.close()

@@ -52,6 +52,7 @@ class World:
         self.steps: dict[tuple[str, int], str] = {}  # the keys of the steps that were done
         self.calls = self._drives = 0
         self._failed: dict[tuple[object, ...], int] = {}
+        self._has_left = False
         self._untold_failures = 0  # that were raised since the run last said that it failed
         self._workflow = build(plan.graph)
         self._people = People(self)
@@ -218,6 +219,7 @@ class World:
 
     def _came_to(self, drive: Drive, task: asyncio.Task[WorkflowRunResult]) -> Any:
         if task.cancelled():
+            self._has_left = True
             if not drive.was_left:
                 self.witness.broken.append(f"drive {drive.number} was cancelled, and nobody wanted that")
             return None
@@ -242,6 +244,8 @@ class World:
             return True
         if isinstance(error, CommitConflict) and drive.was_refused:
             return True  # it was stored although that was refused, and is stored behind once more
+        if "answered already" in words and self._has_left:
+            return True  # by a program that was left: its last write may have been done after that
         refused = isinstance(error, RequestError) or any(kind.__name__ in words for kind in (RunBusy, CommitConflict))
         return refused and drive.has_rival
 

@@ -17,7 +17,7 @@ from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedResponse, Signal
 from stepwell.model.valid_text import is_text
 from stepwell.storage import clock
-from stepwell.storage.answers import answered_error, find_answered_error, find_pending_answer, is_repeated, send_answer
+from stepwell.storage.answers import answered_error, find_answer, find_pending_answer, is_repeated, send_answer
 from stepwell.storage.archive import Archive
 from stepwell.storage.response_types import NotOfType, answer_as, named_in, schema_of, type_words
 from stepwell.storage.signals import answer_key, next_answer_key
@@ -179,10 +179,8 @@ async def send_responses(
 
 async def explain_unknown(archive: Archive, unknown: UnknownRequest) -> RequestError:
     """Return the error for a request that is not open: if it was answered, it says by whom and when."""
-    for commit in await archive.commits(unknown.run_id):
-        if any(answer.request_id == unknown.request_id for answer in commit.answers):
-            return await find_answered_error(archive, unknown.run_id, unknown.request_id)
-    return unknown
+    answer = await find_answer(archive, unknown.run_id, unknown.request_id)
+    return unknown if answer is None else answered_error(unknown.run_id, unknown.request_id, answer.by, answer.at)
 
 
 def find_overdue(at: Checkpoint, early: Mapping[str, Request] = {}) -> list[Request]:

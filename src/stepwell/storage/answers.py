@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 import msgspec
 
 from stepwell.errors import ResponseRejected
 from stepwell.kernel.requests import open_requests
+from stepwell.model.request import AnswerRecord
 from stepwell.model.signal import ReceivedJson, ReceivedResponse, Signal
 from stepwell.storage.archive import Archive
 from stepwell.storage.signals import answer_key, first_answer_key, next_answer_key
@@ -59,13 +61,18 @@ def is_repeated(earlier: Response, response: Response) -> bool:
     return type(earlier) is type(response) and (earlier.value, earlier.by) == (response.value, response.by)
 
 
+async def find_answer(archive: Archive, run_id: str, request_id: str) -> AnswerRecord | None:
+    """Return the latest answer to a request that a run has used, if the history still has it."""
+    # Before its commit, the answer to a handler that waits is in the superstep log.
+    logged = [entry.answer for entry in (await archive.look(run_id)).log.entries.values() if entry.answer is not None]
+    committed = (answer for commit in reversed(await archive.commits(run_id)) for answer in commit.answers)
+    return next((answer for answer in chain(logged, committed) if answer.request_id == request_id), None)
+
+
 async def find_answered_error(archive: Archive, run_id: str, request_id: str) -> ResponseRejected:
     """Return the error for a request that was answered; it says by whom, if the history still does."""
-    for commit in reversed(await archive.commits(run_id)):
-        for answer in commit.answers:
-            if answer.request_id == request_id:
-                return answered_error(run_id, request_id, answer.by, answer.at)
-    return answered_error(run_id, request_id, None, "")
+    answer = await find_answer(archive, run_id, request_id)
+    return answered_error(run_id, request_id, *(None, "") if answer is None else (answer.by, answer.at))
 
 
 def answered_error(run_id: str, request_id: str, by: str | None, at: str) -> ResponseRejected:
