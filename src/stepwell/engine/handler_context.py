@@ -145,6 +145,7 @@ class HandlerContext(StagedContext):
 
     def _ask(self, question: object, response_type: Any, options: dict[str, Any]) -> Coroutine[Any, Any, Any]:
         self._check_open("ask")
+        self.steps.check_stays()
         branch = self.steps.branch()
         key, make = self.requests.prepare_question(branch, question, response_type, **options)
         self.steps.check_question(key, question)
@@ -162,6 +163,9 @@ class HandlerContext(StagedContext):
         try:
             with self._limit.pause() if self._limit is not None else nullcontext():
                 return await self.await_or_park(self._questions.ask(key, self, make, response_type))
+        except Parked:
+            self.steps.is_left = True
+            raise
         finally:
             for branch in steps:
                 self._waiting_steps.remove(branch)
@@ -180,6 +184,7 @@ class HandlerContext(StagedContext):
 
     def _sleep(self, moment: datetime) -> Awaitable[None]:
         self._check_open("sleep")
+        self.steps.check_stays()
         branch = self.steps.branch()
         key = timer_key(self.delivery.id, branch.count("timer"), branch.id)
         waiting = self._wait(key, moment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from hashlib import blake2b
 from typing import Any
@@ -15,7 +16,7 @@ from stepwell.engine.branches import Branch, UnidentifiedBranch
 from stepwell.engine.drive_scope import DriveScope
 from stepwell.engine.replay import PATCH, Replay
 from stepwell.engine.steps import Step, StepContext, do_once
-from stepwell.engine.superstep_log import SuperstepLog
+from stepwell.engine.superstep_log import Parked, SuperstepLog
 from stepwell.errors import DurabilityError
 from stepwell.graph.step_options import StepOptions
 from stepwell.model.log_keys import explicit_step_key, step_key
@@ -55,6 +56,8 @@ class HandlerSteps:
         # The tasks that execute steps now, and what waits for the last of them.
         self.under_way: dict[_UnderWay, asyncio.Task[Any] | None] = {}
         self._settled: asyncio.Future[None] | None = None
+        # The handler waits for answers and nothing else: it is left.
+        self.is_left = False
         # The first that could not be stored: its error may reach nobody if the handler is left meanwhile.
         self.lost: DurabilityError | None = None
         is_durable = scope.graph.executors[delivery.executor]._is_durable_function
@@ -72,6 +75,7 @@ class HandlerSteps:
 
     def assign_key(self, options: StepOptions[bool]) -> tuple[str, Branch]:
         """Return the key and the branch of a step that is called now. Raises UnidentifiedBranch if there is none."""
+        self.check_stays()
         name = options.name
         if options.key is not None:
             digest = blake2b(options.key.encode(), digest_size=8).hexdigest()
@@ -88,6 +92,18 @@ class HandlerSteps:
         if self.replay is not None:
             self.replay.reach(log_key, branch.id)
         return log_key, branch
+
+    def check_stays(self) -> None:
+        """Raise again what the handler is left by, such as Parked: it is called again, and comes here again.
+
+        Otherwise the steps of a `finally` block would be made at the first wait, and recalled at the end. Errors and
+        cancellations may be the handler's own, and have their clean-up.
+        """
+        stop = sys.exc_info()[1]
+        if stop is not None and not isinstance(stop, Exception | asyncio.CancelledError | BaseExceptionGroup):
+            raise stop
+        if self.is_left:
+            raise Parked(None)
 
     async def do(self, step: Step) -> Any:
         """Return the result of a step, executed once, even if two branches call it with the same explicit key."""
