@@ -60,7 +60,7 @@ async def show(request: Request) -> JSONResponse:
 
 async def inbox(request: Request) -> JSONResponse:
     pending = await storage.pending_requests(workflow_name="refunds", limit=50)
-    return JSONResponse([{"run": each.run_id, "request": each.request_id} for each in pending])
+    return JSONResponse([{"run": e.run_id, "request": e.request_id, "question": e.question} for e in pending])
 
 
 async def respond(request: Request) -> JSONResponse:

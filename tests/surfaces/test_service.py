@@ -44,7 +44,7 @@ async def test_a_run_is_submitted_answered_and_followed(client: httpx.AsyncClien
         submitted = await client.put("/runs/r", json=400)
         assert (submitted.status_code, submitted.json()) == (202, {"run": "r"})
     assert (await client.put("/runs/r", json=1)).status_code == 409
-    assert await wait_for(client, "/inbox", bool) == [{"run": "r", "request": "approval"}]
+    assert await wait_for(client, "/inbox", bool) == [{"run": "r", "request": "approval", "question": "refund 400?"}]
     waiting = (await client.get("/runs/r")).json()
     assert waiting == {"standing": "waiting", "tags": {"stage": "approval"}, "outputs": []}
 
