@@ -995,8 +995,8 @@ STREET = (
     Bug(
         "a worker asks again and again who watches",
         "worker/live_relay.py",
-        "        return 2 * WATCH_EVERY if self._watching else None\n",
-        "        return _LOOK_EVERY\n",
+        "_LOOK_ANYWAY if self._ring.notifies else _LOOK_EVERY",
+        "_LOOK_EVERY",
         ("server/test_live_on_postgresql.py",),
     ),
     Bug(

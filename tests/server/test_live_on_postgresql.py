@@ -15,7 +15,7 @@ from stepwell.engine.watchers import WATCHERS
 from stepwell.server import live_watch
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.postgres.notifications import channel_of
-from stepwell.worker import Worker
+from stepwell.worker import Worker, live_relay
 from tests.support.postgres_server import ask, dsn, fresh_schema, own_server
 from tests.worker.samples import all_are, eventually, serving
 
@@ -82,20 +82,23 @@ async def watch_and_read(ours: BuiltInStorage, workflow: Workflow, gate: asyncio
 
 async def test_live_events_follow_their_notification(schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_watch, "LOOK_ANYWAY", 3600.0)
+    monkeypatch.setattr(live_relay, "_LOOK_ANYWAY", 3600.0)
     gate = asyncio.Event()
     async with two_programs(dsn(), schema, gate) as (ours, workflow):
         assert await watch_and_read(ours, workflow, gate) == list(range(SPOKEN))
         assert live_watch._READERS == {}  # the last one who left has ended it
 
 
+@pytest.mark.parametrize("occasion", ["written", "watched"])
 async def test_lost_notifications_cost_the_time_until_the_next_look(
-    schema: str, monkeypatch: pytest.MonkeyPatch
+    schema: str, monkeypatch: pytest.MonkeyPatch, occasion: str
 ) -> None:
-    monkeypatch.setattr(live_watch, "LOOK_ANYWAY", 0.2)
-    monkeypatch.setattr(live_watch, "_AGAIN", 3600.0)
+    for module, name in ((live_watch, "LOOK_ANYWAY"), (live_relay, "_LOOK_ANYWAY")):
+        monkeypatch.setattr(module, name, 0.2)
+        monkeypatch.setattr(module, "_AGAIN", 3600.0)  # who is cut off stays so
     gate = asyncio.Event()
     cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = %s"
-    listening = f"LISTEN {channel_of(schema)}_written"
+    listening = f"LISTEN {channel_of(schema)}_{occasion}"
 
     async def is_cut() -> bool:
         return bool(await asyncio.to_thread(ask, cut, listening))
@@ -103,8 +106,11 @@ async def test_lost_notifications_cost_the_time_until_the_next_look(
     async with two_programs(dsn(), schema, gate) as (ours, workflow):
         assert ours._live is not None
         async with asyncio.timeout(20):
-            with live_watch.watching(ours._live, "r") as watcher:
+            if occasion == "watched":
                 await eventually(is_cut)
+            with live_watch.watching(ours._live, "r") as watcher:
+                if occasion == "written":
+                    await eventually(is_cut)
                 await workflow.submit("hello", run_id="r", checkpoint_storage=ours)
                 await eventually(is_watched)
                 gate.set()
@@ -112,7 +118,10 @@ async def test_lost_notifications_cost_the_time_until_the_next_look(
         assert await asyncio.to_thread(ask, "SELECT 1 FROM pg_stat_activity WHERE query = %s", listening) == []
 
 
-async def test_a_run_that_nobody_watches_costs_no_statement_and_a_watched_one_few() -> None:
+async def test_a_run_that_nobody_watches_costs_no_statement_and_a_watched_one_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live_relay, "_LOOK_ANYWAY", 3600.0)
     gate = asyncio.Event()
     gate.set()
     with own_server() as server:

@@ -1,7 +1,7 @@
 """Passes live events of the runs that a worker drives to those who watch them in other processes.
 
 A run that nobody watches costs nothing. Who watches is asked once for all runs: when the store says
-that somebody does, or, if it cannot, every half second.
+that somebody does, and every few seconds anyway; if it cannot say so, every half second.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from stepwell.engine.watchers import EmittedEvents, Watcher
 from stepwell.errors import DurabilityError, StoreUnavailable
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.live_ring import KEPT, WATCH_EVERY, LiveRing
+from stepwell.storage.live_ring import KEPT, LiveRing
 
 _LOOK_EVERY = 0.5  # seconds between two looks at who watches, if the store does not say it
+_LOOK_ANYWAY = 4.0  # the same if it does: a notification may get lost, and poolers pass none on
 _AGAIN = 1.0  # seconds between two attempts to listen
 _TOGETHER = 0.03  # seconds in which events of all runs share a write, after one that was written at once
 _MOST = 500  # events that are written together
@@ -54,16 +55,9 @@ class LiveRelay:
 
     async def _wait_for_watchers(self) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._pause()):
+            async with asyncio.timeout(_LOOK_ANYWAY if self._ring.notifies else _LOOK_EVERY):
                 await self._has_watchers.wait()
         self._has_watchers.clear()
-
-    def _pause(self) -> float | None:
-        """Return after how many seconds to look without being told; None: not at all."""
-        if not self._ring.notifies:
-            return _LOOK_EVERY
-        # Each watcher says again and again that it watches, so that only its end has to be looked for.
-        return 2 * WATCH_EVERY if self._watching else None
 
     async def _look(self) -> None:
         """Watch the runs that somebody else watches, and no others."""
