@@ -131,6 +131,7 @@ async def test_build_gives_the_same_function_on_a_storage(storage: BuiltInStorag
     async def local(order: Local) -> str:
         return await lookup(order.text)
 
+    assert refund.build(checkpoint_storage=storage).description == refund.description
     built = local.build(checkpoint_storage=storage)
     assert (await built.run(Local("d"), run_id="b")).get_outputs() == ["D"]
     assert (await built.run(Local("d"), run_id="b")).get_outputs() == ["D"]
