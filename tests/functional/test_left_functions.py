@@ -88,13 +88,13 @@ def answer(event: WorkflowEvent) -> str:
 
 @pytest.mark.parametrize("function", [in_finally, in_a_context_manager, in_a_thread, with_exceptions_as_results])
 async def test_each_step_is_made_once_wherever_it_stands(function: DurableFunction[None, str]) -> None:
-    LEDGER.effects.clear()
+    LEDGER.clear()
     await crash_everywhere(function, answer=answer, ledger=LEDGER)
     assert sorted(effect[0] for effect in LEDGER.effects) == ["lock", "unlock", "work"]
 
 
 async def test_nothing_is_made_before_the_answer() -> None:
-    LEDGER.effects.clear()
+    LEDGER.clear()
     function = with_exceptions_as_results.build(checkpoint_storage=InMemoryCheckpointStorage())
     assert (await function.run(None)).get_request_info_events()
     assert [effect[0] for effect in LEDGER.effects] == ["lock"]
