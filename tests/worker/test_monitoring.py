@@ -65,6 +65,21 @@ async def test_a_worker_counts_what_it_does(storage: BuiltInStorage) -> None:
     assert (values["worker_refused_commits"], values["worker_failed_runs"]) == (0, 0)
 
 
+async def test_requests_of_a_cancelled_run_are_not_counted(storage: BuiltInStorage) -> None:
+    workflow = asking(storage)
+    await workflow.run("?", run_id="waits")
+    worker = Worker(storage, [workflow])
+    assert values_of(await worker.metrics())["requests_open"] == 1
+    await workflow.cancel("waits")
+    async with serving(worker):
+
+        async def is_cancelled() -> bool:
+            return await standings(storage) == {"waits": "cancelled"}
+
+        await eventually(is_cancelled)
+    assert values_of(await worker.metrics())["requests_open"] == 0
+
+
 async def test_the_age_of_the_oldest_ready_run_is_known(storage: BuiltInStorage) -> None:
     workflow = counting(storage)
     await workflow.submit(0, run_id="r")

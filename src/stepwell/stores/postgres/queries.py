@@ -143,7 +143,7 @@ ORDER BY place, since, run_id LIMIT {{limit}}
 COUNT_RUNS = """
 SELECT r.status, count(*) FROM {schema}.runs AS r WHERE r.began IS NOT NULL AND NOT r.is_child GROUP BY r.status
 """
-COUNT_REQUESTS = "SELECT count(*) FROM {schema}.requests"
+COUNT_REQUESTS = f"SELECT count(*) FROM {{schema}}.requests AS r WHERE {OF_ACTIVE_RUNS}"
 WORKERS = """
 SELECT w.name, w.process, extract(epoch FROM clock_timestamp() - w.seen)::float8 + $1::float8,
     convert_to(w.body, 'UTF8')

@@ -201,7 +201,7 @@ def _read_due(db: sqlite3.Connection, values: dict[str, str | None]) -> Generato
 def count_all(db: sqlite3.Connection) -> StoreStatistics:
     by_status = "SELECT status, count(*) FROM runs WHERE began IS NOT NULL AND NOT called GROUP BY status"
     runs = dict(db.execute(by_status).fetchall())
-    return StoreStatistics(runs, db.execute("SELECT count(*) FROM requests").fetchone()[0])
+    return StoreStatistics(runs, db.execute(COUNT_REQUESTS).fetchone()[0])
 
 
 # ---------------------------------------------------------------------- checkpoints
@@ -305,6 +305,7 @@ OF_ACTIVE_RUNS = f"""
 AND EXISTS (SELECT 1 FROM runs WHERE runs.run_id = requests.run_id
     AND (runs.owner IS NOT NULL OR coalesce(runs.status, '') NOT IN ({", ".join(map(repr, STOPPED))})))
 """
+COUNT_REQUESTS = f"SELECT count(*) FROM requests WHERE true {OF_ACTIVE_RUNS}"
 
 
 def list_requests(
