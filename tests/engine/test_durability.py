@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from stepwell import (
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing import Crash, CrashingStore
+from tests.conftest import Later
 
 
 class Counter(Executor):
@@ -101,3 +103,64 @@ async def test_wherever_it_dies_the_run_comes_to_the_same(level: Any) -> None:
 def test_a_level_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValueError, match="durability must be one of sync, async, exit, not 'maybe'"):
         build(None).run(0, durability="maybe")  # type: ignore[call-overload]
+
+
+class Start(Executor):
+    @handler
+    async def begin(self, text: str, ctx: WorkflowContext[str]) -> None:
+        await ctx.send_message(text)
+
+
+class Quick(Executor):
+    """Returns while another handler sleeps; with a request if it is told to ask."""
+
+    calls = 0
+
+    @handler
+    async def answer(self, text: str, ctx: WorkflowContext[None, str]) -> None:
+        type(self).calls += 1
+        if text == "ask":
+            await ctx.request_info("quick?", bool, request_id="q", deadline=timedelta(hours=1), default=True)
+        else:
+            await ctx.yield_output("quick")
+
+    @response_handler
+    async def decide(self, question: str, granted: bool, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(f"quick {granted}")
+
+
+class Slow(Executor):
+    @handler
+    async def sleep(self, text: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.sleep(timedelta(hours=3))
+        await ctx.yield_output("slow")
+
+
+def resting(storage: Any) -> Workflow:
+    Quick.calls = 0
+    builder = WorkflowBuilder(name="resting", start_executor=Start("start"), checkpoint_storage=storage)
+    return builder.add_fan_out_edges("start", [Quick("quick"), Slow("slow")]).build()
+
+
+@pytest.mark.parametrize("level", ["sync", "async", "exit"])
+async def test_a_handler_that_returned_before_the_run_fell_asleep_is_not_called_again(
+    storage: Any, level: Any, later: Later
+) -> None:
+    await resting(storage).run("work", run_id="r", durability=level)
+    later(minutes=240)
+    done = await resting(storage).run(run_id="r", durability=level)
+    assert (done.get_outputs(), Quick.calls) == (["quick", "slow"], 0)
+
+
+@pytest.mark.parametrize("level", ["sync", "async", "exit"])
+async def test_a_request_is_open_while_another_handler_sleeps_and_keeps_its_deadline(
+    storage: Any, level: Any, later: Later
+) -> None:
+    await resting(storage).run("ask", run_id="r", durability=level)
+    assert [request.request_id for request in await storage.pending_requests()] == ["q"]
+    later(minutes=61)
+    asleep = await resting(storage).run(run_id="r", durability=level)
+    assert (asleep.get_outputs(), await storage.pending_requests()) == ([], [])
+    later(minutes=180)
+    done = await resting(storage).run(run_id="r", durability=level)
+    assert (sorted(done.get_outputs()), Quick.calls) == (["quick True", "slow"], 0)

@@ -426,9 +426,9 @@ async def test_whoever_answers_what_is_being_moved_back_is_told_and_the_answer_d
     moved, slow = asyncio.Event(), workflow.attach("r", drive=True)
     post = storage._store.send
 
-    async def late(*given: Any) -> bool:
+    async def late(*given: Any, **named: Any) -> bool:
         await moved.wait()
-        return bool(await post(*given))
+        return bool(await post(*given, **named))
 
     storage._store.send = late
     async with in_background(slow.respond({"a": True})) as answering:

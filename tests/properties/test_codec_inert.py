@@ -8,6 +8,7 @@ import threading
 from contextlib import suppress
 from enum import Enum
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 import pytest
@@ -102,6 +103,8 @@ def _looks_for_a_zone(event: str, given: tuple[Any, ...]) -> bool:
 
 
 WATCH = Watch()
+with suppress(ZoneInfoNotFoundError):
+    ZoneInfo("No/Where")  # the first zone that is missing loads the package that holds the tables
 
 
 def read(body: bytes) -> None:

@@ -116,7 +116,6 @@ class MinimalStore:
 
     async def append(self, record: stored.Record, effects: stored.CommitEffects = stored.NO_EFFECTS) -> None:
         def work(run: Run) -> None:
-            conflicts.check_fence(run.run_id, effects.fence, run.fence)
             conflicts.check_follows(record.entry, run.latest)
             wake = stored.ready_from(run.wake, effects.wake, record.entry.at)
             run.store(record)
@@ -125,7 +124,7 @@ class MinimalStore:
             if effects.release and effects.fence == run.fence:
                 run.lease = None
 
-        await self._change(record.entry.run_id, work)
+        await self._change(record.entry.run_id, work, effects.fence)
 
     async def open(self, run_id: str, *, owner: Owner | None = None, seconds: float = 0.0) -> stored.OpenedRun:
         def work(run: Run) -> stored.OpenedRun:
@@ -147,23 +146,15 @@ class MinimalStore:
     async def write_log(
         self, run_id: str, place: int, key: str, body: bytes, *, effects: LogEffects = LOG, fence: int | None = None
     ) -> bool:
-        def work(run: Run) -> bool:
-            conflicts.check_fence(run_id, fence, run.fence)
-            row = stored.LogRow(place, key, body)
-            return run.log.setdefault(f"{place}/{key}", row) is row and run.change(effects)
-
-        return await self._change(run_id, work)
+        row, name = stored.LogRow(place, key, body), f"{place}/{key}"
+        return await self._change(run_id, lambda r: r.log.setdefault(name, row) is row and r.change(effects), fence)
 
     def transaction(self, run_id: str, place: int, key: str, *, fence: int | None = None) -> None:
         return None
 
     async def send(self, run_id: str, key: str, body: bytes, *, fence: int | None = None) -> bool:
-        def work(run: Run) -> bool:
-            conflicts.check_fence(run_id, fence, run.fence)
-            signal = stored.SignalRow(key, body)
-            return run.signals.setdefault(key, signal) is signal
-
-        return await self._change(run_id, work)
+        signal = stored.SignalRow(key, body)
+        return await self._change(run_id, lambda run: run.signals.setdefault(key, signal) is signal, fence)
 
     async def pending_signals(self, run_id: str) -> list[stored.SignalRow]:
         return await self._change(run_id, Run.pending)
@@ -263,9 +254,9 @@ class MinimalStore:
     async def compact(self) -> int:
         return 0  # a file contains nothing that was deleted
 
-    async def _change(self, run_id: str, work: Callable[[Run], T]) -> T:
-        """Apply `work` to a run in one transaction: if it raises, nothing has changed."""
-        return await asyncio.to_thread(self._with_lock, lambda: self._change_now(run_id, work))
+    async def _change(self, run_id: str, work: Callable[[Run], T], fence: int | None = None) -> T:
+        """Apply `work` to a run in one transaction: if it raises, or the lease was lost, nothing has changed."""
+        return await asyncio.to_thread(self._with_lock, lambda: self._change_now(run_id, work, fence))
 
     async def _all(self) -> list[Run]:
         return await asyncio.to_thread(self._with_lock, lambda: [*map(self._load, self._folder.glob("*.json"))])
@@ -279,11 +270,12 @@ class MinimalStore:
         except OSError as error:
             raise StoreUnavailable(f"cannot use {self._folder}: {error}") from error
 
-    def _change_now(self, run_id: str, work: Callable[[Run], T]) -> T:
+    def _change_now(self, run_id: str, work: Callable[[Run], T], fence: int | None = None) -> T:
         # Any text may be a run id, but not a file name.
         path = self._folder / f"{sha256(run_id.encode()).hexdigest()}.json"
         run = self._load(path) if path.exists() else Run(run_id)
         before = msgspec.json.encode(run)
+        conflicts.check_fence(run_id, fence, run.fence)
         result = work(run)
         if (after := msgspec.json.encode(run)) != before:
             with path.with_suffix(".new").open("wb") as file:

@@ -40,12 +40,15 @@ def archive_at(level: Durability, archive: Archive) -> Archive:
 class DeferredArchive:
     """An archive that stores commits in order, in the background, at most `most` at a time (None: at `flush`).
 
-    A commit that could not be stored is raised by the next commit, or by `flush`.
+    A commit that could not be stored is raised by the next commit, or by `flush`. With None, outcomes are stored by
+    `flush` too: unless a commit contains them before.
     """
 
     def __init__(self, archive: Archive, most: int | None) -> None:
         self._archive, self._most = archive, most
         self._waiting: list[Callable[[], Awaitable[None]]] = []  # commits to be stored, oldest first
+        self._outcomes: list[Callable[[], Awaitable[None]]] = []  # of the superstep after them
+        self._over = -1  # the place of the latest superstep that a commit has ended
         self._storing: asyncio.Task[None] | None = None
         # Several handlers may call `flush` at once.
         self._turn = asyncio.Lock()
@@ -70,6 +73,11 @@ class DeferredArchive:
             consumed=consumed,
             release=release,
         )
+        if drop_log_through is None:
+            self._queue_outcomes()  # the superstep is not over: a resume recalls them
+        else:
+            self._outcomes.clear()
+            self._over = drop_log_through
         if self._most is None:
             self._waiting.append(store)
         else:
@@ -81,12 +89,17 @@ class DeferredArchive:
         self._storing = asyncio.create_task(self._store())
 
     async def log_outcome(self, at: Checkpoint, outcome: Outcome, asked: Sequence[Request] = ()) -> None:
-        """Store an outcome, unless its superstep exists in memory only (`exit`) and no resume could find it.
-
-        Its requests are not listed before the superstep commits: the commit that led here may not be stored yet.
-        """
-        if self._most is not None:
-            await self._archive.log_outcome(at, outcome)
+        """Store an outcome: with `exit` at the next flush, unless it has requests, which people can answer at once."""
+        if at.place <= self._over:
+            return  # the commit contains it
+        store = partial(self._archive.log_outcome, at, outcome, asked)
+        if self._most is not None and not asked:
+            await store()
+            return
+        self._outcomes.append(store)
+        if asked:
+            # A request must not be listed before the commit that led to it is stored.
+            await self.flush()
 
     async def flush(self) -> None:
         """Store everything that is queued."""
@@ -96,7 +109,12 @@ class DeferredArchive:
                 # Not `await storing`: a cancellation of the caller must not cancel the write.
                 await asyncio.wait([storing])
                 storing.result()
+            self._queue_outcomes()
             await self._store()
+
+    def _queue_outcomes(self) -> None:
+        self._waiting += self._outcomes
+        self._outcomes.clear()
 
     async def _store(self) -> None:
         while self._waiting:

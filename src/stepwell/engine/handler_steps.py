@@ -58,6 +58,8 @@ class HandlerSteps:
         self._settled: asyncio.Future[None] | None = None
         # The handler waits for answers and nothing else: it is left.
         self.is_left = False
+        # What those who drive the run are handling: no concern of the handler.
+        self._handled_outside = sys.exc_info()[1]
         # The first that could not be stored: its error may reach nobody if the handler is left meanwhile.
         self.lost: DurabilityError | None = None
         is_durable = scope.graph.executors[delivery.executor]._is_durable_function
@@ -100,7 +102,8 @@ class HandlerSteps:
         cancellations may be the handler's own, and have their clean-up.
         """
         stop = sys.exc_info()[1]
-        if stop is not None and not isinstance(stop, Exception | asyncio.CancelledError | BaseExceptionGroup):
+        may_be_own = isinstance(stop, Exception | asyncio.CancelledError | BaseExceptionGroup)
+        if stop is not None and stop is not self._handled_outside and not may_be_own:
             raise stop
         if self.is_left:
             raise Parked(None)
