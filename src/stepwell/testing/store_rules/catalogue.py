@@ -16,6 +16,7 @@ _CHAPTERS = (
     "leases.holding",
     "leases.fences",
     "index.runs",
+    "index.forks",
     "index.checkpoints",
     "index.requests",
     "index.ready",
