@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -103,6 +105,65 @@ async def test_requests_of_a_stopped_run_are_gone_until_it_is_resumed(everywhere
         assert (await prune(storage, A_DAY, dry_run=True)).runs == ()
         await respond(storage, "r", "refund 1", True)
         assert (await build(storage, repaired).run(run_id="r")).get_outputs() == ["1: True"]
+    await storage.close()
+
+
+class Start(Executor):
+    @handler
+    async def begin(self, text: str, ctx: WorkflowContext[str]) -> None:
+        await ctx.send_message(text)
+
+
+class Impatient(Executor):
+    """Asks, and goes on without the answer when its question is listed."""
+
+    def __init__(self, storage: Any, released: asyncio.Event) -> None:
+        super().__init__("impatient")
+        self.storage, self.released = storage, released
+
+    @handler
+    async def ask(self, text: str, ctx: WorkflowContext[None, str]) -> None:
+        asking = asyncio.ensure_future(ctx.ask(f"{text}?", bool, request_id="q"))
+        while not await listed(self.storage):  # noqa: ASYNC110 - what another task stores sets no event
+            await asyncio.sleep(0.01)
+        asking.cancel()
+        with suppress(asyncio.CancelledError):
+            await asking
+        self.released.set()
+
+
+class Sibling(Executor):
+    """Works as long as the other asks: if nobody else did, the run would be parked."""
+
+    def __init__(self, released: asyncio.Event) -> None:
+        super().__init__("sibling")
+        self.released = released
+
+    @handler
+    async def work(self, text: str, ctx: WorkflowContext[None, str]) -> None:
+        await self.released.wait()
+        await ctx.yield_output(text)
+
+
+async def test_a_question_of_a_finished_run_is_gone(everywhere: Any) -> None:
+    storage, released = everywhere(), asyncio.Event()
+    builder = WorkflowBuilder(name="impatient", start_executor=Start("start"), checkpoint_storage=storage)
+    workflow = builder.add_fan_out_edges("start", [Impatient(storage, released), Sibling(released)]).build()
+    with FakeClock() as pass_time:
+        async with asyncio.timeout(20):
+            done = await workflow.run("tea", run_id="r")
+        assert (done.get_outputs(), done.get_final_state()) == (["tea"], IDLE)
+        assert await listed(storage) == []
+        calls: list[Any] = [
+            lambda: respond(storage, "r", "q", True),
+            lambda: workflow.respond("r", "q", True),
+            lambda: storage.get_request("q"),
+        ]
+        for call in calls:
+            with pytest.raises(UnknownRequest):
+                await call()
+        pass_time(days=2)
+        assert (await prune(storage, A_DAY)).runs == ("r",)
     await storage.close()
 
 

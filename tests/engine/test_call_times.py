@@ -9,15 +9,20 @@ from typing import Any
 import pytest
 
 from stepwell import (
+    Executor,
     HandlerFailed,
     RetryPolicy,
+    StepOptions,
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
     WorkflowEvent,
     executor,
+    handler,
+    response_handler,
 )
 from stepwell.model.timing import HandlerReturn
+from stepwell.testing import Crash, CrashingStore
 from tests.support.streams import collect
 
 SLOW = 0.2
@@ -68,6 +73,60 @@ async def test_a_handler_that_has_returned_is_announced_while_its_sibling_works(
     assert (summary.sent, summary.outputs, [step.name for step in summary.steps]) == ((), ("str",), ["price"])
 
 
+async def test_what_is_announced_is_durable_and_keeps_its_time_when_the_process_dies(storage: Any) -> None:
+    go, calls, announced = asyncio.Event(), list[str](), list[WorkflowEvent]()
+
+    @executor
+    async def start(item: str, ctx: WorkflowContext[str]) -> None:
+        await ctx.send_message(item)
+
+    class Quick(Executor):
+        @handler
+        async def work(self, item: str, ctx: WorkflowContext[int, str]) -> None:
+            calls.append(item)
+            await ctx.request_info("fine?", bool, request_id="q")
+            await ctx.send_message(await ctx.step("price", price, item))
+
+        @response_handler
+        async def decide(self, question: str, fine: bool, ctx: WorkflowContext[int, str]) -> None: ...
+
+    @executor
+    async def slow(item: str, ctx: WorkflowContext[int, str]) -> None:
+        await go.wait()
+
+    @executor
+    async def pay(amount: int, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(f"paid {amount}")
+
+    builder = WorkflowBuilder(name="prices", start_executor=start, checkpoint_storage=storage)
+    quick = Quick("quick")
+    workflow = builder.add_fan_out_edges(start, [quick, slow]).add_edge(quick, pay).build()
+    sound = storage._store
+    dying = storage._store = CrashingStore(sound)
+
+    async def drive() -> None:
+        async for event in workflow.run("kelp", stream=True, run_id="r"):
+            if event.type == "executor_returned":
+                announced.append(event)
+                dying.at = dying.writes + 1  # nothing more is written, so what is stored now is all there is
+                go.set()
+
+    with pytest.raises(Crash):
+        await drive()
+    storage._store = sound
+    (told,) = announced
+    summary: HandlerReturn = told.data
+    assert (summary.sent, summary.outputs, summary.requests) == (("int",), (), ("q",))
+    assert (await workflow.run(run_id="r")).get_outputs() == ["paid 4"]
+    assert calls == ["kelp"]
+    (done,) = [
+        e for e in await storage.event_history("r") if (e.type, e.executor_id) == ("executor_completed", "quick")
+    ]
+    assert told.time is not None
+    assert told.time.seconds >= 0.01
+    assert (done.time, done.attempt, done.steps) == (told.time, 1, summary.steps)
+
+
 async def test_each_delivery_and_each_step_has_its_own_time_in_the_history(storage: Any) -> None:
     go = asyncio.Event()
     go.set()
@@ -97,6 +156,24 @@ async def test_a_step_that_is_recalled_says_so_and_keeps_its_time(storage: Any) 
     assert (event.attempt, step.name, step.attempts, step.recalled) == (3, "price", 1, True)
     assert step.time is not None
     assert step.time.seconds >= 0.01
+
+
+async def test_a_step_that_is_retried_says_how_often_it_was_called(storage: Any) -> None:
+    failures = [ConnectionError("once"), ConnectionError("twice")]
+
+    async def flaky() -> None:
+        if failures:
+            raise failures.pop()
+
+    @executor
+    async def buyer(item: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.step(StepOptions("flaky", retry=RetryPolicy(max_attempts=3, initial_interval=0)), flaky)
+
+    workflow = WorkflowBuilder(name="buying", start_executor=buyer, checkpoint_storage=storage).build()
+    await workflow.run("kelp", run_id="r")
+    (event,) = [e for e in await storage.event_history("r") if e.type == "executor_completed"]
+    (step,) = event.steps
+    assert (event.attempt, step.attempts, step.recalled) == (1, 3, False)
 
 
 @pytest.mark.parametrize("end", ["sleeps", "fails"])

@@ -172,6 +172,17 @@ async def test_a_step_is_tried_again_as_its_policy_says_and_its_key_stays(storag
     assert [event.attempt for event in result if event.type == "executor_retrying"] == [1, 2]
 
 
+async def test_keywords_of_a_function_may_be_named_as_options_of_its_step(storage: Any) -> None:
+    def wash(*, retry: int, timeout: str, key: str, transaction: bool, name: str) -> list[Any]:
+        return [retry, timeout, key, transaction, name]
+
+    async def body(ctx: WorkflowContext, did: list[str]) -> Any:
+        options = StepOptions("wash", timeout=60)
+        return await ctx.step(options, wash, retry=3, timeout="none", key="k", transaction=True, name="n")
+
+    assert (await build(storage, body, []).run("go")).get_outputs() == [[3, "none", "k", True, "n"]]
+
+
 async def test_a_step_that_takes_too_long_is_stopped(storage: Any) -> None:
     async def body(ctx: WorkflowContext, did: list[str]) -> Any:
         return await ctx.step(StepOptions("wait", timeout=0.01), asyncio.Event().wait)

@@ -120,10 +120,12 @@ async def test_a_watching_handle_asks_the_driver_to_stop_and_does_not_wait(stora
     workflow = WorkflowBuilder(name="w", start_executor=slow, checkpoint_storage=storage).build()
     driving = workflow.start(1, run_id="r")
     await reached.wait()
-    assert await workflow.attach("r").cancel(by="ada") is WorkflowRunState.IN_PROGRESS
+    assert await workflow.attach("r").cancel(reason="closed", by="ada") is WorkflowRunState.IN_PROGRESS
     assert not cleaned.is_set()
     assert (await driving.result()).get_final_state() is WorkflowRunState.CANCELLED
     assert cleaned.is_set()
+    warnings = [(e.data, e.by) for e in await storage.event_history("r") if e.type == "warning"]
+    assert warnings == [("cancelled: closed", "ada")]
     # What asked for it is consumed: a run that is resumed on purpose is not cancelled again.
     assert await storage._store.pending_signals("r") == []
     await storage.close()

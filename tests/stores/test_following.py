@@ -143,3 +143,38 @@ async def test_a_commit_of_this_process_is_seen_at_once_and_a_quiet_run_costs_li
     await asking(storage).run(run_id="r", responses={event.request_id: True})
     assert seen(await follower)[-1][1] == "status"
     await storage.close()
+
+
+async def test_each_commit_is_read_once_however_long_the_run_is(storage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = asyncio.Event()
+
+    @executor(id="count")
+    async def count(number: int, ctx: WorkflowContext[int, int]) -> None:
+        if number == 10:
+            await go.wait()
+        await (ctx.send_message(number + 1) if number < 20 else ctx.yield_output(number))
+
+    workflow = (
+        WorkflowBuilder(name="w", start_executor=count, checkpoint_storage=storage).add_edge(count, count).build()
+    )
+    handle = workflow.start(1, run_id="r")
+    await handle.status()
+    real, history, spans = storage._store.inner, storage._store.inner.history, list[tuple[int, int]]()
+
+    async def noted(run_id: str, **options: Any) -> Any:
+        if asyncio.current_task() is follower:
+            spans.append((options["after"], options["upto"]))
+        return await history(run_id, **options)
+
+    monkeypatch.setattr(real, "history", noted)
+    follower = asyncio.create_task(followed(storage, "r", after=3))
+    async with asyncio.timeout(TIMEOUT):
+        while not spans:  # noqa: ASYNC110 - what another task reads sets no event
+            await asyncio.sleep(0.01)
+    go.set()
+    await follower
+    await handle.result()
+    assert [after for after, _ in spans] == [3, *(upto for _, upto in spans[:-1])]
+    assert spans[-1][1] == (await storage.get_run("r")).number == 20
+    assert len(spans) > 1
+    await storage.close()
