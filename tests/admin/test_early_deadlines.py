@@ -193,3 +193,25 @@ async def test_a_webhook_hears_of_an_early_request_that_expires(everywhere: Any,
 async def test_wherever_a_process_dies_the_default_is_applied_once(make: Any, retention: Retention) -> None:
     report = await crash_everywhere(make(), "lax sleeper", retention=retention)
     assert report.crashes > 10
+
+
+@pytest.mark.parametrize("retention", [FullHistory, LatestOnly])
+async def test_wherever_a_process_dies_a_question_gets_its_default_once(retention: Retention) -> None:
+    answers: list[bool] = []
+
+    class Clerk(Executor):
+        @handler
+        async def work(self, text: str, ctx: WorkflowContext[None, str]) -> None:
+            size = await ctx.step("size", len, text)
+            granted = await ctx.ask(f"{text}?", bool, request_id="q", deadline=HOUR, default=False)
+            answers.append(granted)
+            await ctx.yield_output(f"{await ctx.step('text', str, size)} {granted}")
+
+    # The clock goes on for a sleeper: without one, the run would wait for an answer.
+    builder = WorkflowBuilder(name="clerk", start_executor=Start("start"))
+    clerk = builder.add_fan_out_edges("start", [Clerk("clerk"), Sleeper("sleeper")]).build()
+    inner = WorkflowExecutor(clerk, id="inner", allow_direct_output=True)
+    for workflow in (clerk, WorkflowBuilder(name="outer", start_executor=inner).build()):
+        report = await crash_everywhere(workflow, "clerk sleeper", retention=retention)
+        assert report.crashes > 6
+    assert set(answers) == {False}

@@ -150,3 +150,20 @@ async def test_a_driver_of_a_resting_run_does_not_change_how_it_stands(storage: 
     await storage._store.acquire("r", this_process("drive"), seconds=60)
     assert await standings(storage) == {"r": ("completed", None, None, None)}
     await storage.close()
+
+
+async def test_they_are_found_in_one_call_of_the_store(storage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for run_id in ("a", "b"):
+        await append(storage, run_id, NOON)
+    real, calls = storage._store.inner, list[str]()
+
+    class Counted:
+        def __getattr__(self, name: str) -> Any:
+            calls.append(name)
+            return getattr(real, name)
+
+    monkeypatch.setattr(storage._store, "inner", Counted())
+    assert await ready(storage) == ["a", "b"]
+    assert calls == ["ready"]
+    monkeypatch.undo()
+    await storage.close()
