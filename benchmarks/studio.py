@@ -173,13 +173,13 @@ async def measure(store: Path, pages: int) -> list[tuple[str, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1_000_000)
-    parser.add_argument("--store", type=Path, help="a store that large_store.py has filled, instead of a new one")
+    parser.add_argument("--store", type=Path, help="an SQLite store, filled first if it is not there")
     parser.add_argument("--pages", type=int, default=50)
     parser.add_argument("--write", type=Path, metavar="PAGE")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="stepwell-studio-", dir=Path.cwd()) as folder:
         store = arguments.store or Path(folder) / "runs.db"
-        if arguments.store is None:
+        if not store.exists():
             large_store.fill(store, arguments.runs)
         rows = asyncio.run(measure(store.resolve(), arguments.pages))
     lines = ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
