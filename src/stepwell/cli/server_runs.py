@@ -71,7 +71,7 @@ def _open_request(run_id: str, document: Mapping[str, Any]) -> admin.OpenRequest
 
 def fork(server: ServerClient, place: CheckpointInfo, **wanted: Any) -> ChangedRun:
     """Create a new run from a checkpoint of another."""
-    return _changed(server.post("runs", place.run_id, "fork", number=place.number, **wanted))
+    return _read_changed_run(server.post("runs", place.run_id, "fork", number=place.number, **wanted))
 
 
 def preview_fork(server: ServerClient, place: CheckpointInfo, **wanted: Any) -> Mapping[str, Any]:
@@ -87,7 +87,7 @@ def diff(server: ServerClient, before: str | None, after: str, *, full: bool) ->
 
 def restore(server: ServerClient, place: CheckpointInfo) -> ChangedRun:
     """Move a run back to one of its checkpoints."""
-    return _changed(server.post("runs", place.run_id, "restore", number=place.number))
+    return _read_changed_run(server.post("runs", place.run_id, "restore", number=place.number))
 
 
 def prune(
@@ -129,6 +129,6 @@ def not_compacted_error(why: str) -> CommandFailed:
     return CommandFailed(ErrorId.NOT_COMPACTED, problem, "the store reuses the space")
 
 
-def _changed(answer: Mapping[str, Any]) -> ChangedRun:
+def _read_changed_run(answer: Mapping[str, Any]) -> ChangedRun:
     place = CheckpointInfo(answer["run_id"], answer["checkpoint_id"], answer["number"])
     return ChangedRun(place, answer["driver"]["sentence"])
