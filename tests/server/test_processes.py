@@ -56,7 +56,7 @@ async def test_no_event_is_lost_or_repeated_though_servers_are_killed(tmp_path: 
         await counting_down.submit(40, run_id="r", checkpoint_storage=storage)
         with server(store) as one, server(store) as two:
             seen: list[Any] = []
-            async with asyncio.timeout(60), working(storage):
+            async with asyncio.timeout(180), working(storage):
                 async for event in stream_to_the_end([one.address, two.address], "/api/v1/runs/r/events/stream"):
                     seen.append(event["data"])
                     if len(seen) in (30, 90):
@@ -83,7 +83,7 @@ async def test_a_stream_of_several_runs_goes_on_elsewhere_though_servers_are_kil
         with server(store) as one, server(store) as two:
             seen: list[Any] = []
             last, killed, turn = None, 0, 0
-            async with asyncio.timeout(90), working(storage):
+            async with asyncio.timeout(180), working(storage):
                 # It never ends by itself: it is read until both runs are completed.
                 while not have_ended(seen):
                     try:
@@ -112,7 +112,7 @@ async def test_a_stream_outlasts_a_restart_of_postgresql() -> None:
             address = f"postgresql:///postgres?host={database.socket.parent}&user=stepwell"
             with server(address) as one:
                 seen: list[Any] = []
-                async with asyncio.timeout(90), working(storage):
+                async with asyncio.timeout(180), working(storage):
                     # One connection to the server, from the first event to the last.
                     async for event in stream_once(one.address, "/api/v1/runs/r/events/stream", None):
                         seen.append(event["data"])
