@@ -20,7 +20,7 @@ from stepwell import (
     executor,
 )
 from stepwell.admin import cancel, export_run, fork, import_run, respond
-from stepwell.engine.responses import send_responses
+from stepwell.engine.intake.responses import send_responses
 from stepwell.storage import clock
 from stepwell.storage.store_archive import StoreArchive
 from stepwell.testing import FakeClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepwell.admin.tracebacks import shorten_traceback
 
-OURS = '  File "/venv/lib/stepwell/engine/superstep.py", line 3, in call\n    await call()\n          ^^^^\n'
+OURS = '  File "/venv/lib/stepwell/engine/superstep/superstep.py", line 3, in call\n    await call()\n          ^^^^\n'
 THEIRS = '  File "/home/ada/stepwell/shop.py", line 7, in ship\n    raise ValueError("no stamps")\n'
 END = "ValueError: no stamps"
 FIRST = "Traceback (most recent call last):\n"

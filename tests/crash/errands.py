@@ -20,8 +20,8 @@ from stepwell import (
     handler,
     response_handler,
 )
-from stepwell.engine import handler_context as context
-from stepwell.engine import superstep_log as timers
+from stepwell.engine.durability import superstep_log as timers
+from stepwell.engine.handler import context as context
 from stepwell.model.log_keys import step_key
 from stepwell.storage.built_in_storage import BuiltInStorage
 

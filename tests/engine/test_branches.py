@@ -30,7 +30,7 @@ from stepwell import (
     handler,
 )
 from stepwell.codec.codec import Codec
-from stepwell.engine.branches import UnidentifiedBranch
+from stepwell.engine.handler.branches import UnidentifiedBranch
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.step_calls import describe_value
 from stepwell.stores.memory.store import MemoryStore

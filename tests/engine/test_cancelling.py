@@ -22,7 +22,7 @@ from stepwell import (
     WorkflowRunState,
     executor,
 )
-from stepwell.engine import watchers as watching
+from stepwell.engine.events import watchers as watching
 from stepwell.model.signal import ReceivedCancel
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.lease import Owner

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepwell.engine import lease_renewal as claims
+from stepwell.engine.durability import lease_renewal as claims
 from stepwell.storage.lease import this_process
 from stepwell.storage.stored_values import LeaseReport
 

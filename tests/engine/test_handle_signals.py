@@ -20,7 +20,7 @@ from stepwell import (
     RunError,
     UnknownRequest,
 )
-from stepwell.engine import watchers as watching
+from stepwell.engine.events import watchers as watching
 from tests.engine.handle_samples import IDLE, WAITING, everything
 from tests.support.held import (
     PLACES,

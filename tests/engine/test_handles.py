@@ -29,7 +29,7 @@ from stepwell import (
     WorkflowContext,
     executor,
 )
-from stepwell.engine import watchers as watching
+from stepwell.engine.events import watchers as watching
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.workflows import RunHandle

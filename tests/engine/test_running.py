@@ -27,7 +27,7 @@ from stepwell import (
     WorkflowRunState,
     executor,
 )
-from stepwell.engine import lease_renewal as claims
+from stepwell.engine.durability import lease_renewal as claims
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.stored_values import NO_EFFECTS, CommitEffects, Record
 from stepwell.stores.memory.store import MemoryStore

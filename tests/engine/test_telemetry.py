@@ -14,9 +14,9 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
 import stepwell
-from stepwell.engine import telemetry
-from stepwell.engine.telemetry import Observer, create_observer
-from stepwell.engine.threads import run_in_thread
+from stepwell.engine.events import telemetry
+from stepwell.engine.events.telemetry import Observer, create_observer
+from stepwell.engine.handler.threads import run_in_thread
 from tests.support.observing import Watching, id_of, parent_of, use
 from tests.support.spies import spy
 

@@ -23,7 +23,7 @@ from stepwell import (
     response_handler,
 )
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine.responses import send_responses
+from stepwell.engine.intake.responses import send_responses
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import ALL_RUNS
 from stepwell.storage.integrity import add_checksum

@@ -30,21 +30,21 @@ WAITING = "properties/test_die_while_waiting.py"
 ENGINE = (
     Bug(
         "what was remembered is not recalled",
-        "engine/superstep.py",
+        "engine/superstep/superstep.py",
         "            outcome = self._recalled.get(delivery.id)\n",
         "            outcome = None\n",
         ("engine/test_running.py", "engine/test_runs.py", DIES),
     ),
     Bug(
         "outcomes are not remembered before the commit",
-        "engine/superstep.py",
+        "engine/superstep/superstep.py",
         "        if self._scope.archive.has_superstep_log and not is_stored:\n",
         "        if False:\n",
         ("engine/test_memory.py",),
     ),
     Bug(
         "it is told before it is stored",
-        "engine/drive.py",
+        "engine/drive/drive.py",
         "                at = await self._commit(decision, at)\n",
         "                early = kernel.apply(at.header, at, decision.commit)\n"
         "                yield self._broadcast.emit_commit(decision.commit, early)\n"
@@ -75,7 +75,7 @@ ENGINE = (
     ),
     Bug(
         "what memory holds is not forgotten with the commit",
-        "engine/drive.py",
+        "engine/drive/drive.py",
         "        drop_log_through = at.place if commit.place != at.place else None\n",
         "        drop_log_through = None\n",
         ("engine/test_memory.py",),
@@ -92,14 +92,14 @@ ENGINE = (
     ),
     Bug(
         "a run may go on with another input",
-        "engine/open_run.py",
+        "engine/opening/open_run.py",
         "    if head.header.input_digest != digest:\n",
         "    if False:\n",
         ("engine/test_position.py", "engine/test_running.py", "engine/test_runs.py"),
     ),
     Bug(
         "a run may go on with a graph that has not what it needs",
-        "engine/compatibility.py",
+        "engine/opening/compatibility.py",
         "    if missing:\n        steps =",
         "    if missing and False:\n        steps =",
         (
@@ -126,7 +126,7 @@ MAIL = (
     ),
     Bug(
         "an answer is not checked",
-        "engine/responses.py",
+        "engine/intake/responses.py",
         "        return answer_as(value, wanted)\n",
         "        return value\n",
         ("engine/test_requests.py",),
@@ -136,21 +136,21 @@ MAIL = (
 TIME = (
     Bug(
         "a sleep begins anew after a crash",
-        "engine/drive.py",
+        "engine/drive/drive.py",
         "dict(self._intake.log.entries)",
         "{k: v for k, v in self._intake.log.entries.items() if '/timer/' not in k}",
         ("engine/test_timers.py", "engine/test_timers_and_others.py", WAITING),
     ),
     Bug(
         "attempts are counted anew after a crash",
-        "engine/attempts.py",
+        "engine/durability/attempts.py",
         "        before = log.find_failures(key)\n",
         "        before = []  # type: list[LogEntry]\n",
         (WAITING,),
     ),
     Bug(
         "a step is not remembered",
-        "engine/steps.py",
+        "engine/handler/steps.py",
         "            await context.log.add(step.key, result)\n",
         "",
         ("engine/test_steps.py",),
@@ -171,49 +171,49 @@ TIME = (
     ),
     Bug(
         "what a step does inside counts outside",
-        "engine/branches.py",
+        "engine/handler/branches.py",
         "        return Branch(self, self.outer, step, is_in_step=True, is_step=True)\n",
         "        return self\n",
         (BRANCHES,),
     ),
     Bug(
         "a renamed step of a durable function is executed",
-        "engine/handler_steps.py",
+        "engine/handler/call_steps.py",
         "            self.replay.check_order(step, context)\n",
         "            pass\n",
         (FUNCTIONS,),
     ),
     Bug(
         "a durable function may leave recorded steps out",
-        "engine/replay.py",
+        "engine/handler/replay.py",
         "        if self.is_over or context.recall_changed:\n",
         "        if True:\n",
         (FUNCTIONS,),
     ),
     Bug(
         "a run under way takes the new path",
-        "engine/handler_steps.py",
+        "engine/handler/call_steps.py",
         "        is_over = self.replay.is_over\n",
         "        is_over = True\n",
         (FUNCTIONS,),
     ),
     Bug(
         "a handler whose step asks is never left",
-        "engine/handler_context.py",
+        "engine/handler/context.py",
         "self.asking + len(set(map(id, self._waiting_steps)))",
         "self.asking",
         ("functional/test_questions.py",),
     ),
     Bug(
         "a changed call is recalled in silence",
-        "engine/steps.py",
+        "engine/handler/steps.py",
         "entry.call == step.call or context.recall_changed:",
         "entry.call != step.call or context.recall_changed:",
         (BRANCHES,),
     ),
     Bug(
         "a task with a context of its own has no branch",
-        "engine/branches.py",
+        "engine/handler/branches.py",
         "            _by_task[task] = branch\n",
         "",
         (BRANCHES,),
@@ -490,7 +490,7 @@ STORES = (
 CHANGES = (
     Bug(
         "a migration is made again each time the run is opened",
-        "engine/open_run.py",
+        "engine/opening/open_run.py",
         "        CommitKind.MIGRATED if changed else None,\n",
         "        None,\n",
         ("engine/test_code_changes.py",),
@@ -504,14 +504,14 @@ CHANGES = (
     ),
     Bug(
         "a migrated run forgets what had finished before",
-        "engine/open_run.py",
+        "engine/opening/open_run.py",
         "        log=compatible.log,\n",
         "        log=EMPTY_LOG,\n",
         ("engine/test_code_changes.py",),
     ),
     Bug(
         "migrated runs keep what had finished as it was",
-        "engine/compatibility.py",
+        "engine/opening/compatibility.py",
         "    log = _migrate_log(definition, after, log, migrator)\n",
         "    log = log if migrations else _migrate_log(definition, after, log, migrator)\n",
         ("engine/test_code_changes.py",),
@@ -542,14 +542,14 @@ EDGES = (
     ),
     Bug(
         "an answer that a handler waited for is not fixed",
-        "engine/questions.py",
+        "engine/handler/questions.py",
         "fixed is not None and fixed.answer is not None",
         "False",
         ("admin/test_asking.py",),
     ),
     Bug(
         "handlers are left while a sibling works",
-        "engine/questions.py",
+        "engine/handler/questions.py",
         "return sum(asker.is_waiting for asker in self._askers) >= self.lanes",
         "return True",
         ("admin/test_asking.py",),
@@ -563,7 +563,7 @@ EDGES = (
     ),
     Bug(
         "a request is not listed before its superstep commits",
-        "engine/superstep.py",
+        "engine/superstep/superstep.py",
         "log_outcome(self._at, outcome, outcome.requests)",
         "log_outcome(self._at, outcome)",
         ("admin/test_early_requests.py",),
@@ -619,14 +619,14 @@ EDGES = (
     ),
     Bug(
         "a cancel that arrives while a run goes to sleep is slept through",
-        "engine/drive.py",
+        "engine/drive/drive.py",
         "                self._intake.signals = None  # read them again\n",
         "                self._intake.signals = {}\n",
         ("engine/test_watching.py",),
     ),
     Bug(
         "a run is submitted with another input",
-        "engine/submission.py",
+        "engine/opening/submission.py",
         "            check_same_start(definition, head, position.message)\n",
         "",
         ("engine/test_verbs.py",),
@@ -748,14 +748,14 @@ EDGES = (
     ),
     Bug(
         "a stream keeps all it has told",
-        "engine/run_stream.py",
+        "engine/drive/run_stream.py",
         "        self._stream = weakref.ref(stream)",
         "        self._stream = lambda: stream",
         ("engine/test_long_streams.py",),
     ),
     Bug(
         "a run is let go of after its driver is forgotten",
-        "engine/drive_lease.py",
+        "engine/drive/lease.py",
         "        try:\n            await self._release()\n        finally:\n            # Not before",
         "        try:\n            if self._key is not None:\n"
         "                watchers.unregister_drive(self._key, self._drive)\n"
@@ -918,14 +918,14 @@ WORKERS = (
 STREAMS = (
     Bug(
         "a stream repeats outputs from before a resume",
-        "engine/run_stream.py",
+        "engine/drive/run_stream.py",
         "        return not is_repeated or self._replay or self._watched.drive.was_completed\n",
         "        return True\n",
         ("engine/test_stream_contents.py",),
     ),
     Bug(
         "a stream of a completed run has no outputs",
-        "engine/run_stream.py",
+        "engine/drive/run_stream.py",
         "        return not is_repeated or self._replay or self._watched.drive.was_completed\n",
         "        return not is_repeated or self._replay\n",
         ("engine/test_stream_contents.py",),
@@ -946,7 +946,7 @@ STREAMS = (
     ),
     Bug(
         "a stream does not say what returned beside a handler that sleeps",
-        "engine/superstep.py",
+        "engine/superstep/superstep.py",
         "        if not self._is_complete or self.failures or self.parked:\n",
         "        if not self._is_complete:\n",
         ("engine/test_call_times.py",),
@@ -956,7 +956,7 @@ STREAMS = (
 REMINDERS = (
     Bug(
         "a timer that is due fires although an answer has arrived",
-        "engine/signals.py",
+        "engine/intake/signals.py",
         "        due = [] if judged.arrived else find_due(at, self._timers_until)\n",
         "        due = find_due(at, self._timers_until)\n",
         ("engine/test_set_timers.py",),
@@ -977,7 +977,7 @@ REMINDERS = (
     ),
     Bug(
         "a handler waits for ever if the store fails",
-        "engine/questions.py",
+        "engine/handler/questions.py",
         "            self._looking.add_done_callback(self._raise_where_handlers_wait)\n",
         "",
         ("admin/test_asking.py",),

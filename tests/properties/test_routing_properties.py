@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from stepwell.codec.codec import Codec
-from stepwell.engine.edge_conditions import choose_routes
+from stepwell.engine.superstep.edge_conditions import choose_routes
 from stepwell.graph.graph import Graph
 from stepwell.kernel import apply, begin, merge, plan
 from stepwell.model.checkpoint import Checkpoint, RunHeader

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from stepwell import RetryPolicy, Workflow, WorkflowBuilder, WorkflowContext, executor
 from stepwell.agents.executor import AgentExecutor
 from stepwell.agents.scripted import Fails, ScriptedAgent
-from stepwell.engine.watchers import WATCHERS
+from stepwell.engine.events.watchers import WATCHERS
 from stepwell.model.event import WorkflowEvent
 from stepwell.server.ag_ui.live_text import LiveText
 from stepwell.server.ag_ui.thread_stream import ThreadStream

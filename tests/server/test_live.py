@@ -13,7 +13,7 @@ import pytest
 from stepwell import RetryPolicy, Workflow, WorkflowBuilder, WorkflowContext, executor
 from stepwell.agents.executor import AgentExecutor
 from stepwell.agents.scripted import Fails, Move, ScriptedAgent
-from stepwell.engine.watchers import WATCHERS
+from stepwell.engine.events.watchers import WATCHERS
 from stepwell.server.run_feed import EventCursor, follow_several
 from stepwell.worker import Worker
 

@@ -11,7 +11,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from stepwell import PostgresCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, WorkflowEvent, executor
-from stepwell.engine.watchers import WATCHERS
+from stepwell.engine.events.watchers import WATCHERS
 from stepwell.server import live_watch
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.stores.postgres.notifications import channel_of

@@ -26,7 +26,7 @@ from stepwell import (
     step,
     timer_handler,
 )
-from stepwell.engine.internal_context import internal
+from stepwell.engine.handler.internal_context import internal
 from tests.simulation.plan import Edge, Graph, Node
 from tests.simulation.script import Act, Due, Question, Seen, Token, acts_of, default_of, waits_for
 

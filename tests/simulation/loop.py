@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, TypeVarTuple
 
-from stepwell.engine import lease_renewal as claims
+from stepwell.engine.durability import lease_renewal as claims
 from stepwell.testing import Crash, FakeClock
 
 T = TypeVar("T")

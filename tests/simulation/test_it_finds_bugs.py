@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from stepwell import CommitConflict, kernel
-from stepwell.engine import branches
-from stepwell.engine.superstep_log import SuperstepLog
+from stepwell.engine.durability.superstep_log import SuperstepLog
+from stepwell.engine.handler import branches
 from stepwell.model.log_keys import RecalledLog
 from stepwell.storage.store_archive import StoreArchive
 from stepwell.storage.stored_values import NO_EFFECTS

@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 import stepwell
-from stepwell.engine import durability
+from stepwell.engine.durability import deferred_archive
 from stepwell.storage import archive, integrity, port
 from stepwell.testing.faults import wrapped_store
 
@@ -22,7 +22,7 @@ from stepwell.testing.faults import wrapped_store
 WRAPPERS: list[tuple[ModuleType, str, ModuleType, str]] = [
     (integrity, "VerifiedStore", port, "Store"),
     (wrapped_store, "WrappedStore", port, "Store"),
-    (durability, "DeferredArchive", archive, "Archive"),
+    (deferred_archive, "DeferredArchive", archive, "Archive"),
 ]
 
 

@@ -142,7 +142,7 @@ print(DEFAULT_CODEC.decode({stored!r}))
 
 def test_looking_for_someone_who_watches_a_run_loads_nothing() -> None:
     look = (
-        "from stepwell.engine.telemetry import create_observer\n"
+        "from stepwell.engine.events.telemetry import create_observer\n"
         "assert create_observer('orders', 'run-1', None, False) is None"
     )
     assert packages_after(look).isdisjoint(OPTIONAL)

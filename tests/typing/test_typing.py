@@ -17,7 +17,7 @@ from stepwell import (
     executor,
     timer_handler,
 )
-from stepwell.engine.run_stream import RunStream
+from stepwell.engine.drive.run_stream import RunStream
 from stepwell.workflows import RunHandle
 
 

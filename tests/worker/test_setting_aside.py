@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from stepwell import RunSetAside, Workflow, WorkflowBuilder, WorkflowContext, executor
-from stepwell.engine.open_run import ResumeRun
+from stepwell.engine.opening.open_run import ResumeRun
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.lease import Owner, this_process
 from stepwell.worker import Worker

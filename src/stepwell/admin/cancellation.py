@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from stepwell.admin.lookup import find_run, require_head
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine.cancellation import OVER, commit_cancel, send_cancel
-from stepwell.engine.lease_renewal import hold_run
-from stepwell.engine.responses import check_no_caller
+from stepwell.engine.drive.cancellation import OVER, commit_cancel, send_cancel
+from stepwell.engine.durability.lease_renewal import hold_run
+from stepwell.engine.intake.responses import check_no_caller
 from stepwell.errors import RunBusy
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowRunState

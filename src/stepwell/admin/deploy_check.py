@@ -9,9 +9,9 @@ from typing import Literal
 
 from stepwell import kernel
 from stepwell.admin.lookup import pages_of_runs
-from stepwell.engine.compatibility import CompatibleRun, make_compatible
-from stepwell.engine.definition import WorkflowDefinition
-from stepwell.engine.dry_replay import replay
+from stepwell.engine.drive.dry_replay import replay
+from stepwell.engine.opening.compatibility import CompatibleRun, make_compatible
+from stepwell.engine.opening.definition import WorkflowDefinition
 from stepwell.errors import CheckpointMissing, CodecError, DurabilityError, GraphChanged, StoreUnavailable
 from stepwell.graph.subworkflow import Nesting
 from stepwell.model.checkpoint import Checkpoint

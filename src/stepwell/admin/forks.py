@@ -16,8 +16,8 @@ from stepwell.admin.lookup import find_checkpoint, load_checkpoint
 from stepwell.admin.requests import encode_answers, send_answers
 from stepwell.admin.state_edits import edit_state
 from stepwell.codec.codec import DEFAULT_CODEC, Encoded
-from stepwell.engine.lease_renewal import hold_run
-from stepwell.engine.open_run import create_fork_commit, create_fork_header
+from stepwell.engine.durability.lease_renewal import hold_run
+from stepwell.engine.opening.open_run import create_fork_commit, create_fork_header
 from stepwell.errors import RunError
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import CheckpointInfo

@@ -83,7 +83,7 @@ async def load_head(storage: BuiltInStorage, run: str) -> Checkpoint:
     info = await find_run(storage, run)
     head = require_head(await StoreArchive(storage._store, DEFAULT_CODEC).head(info.run_id), info.run_id)
     if head.header.caller is not None:
-        from stepwell.engine.responses import check_no_caller  # lazy: 5 ms, and few runs have a caller
+        from stepwell.engine.intake.responses import check_no_caller  # lazy: 5 ms, and few runs have a caller
 
         check_no_caller(head)
     return head

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from stepwell import kernel
 from stepwell.admin.lookup import find_checkpoint, load_checkpoint, require_head
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine.lease_renewal import hold_run
-from stepwell.engine.responses import check_no_caller
+from stepwell.engine.durability.lease_renewal import hold_run
+from stepwell.engine.intake.responses import check_no_caller
 from stepwell.errors import CommitConflict
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import CommitKind

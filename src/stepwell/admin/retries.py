@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from stepwell import kernel
 from stepwell.admin.lookup import find_run, pages_of_runs
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine.lease_renewal import hold_run
-from stepwell.engine.open_run import STOPPED
+from stepwell.engine.durability.lease_renewal import hold_run
+from stepwell.engine.opening.open_run import STOPPED
 from stepwell.errors import RunBusy
 from stepwell.model.commit import CommitKind
 from stepwell.model.status_words import STATUSES_BY_WORD, status_word

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from stepwell.agents.messages import AgentExecutorResponse, AgentResponse, Message, conversation_key
-from stepwell.engine.internal_context import internal
+from stepwell.engine.handler.internal_context import internal
 from stepwell.graph.context import WorkflowContext
 
 AgentContext = WorkflowContext[AgentExecutorResponse, AgentResponse]

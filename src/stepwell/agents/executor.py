@@ -43,7 +43,7 @@ from stepwell.agents.requests import (
 from stepwell.agents.turn import Turn, handoff_answer
 from stepwell.agents.turn_input import AgentRules, Budget, Past, TurnInput, tool_names
 from stepwell.agents.turn_steps import give_way
-from stepwell.engine.internal_context import internal
+from stepwell.engine.handler.internal_context import internal
 from stepwell.graph.executor import Executor
 from stepwell.graph.handler import handler, response_handler
 from stepwell.graph.retry import RetryPolicy

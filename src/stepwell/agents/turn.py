@@ -39,7 +39,7 @@ from stepwell.agents.requests import (
 )
 from stepwell.agents.turn_input import AgentRules, Past, TurnInput
 from stepwell.agents.turn_steps import ToolDone, TurnSteps
-from stepwell.engine.internal_context import InternalContext
+from stepwell.engine.handler.internal_context import InternalContext
 from stepwell.error_ids import ErrorId
 from stepwell.errors import RunError
 from stepwell.model.event import WorkflowEvent

@@ -1,7 +1,7 @@
 """The steps of a turn: their stable names, and the results that they already have.
 
 A name is the part of the turn, then the order within it. A part is a branch of the handler that takes
-the turn (see engine/branches.py). Agent libraries start and end tasks as they please, so their
+the turn (see engine/handler/branches.py). Agent libraries start and end tasks as they please, so their
 adapters name the part explicitly instead.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepwell.agents.messages import ToolCall
-from stepwell.engine.internal_context import InternalContext
+from stepwell.engine.handler.internal_context import InternalContext
 from stepwell.errors import RunError
 from stepwell.model.timing import CallSummary
 

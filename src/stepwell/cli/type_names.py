@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from stepwell.codec.codec import Codec as Codec
     from stepwell.declarative.instance import AgentWorkflowInstance
-    from stepwell.engine.durability import Durability as Durability
-    from stepwell.engine.run_stream import RunStream
+    from stepwell.engine.drive.run_stream import RunStream
+    from stepwell.engine.durability.deferred_archive import Durability as Durability
     from stepwell.model.checkpoint import Checkpoint as Checkpoint
     from stepwell.model.commit import Commit as Commit
     from stepwell.model.event import WorkflowErrorDetails as WorkflowErrorDetails

@@ -18,7 +18,7 @@ from stepwell.declarative.errors import LoopLimit, WorkflowTimeout
 from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow, NodeDone, NodesDecided, RunNode
 from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.schedule import Decision, Layer, NodeState, Scheduler, TooManyLoops, find_final_nodes
-from stepwell.engine.internal_context import internal
+from stepwell.engine.handler.internal_context import internal
 from stepwell.errors import GraphChanged
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.executor import Executor

@@ -23,7 +23,7 @@ from stepwell.declarative.files.writer import to_json, to_yaml
 from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow, NodeApprovalRequest
 from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.schedule import SETTLED
-from stepwell.engine.run_stream import RunStream
+from stepwell.engine.drive.run_stream import RunStream
 from stepwell.errors import CheckpointMissing, DefinitionError
 from stepwell.model.checkpoint import Checkpoint, FullHistory, Retention
 from stepwell.model.event import WorkflowEvent, WorkflowRunState

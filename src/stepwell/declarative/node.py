@@ -31,7 +31,7 @@ from stepwell.declarative.node_input import build_prompt
 from stepwell.declarative.node_output import parse_outputs
 from stepwell.declarative.schedule import compute_progress, find_sources
 from stepwell.declarative.transcripts import Threads
-from stepwell.engine.internal_context import internal
+from stepwell.engine.handler.internal_context import internal
 from stepwell.errors import DurabilityError, HandlerTimeout
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.handler import handler, response_handler

@@ -17,7 +17,7 @@ import msgspec
 
 from stepwell.agents.messages import Message
 from stepwell.declarative.definition import Conversation
-from stepwell.engine.threads import run_in_thread
+from stepwell.engine.handler.threads import run_in_thread
 from stepwell.errors import CheckpointCorrupt
 from stepwell.storage.durable_files import lock_file, make_folder, safe_name, write_at
 from stepwell.storage.posix import require_posix, sync_folder

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Generic
 
-from stepwell.engine.internal_context import InternalContext
-from stepwell.engine.open_run import Position, ResumeRun, StartRun
-from stepwell.engine.steps import Step
-from stepwell.engine.superstep_log import Parked, is_far
+from stepwell.engine.durability.superstep_log import Parked, is_far
+from stepwell.engine.handler.internal_context import InternalContext
+from stepwell.engine.handler.steps import Step
+from stepwell.engine.opening.open_run import Position, ResumeRun, StartRun
 from stepwell.errors import RunError
 from stepwell.graph.step_options import StepOptions
 from stepwell.model.checkpoint import Checkpoint

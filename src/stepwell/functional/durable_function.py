@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from typing import Any, Concatenate, Generic, Protocol, TypeVar, overload
 
-from stepwell.engine.handler_steps import HandlerSteps
-from stepwell.engine.internal_context import InternalContext, find_current
+from stepwell.engine.handler.call_steps import HandlerSteps
+from stepwell.engine.handler.internal_context import InternalContext, find_current
 from stepwell.functional.run_context import RunContext
 from stepwell.functional.signature import Signature, read_signature
 from stepwell.graph.executor import Executor, HandlerTable

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, ParamSpec, TypeVar, overload
 
-from stepwell.engine.internal_context import InternalContext, find_current
+from stepwell.engine.handler.internal_context import InternalContext, find_current
 from stepwell.functional.child_run import run_child
 from stepwell.graph.context import NO_DEFAULT, StepName
 from stepwell.model.event import WorkflowEvent

@@ -10,7 +10,7 @@ from datetime import timedelta
 from types import MethodType
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from stepwell.engine.internal_context import InternalContext, find_current
+from stepwell.engine.handler.internal_context import InternalContext, find_current
 from stepwell.functional.run_context import RunContext
 from stepwell.functional.signature import check_function, find_context_parameter
 from stepwell.graph.annotations import AnnotationReader, local_names

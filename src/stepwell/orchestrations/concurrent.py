@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Never, Self
 
 from stepwell.agents.messages import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message, total
-from stepwell.engine.threads import run_in_thread
+from stepwell.engine.handler.threads import run_in_thread
 from stepwell.errors import RunError
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.edges import name_of

@@ -116,7 +116,7 @@ class Archive(Protocol):
     ) -> None:
         """Append a commit if the run is still where it was.
 
-        Durable on return if the archive is, unless it defers commits (`engine.durability`).
+        Durable on return if the archive is, unless it defers commits (`DeferredArchive`).
 
         A commit that has started is finished even if the caller is cancelled meanwhile: a run is left
         either before a commit or after it. Whatever the storage raises is raised as a DurabilityError.

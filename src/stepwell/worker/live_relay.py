@@ -13,7 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from stepwell.admin.event_documents import event_to_dict
-from stepwell.engine.watchers import EmittedEvents, Watcher
+from stepwell.engine.events.watchers import EmittedEvents, Watcher
 from stepwell.errors import DurabilityError, StoreUnavailable
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage

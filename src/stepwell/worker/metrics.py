@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from stepwell.engine.telemetry import find_meter
+from stepwell.engine.events.telemetry import find_meter
 from stepwell.errors import DurabilityError
 from stepwell.model.status_words import SIGNALLED, status_word
 from stepwell.storage import clock

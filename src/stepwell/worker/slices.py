@@ -7,8 +7,8 @@ from contextlib import aclosing
 
 from stepwell.admin.deploy_check import find_incompatibilities
 from stepwell.declarative.instance import AgentWorkflowInstance
-from stepwell.engine.drive import Drive
-from stepwell.engine.open_run import STOPPED
+from stepwell.engine.drive.drive import Drive
+from stepwell.engine.opening.open_run import STOPPED
 from stepwell.errors import GraphChanged
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.worker.metrics import Counters

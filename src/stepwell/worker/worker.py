@@ -13,7 +13,7 @@ from typing import Any
 
 import stepwell
 from stepwell.admin.retention.policy import Keep
-from stepwell.engine.open_run import ResumeRun, Stopped
+from stepwell.engine.opening.open_run import ResumeRun, Stopped
 from stepwell.errors import CommitConflict, DefinitionError, DurabilityError, RunBusy, RunError, StoreUnavailable
 from stepwell.model.status_words import SIGNALLED
 from stepwell.storage import clock

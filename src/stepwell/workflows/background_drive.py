@@ -12,10 +12,18 @@ from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
-from stepwell.engine import watchers
-from stepwell.engine.definition import WorkflowDefinition
-from stepwell.engine.drive import Drive
-from stepwell.engine.open_run import STOPPED, Position, RestoreRun, ResumeRun, StartRun, Stopped, check_same_start
+from stepwell.engine.drive.drive import Drive
+from stepwell.engine.events import watchers
+from stepwell.engine.opening.definition import WorkflowDefinition
+from stepwell.engine.opening.open_run import (
+    STOPPED,
+    Position,
+    RestoreRun,
+    ResumeRun,
+    StartRun,
+    Stopped,
+    check_same_start,
+)
 from stepwell.errors import CommitConflict, RunBusy, RunError
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowRunState

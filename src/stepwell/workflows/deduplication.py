@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from stepwell.engine.lease_renewal import hold_run
+from stepwell.engine.durability.lease_renewal import hold_run
 from stepwell.errors import DefinitionError, RunBusy
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Generic
 
 from stepwell import kernel
-from stepwell.engine import watchers
-from stepwell.engine.cancellation import OVER, cancel_or_signal, send_cancel
-from stepwell.engine.open_run import STOPPED, Position, RestoreRun, ResumeRun
-from stepwell.engine.responses import check_no_caller, find_overdue, has_passed
-from stepwell.engine.run_stream import EarlyRequests
-from stepwell.engine.superstep_log import is_far
+from stepwell.engine.drive.cancellation import OVER, cancel_or_signal, send_cancel
+from stepwell.engine.drive.run_stream import EarlyRequests
+from stepwell.engine.durability.superstep_log import is_far
+from stepwell.engine.events import watchers
+from stepwell.engine.intake.responses import check_no_caller, find_overdue, has_passed
+from stepwell.engine.opening.open_run import STOPPED, Position, RestoreRun, ResumeRun
 from stepwell.errors import CheckpointMissing, RunBusy
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import CheckpointInfo, WorkflowEvent, WorkflowRunState

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from stepwell.engine.drive_options import OnChangedStep
-from stepwell.engine.durability import Durability
+from stepwell.engine.durability.deferred_archive import Durability
+from stepwell.engine.opening.drive_options import OnChangedStep
 from stepwell.workflows.storage_options import StorageLike
 
 

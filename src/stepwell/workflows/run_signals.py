@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepwell import kernel
-from stepwell.engine.definition import WorkflowDefinition
-from stepwell.engine.open_run import STOPPED
-from stepwell.engine.responses import check_no_caller, check_responses, explain_unknown, send_responses
+from stepwell.engine.intake.responses import check_no_caller, check_responses, explain_unknown, send_responses
+from stepwell.engine.opening.definition import WorkflowDefinition
+from stepwell.engine.opening.open_run import STOPPED
 from stepwell.errors import CheckpointMissing, RoutingFailed, RunError, UnknownRequest
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.signal import ReceivedInput

@@ -8,12 +8,12 @@ from typing import Any, Generic
 
 from msgspec.structs import replace
 
-from stepwell.engine.cancellation import cancel_or_signal
-from stepwell.engine.definition import WorkflowDefinition
-from stepwell.engine.drive_options import ExecutorSource
-from stepwell.engine.open_run import StartRun
-from stepwell.engine.responses import check_no_caller
-from stepwell.engine.submission import submit_run
+from stepwell.engine.drive.cancellation import cancel_or_signal
+from stepwell.engine.intake.responses import check_no_caller
+from stepwell.engine.opening.definition import WorkflowDefinition
+from stepwell.engine.opening.drive_options import ExecutorSource
+from stepwell.engine.opening.open_run import StartRun
+from stepwell.engine.opening.submission import submit_run
 from stepwell.model.event import WorkflowRunState
 from stepwell.model.valid_text import check_words
 from stepwell.storage.archive import Archive

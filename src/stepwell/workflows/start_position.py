@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
-from stepwell.engine.drive_options import OnChangedStep
-from stepwell.engine.durability import LEVELS
-from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun
+from stepwell.engine.durability.deferred_archive import LEVELS
+from stepwell.engine.opening.drive_options import OnChangedStep
+from stepwell.engine.opening.open_run import FromCheckpoint, Position, ResumeRun, StartRun
 from stepwell.model.agent_arguments import CLIENT_ARGUMENTS, TOOL_ARGUMENTS, by_executor
 from stepwell.model.valid_text import is_text
 from stepwell.storage.ids import new_run_id

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from stepwell import kernel
 from stepwell.engine.failures import handler_error
-from stepwell.engine.open_run import STOPPED
-from stepwell.engine.responses import expiry_error, find_overdue
+from stepwell.engine.intake.responses import expiry_error, find_overdue
+from stepwell.engine.opening.open_run import STOPPED
 from stepwell.errors import HandlerTimeout, RequestExpired, RoutingFailed, RunError, StateConflict, SuperstepLimit
 from stepwell.kernel.lifecycle import drop_undone
 from stepwell.model.checkpoint import Checkpoint

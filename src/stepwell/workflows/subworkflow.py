@@ -21,12 +21,12 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from stepwell import kernel
-from stepwell.engine.drive import Drive
-from stepwell.engine.drive_options import ExecutorSource
-from stepwell.engine.edge_conditions import choose_route
-from stepwell.engine.internal_context import InternalContext
-from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun
-from stepwell.engine.superstep_log import Parked
+from stepwell.engine.drive.drive import Drive
+from stepwell.engine.durability.superstep_log import Parked
+from stepwell.engine.handler.internal_context import InternalContext
+from stepwell.engine.opening.drive_options import ExecutorSource
+from stepwell.engine.opening.open_run import FromCheckpoint, Position, ResumeRun, StartRun
+from stepwell.engine.superstep.edge_conditions import choose_route
 from stepwell.errors import CheckpointMissing, HandlerFailed, InputMismatch, RoutingFailed, RunError, UnknownRequest
 from stepwell.graph.executor import Executor, HandlerTable
 from stepwell.graph.handler import HandlerSpec

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from stepwell.agents import AgentExecutorRequest, AgentExecutorResponse, AgentResponse, Message, Usage, messages_of
 from stepwell.agents.conversation import conversation_of, forget, hear, length_of, say, send_on
 from stepwell.agents.messages import total, usage_key
-from stepwell.engine.internal_context import InternalContext
+from stepwell.engine.handler.internal_context import InternalContext
 from stepwell.errors import DefinitionError
 from stepwell.graph.handler import HandlerSpec
 from stepwell.graph.subworkflow import InnerTable, SubWorkflowRequestMessage, SubWorkflowResponseMessage

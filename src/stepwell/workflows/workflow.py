@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from msgspec.structs import replace
 
 from stepwell.codec.codec import Codec, reachable_types
-from stepwell.engine.definition import WorkflowDefinition
-from stepwell.engine.drive import Drive
-from stepwell.engine.drive_options import DriveOptions, ExecutorSource, OnChangedStep
-from stepwell.engine.durability import Durability
-from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun
-from stepwell.engine.run_stream import RunStream, run_to_end
+from stepwell.engine.drive.drive import Drive
+from stepwell.engine.drive.run_stream import RunStream, run_to_end
+from stepwell.engine.durability.deferred_archive import Durability
+from stepwell.engine.opening.definition import WorkflowDefinition
+from stepwell.engine.opening.drive_options import DriveOptions, ExecutorSource, OnChangedStep
+from stepwell.engine.opening.open_run import FromCheckpoint, Position, ResumeRun, StartRun
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import Graph, default_name, signature, signature_hash
 from stepwell.graph.migration import Migration

@@ -16,7 +16,7 @@ from stepwell.agents import (
     messages_of,
 )
 from stepwell.agents.messages import MessagesLike, total
-from stepwell.engine.run_stream import RunStream
+from stepwell.engine.drive.run_stream import RunStream
 from stepwell.errors import CheckpointMissing, DefinitionError, RunError
 from stepwell.graph.executor import Executor
 from stepwell.model.event import WorkflowEvent, WorkflowRunState

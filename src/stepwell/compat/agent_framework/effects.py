@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepwell.engine.internal_context import InternalContext
+from stepwell.engine.handler.internal_context import InternalContext
 from stepwell.graph.executor import HandlerTable
 from stepwell.graph.type_matching import describe
 

@@ -27,7 +27,7 @@ from stepwell.compat.agent_framework.edges import accepts
 from stepwell.compat.agent_framework.effects import Effects
 from stepwell.compat.agent_framework.send_spans import SendSpans
 from stepwell.compat.agent_framework.stored_calls import StoredCalls, calls_of, storing
-from stepwell.engine.internal_context import internal
+from stepwell.engine.handler.internal_context import internal
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.executor import Executor as NativeExecutor
 from stepwell.graph.executor import HandlerTable

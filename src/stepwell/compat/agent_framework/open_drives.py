@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from stepwell.engine.drive import Drive
+from stepwell.engine.drive.drive import Drive
 from stepwell.model.event import WorkflowEvent
 
 _LOOKS, _LOOK_EVERY = 25, 0.01  # in seconds

@@ -36,10 +36,10 @@ from stepwell.compat.agent_framework.nodes import (
 from stepwell.compat.agent_framework.open_drives import read_events, was_left
 from stepwell.compat.agent_framework.storages import GRAPH_HASH, OWN_MESSAGES, native_storage
 from stepwell.compat.agent_framework.stored_calls import find_calls
-from stepwell.engine.definition import WorkflowDefinition
-from stepwell.engine.drive import Drive
-from stepwell.engine.drive_options import DriveOptions, ExecutorSource
-from stepwell.engine.open_run import STOPPED, FromCheckpoint, Position, ResumeRun, StartRun
+from stepwell.engine.drive.drive import Drive
+from stepwell.engine.opening.definition import WorkflowDefinition
+from stepwell.engine.opening.drive_options import DriveOptions, ExecutorSource
+from stepwell.engine.opening.open_run import STOPPED, FromCheckpoint, Position, ResumeRun, StartRun
 from stepwell.errors import HandlerFailed, RoutingFailed, SuperstepLimit
 from stepwell.graph.graph import Graph, OutputKind, signature
 from stepwell.graph.type_matching import describe

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from stepwell.engine.internal_context import InternalContext, find_current
+from stepwell.engine.handler.internal_context import InternalContext, find_current
 from stepwell.graph.step_options import StepOptions, StoredErrors
 
 

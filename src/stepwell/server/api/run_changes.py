@@ -14,8 +14,8 @@ from stepwell.admin.lookup import NotFound, find_checkpoint, find_run, load_chec
 from stepwell.admin.restores import restore
 from stepwell.admin.retries import retry
 from stepwell.codec.codec import DEFAULT_CODEC
-from stepwell.engine.cancellation import cancel_or_signal
-from stepwell.engine.responses import check_no_caller
+from stepwell.engine.drive.cancellation import cancel_or_signal
+from stepwell.engine.intake.responses import check_no_caller
 from stepwell.errors import RunError
 from stepwell.model.commit import CommitKind
 from stepwell.model.event import CheckpointInfo

@@ -15,7 +15,7 @@ from stepwell.agents.requests import (
     ToolApprovalResponse,
     denial,
 )
-from stepwell.engine.internal_context import InternalContext
+from stepwell.engine.handler.internal_context import InternalContext
 
 
 async def ask_people(ctx: InternalContext, agent: str, requests: DeferredToolRequests) -> DeferredToolResults:

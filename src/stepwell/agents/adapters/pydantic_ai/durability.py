@@ -47,7 +47,7 @@ from pydantic_ai.toolsets import ToolsetTool
 from stepwell.agents.adapters.pydantic_ai.deferred_calls import ask_people
 from stepwell.agents.adapters.pydantic_ai.recalled_usage import check_library, forget_usage
 from stepwell.agents.messages import CURRENT_TOOL_CALL, AgentResponseUpdate, CurrentToolCall
-from stepwell.engine.internal_context import InternalContext, find_current
+from stepwell.engine.handler.internal_context import InternalContext, find_current
 from stepwell.graph.retry import RetryPolicy
 from stepwell.graph.step_options import StepOptions
 from stepwell.storage import clock

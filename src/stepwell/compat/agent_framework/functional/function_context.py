@@ -12,8 +12,8 @@ from agent_framework._workflows._workflow import _coerce_request_info_response
 from agent_framework.observability import OBSERVABILITY_SETTINGS
 
 from stepwell.compat.agent_framework.nodes import LIVE_EVENT
-from stepwell.engine.internal_context import InternalContext
-from stepwell.engine.responses import make_request
+from stepwell.engine.handler.internal_context import InternalContext
+from stepwell.engine.intake.responses import make_request
 from stepwell.graph.context import NO_DEFAULT
 from stepwell.graph.step_options import StepOptions
 from stepwell.model.event import WorkflowEvent as NativeEvent

@@ -22,11 +22,11 @@ from stepwell.compat.agent_framework.nodes import LIVE_EVENT
 from stepwell.compat.agent_framework.open_drives import read_events, was_left
 from stepwell.compat.agent_framework.storages import GRAPH_HASH, native_storage
 from stepwell.compat.agent_framework.stored_calls import calls_of, storing
-from stepwell.engine.definition import WorkflowDefinition
-from stepwell.engine.drive import Drive
-from stepwell.engine.drive_options import DriveOptions, ExecutorSource
-from stepwell.engine.internal_context import internal
-from stepwell.engine.open_run import FromCheckpoint, Position, ResumeRun, StartRun
+from stepwell.engine.drive.drive import Drive
+from stepwell.engine.handler.internal_context import internal
+from stepwell.engine.opening.definition import WorkflowDefinition
+from stepwell.engine.opening.drive_options import DriveOptions, ExecutorSource
+from stepwell.engine.opening.open_run import FromCheckpoint, Position, ResumeRun, StartRun
 from stepwell.errors import HandlerFailed
 from stepwell.graph.context import WorkflowContext
 from stepwell.graph.executor import Executor, HandlerTable

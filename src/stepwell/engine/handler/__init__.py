@@ -1,0 +1,1 @@
+"""One handler call: how it is made, and what its context offers."""

@@ -1,0 +1,1 @@
+"""What comes into a run from outside its handlers: responses, inputs, timers that are due."""

@@ -1,0 +1,1 @@
+"""One superstep: all its handler calls, the conditions of edges, and what it leads to."""
