@@ -73,7 +73,15 @@ from stepwell.kernel.commit import apply, events, find_fired, is_at_rest, is_par
 from stepwell.kernel.compatibility import find_incompatibilities, find_rejected_signals
 from stepwell.kernel.lifecycle import begin, cancel, fail, fork, intake, park, restore, retry, settle_asks
 from stepwell.kernel.migrate import Migrator, migrate
-from stepwell.kernel.requests import early_requests, inner_id, open_requests
+from stepwell.kernel.requests import (
+    early_requests,
+    find_closed,
+    find_left,
+    find_used,
+    inner_id,
+    open_requests,
+    unused_warning,
+)
 from stepwell.kernel.suggestions import suggest_steps
 from stepwell.kernel.superstep import (
     CommitDecision,
@@ -99,10 +107,13 @@ __all__ = [
     "early_requests",
     "events",
     "fail",
+    "find_closed",
     "find_due",
     "find_fired",
     "find_incompatibilities",
+    "find_left",
     "find_rejected_signals",
+    "find_used",
     "fork",
     "inner_id",
     "intake",
@@ -124,5 +135,6 @@ __all__ = [
     "settle_asks",
     "status_of",
     "suggest_steps",
+    "unused_warning",
     "waiting_joins",
 ]

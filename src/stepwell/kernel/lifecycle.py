@@ -8,13 +8,14 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from stepwell.graph.graph import Graph
+from stepwell.kernel.requests import find_left
 from stepwell.kernel.superstep import CommitDecision, plan, status_of
 from stepwell.kernel.timers import DueTimer, TimerChanges, next_timer
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
 from stepwell.model.commit import Commit, CommitKind, Stamp
 from stepwell.model.event import WorkflowErrorDetails, WorkflowRunState
-from stepwell.model.log_keys import LogEntry
+from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Reply, RoutedMessage
 from stepwell.model.payload import Pack, Payload, pack_copy
 from stepwell.model.request import AnswerRecord, Request
@@ -177,31 +178,31 @@ def retry(before: Checkpoint, stamp: Stamp, *, by: str | None = None) -> Commit:
     return replace(_change_status(before, CommitKind.RETRIED, resting, stamp), by=by)
 
 
-def settle_asks(before: Checkpoint, commit: Commit, log: Mapping[str, LogEntry]) -> Commit:
+def settle_asks(before: Checkpoint, commit: Commit, log: RecalledLog) -> Commit:
     """Return the commit that ends or parks a superstep with what its handlers have asked and were answered.
 
     A question is part of a checkpoint only while the run rests; in between it is an entry of the superstep log. Its
-    answer is on record in the first commit after it was used.
+    answer is on record in the first commit after it was used. One whose handler has returned without its answer ends,
+    and is withdrawn if an earlier commit has said that it is asked.
     """
-    asked = {entry.request.id: entry.request for entry in log.values() if entry.request is not None}
-    used = [(entry.answer, entry.due) for entry in log.values() if entry.answer is not None]
+    asked = log.asked
+    used = [(entry.answer, entry.due) for entry in log.entries.values() if entry.answer is not None]
     answered = {answer.request_id for answer, _ in used}
     last = datetime.fromisoformat(before.stamp.at)
     answers = tuple(answer for answer, at in used if datetime.fromisoformat(at) > last)
-    if commit.kind is CommitKind.SUPERSTEP:
-        waited = [id for id, request in before.requests.items() if request.is_awaited]
-        closed = dict.fromkeys((*commit.closed, *waited, *asked))
-        return replace(commit, answers=answers, closed=tuple(closed))
-    closed = dict.fromkeys((*commit.closed, *(id for id in answered if id in before.requests)))
+    left = find_left(before, log)
+    ended = asked if commit.kind is CommitKind.SUPERSTEP else ()  # their entries of the log are dropped
+    closed = dict.fromkeys((*commit.closed, *(id for id in answered if id in before.requests), *left, *ended))
+    withdrawn = (*commit.withdrawn, *(id for id in left if id in before.requests))
+    commit = replace(commit, answers=answers, closed=tuple(closed), withdrawn=withdrawn)
     if commit.kind is not CommitKind.PARKED:
-        return replace(commit, answers=answers, closed=tuple(closed))
+        return commit
     # Those of sub-workflow runs are asked when their handler returns.
-    waiting = {id: request for id, request in asked.items() if request.is_awaited}
-    new = tuple(request for id, request in waiting.items() if id not in answered and id not in before.requests)
-    waits = any(request.is_awaited and id not in answered for id, request in {**before.requests, **asked}.items())
-    status = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS if waits else commit.status
-    questions = tuple(request.id for request in new)
-    return replace(commit, answers=answers, closed=tuple(closed), asked=new, questions=questions, status=status)
+    awaited = {id: request for id, request in {**before.requests, **asked}.items() if request.is_awaited}
+    waiting = {id: request for id, request in awaited.items() if id not in answered and id not in left}
+    new = tuple(request for id, request in waiting.items() if id not in before.requests)
+    status = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS if waiting else commit.status
+    return replace(commit, asked=new, questions=tuple(request.id for request in new), status=status)
 
 
 def _without_asks(source: Checkpoint) -> Checkpoint:

@@ -166,8 +166,9 @@ def merge(
     # `outcomes` is in the order in which handlers finished; from here on only plan order counts
     ordered = [outcomes[delivery.id] for delivery in current.deliveries]
     early = [message for message in before.messages if message.reply is not None and message.is_held]
+    warnings: list[str] = []
     if early:
-        ordered, early = release_answers(ordered, early)
+        ordered, early, warnings = release_answers(ordered, early)
     asked: list[Request] = []
     saved: dict[str, Payload] = {}
     others: list[Outcome] = []  # those that change more
@@ -184,7 +185,7 @@ def merge(
         ordered, asked, renamed = _check_requests(before, ordered)
     messages, done, unreceived = _build_messages(ordered, routes)
     messages += early
-    warnings = _explain_unreceived(graph, before, unreceived) if unreceived else []
+    warnings += _explain_unreceived(graph, before, unreceived) if unreceived else []
     number = before.number + 1
     waiting = bool(asked) or (bool(before.requests) and _is_waiting(before, withdrawn))
     following, wake = plan(graph, number, messages, current.held), None

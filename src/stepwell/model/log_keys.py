@@ -54,6 +54,11 @@ def closed_request_key(asked: str) -> str:
     return asked.replace("/request/", "/closed/", 1)
 
 
+def delivery_of(key: str) -> str:
+    """Return the delivery that an entry belongs to."""
+    return key.partition("/")[0]
+
+
 def answer_log_key(asked: str) -> str:
     """Return the key under which the answer to a question is fixed."""
     return asked.replace("/ask/", "/answer/", 1)
@@ -113,3 +118,8 @@ class RecalledLog(msgspec.Struct, frozen=True):
     outcomes: Mapping[str, Outcome] = {}  # by delivery
     # by timer_key, attempt_key or step_key
     entries: Mapping[str, LogEntry] = {}
+
+    @property
+    def asked(self) -> dict[str, Request]:
+        """The requests of its entries, by id: questions of handlers, and those of sub-workflow runs at work."""
+        return {entry.request.id: entry.request for entry in self.entries.values() if entry.request is not None}

@@ -15,7 +15,6 @@ from stepwell.model.event import CheckpointInfo
 from stepwell.model.log_keys import LogEntry, RecalledLog
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack
-from stepwell.model.request import Request
 from stepwell.model.signal import Signal
 from stepwell.storage.lease import Owner
 from stepwell.storage.run_list import RunInfo
@@ -162,10 +161,10 @@ class Archive(Protocol):
         the original continues with its own caller, and drops what the fork would need.
         """
 
-    async def log_outcome(self, at: Checkpoint, outcome: Outcome, asked: Sequence[Request] = ()) -> None:
+    async def log_outcome(self, at: Checkpoint, outcome: Outcome, *, closed: Sequence[str] = ()) -> None:
         """Log an outcome of the superstep that follows `at` before it commits. Durable on return.
 
-        `asked` are its requests, under the names by which they can be answered from now on.
+        Its requests can be answered from now on, and those in `closed` no longer.
         """
 
     async def log_entry(

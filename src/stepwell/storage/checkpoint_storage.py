@@ -17,7 +17,6 @@ from stepwell.model.event import CheckpointInfo
 from stepwell.model.log_keys import LogEntry, RecalledLog
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack
-from stepwell.model.request import Request
 from stepwell.model.signal import Signal
 from stepwell.storage.archive import StoredRun, commit_error
 from stepwell.storage.checkpoint import WorkflowCheckpoint, unview, view
@@ -239,7 +238,7 @@ class ContractArchive:
             unview(checkpoint, self._codec)[1] for checkpoint in await self._of_run(run_id) if checkpoint.number > after
         ]
 
-    async def log_outcome(self, at: Checkpoint, outcome: Outcome, asked: Sequence[Request] = ()) -> None:
+    async def log_outcome(self, at: Checkpoint, outcome: Outcome, *, closed: Sequence[str] = ()) -> None:
         """Keep an outcome in this process: there is no superstep log here, as `shortcomings` states."""
         self._local.outcomes.setdefault(at.run_id, {})[outcome.delivery] = outcome
 

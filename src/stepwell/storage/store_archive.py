@@ -258,9 +258,11 @@ class StoreArchive:
         news.publish(self.store, run_id)
         return is_new
 
-    async def log_outcome(self, at: Checkpoint, outcome: Outcome, asked: Sequence[Request] = ()) -> None:
-        effects = LogEffects(asked=pending_of(at.header, asked)) if asked else NO_LOG_EFFECTS
-        self._early.update({request.id: request for request in asked})
+    async def log_outcome(self, at: Checkpoint, outcome: Outcome, *, closed: Sequence[str] = ()) -> None:
+        effects, asked = NO_LOG_EFFECTS, outcome.requests
+        if asked or closed:
+            effects = LogEffects(pending_of(at.header, asked), tuple(closed))
+            self._early.update({request.id: request for request in asked})
         await self._log(at, outcome.delivery, write_outcome(outcome), effects)
 
     async def log_entry(

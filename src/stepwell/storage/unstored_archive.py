@@ -15,7 +15,6 @@ from stepwell.model.event import CheckpointInfo
 from stepwell.model.log_keys import LogEntry, RecalledLog
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack, pack_copy
-from stepwell.model.request import Request
 from stepwell.model.signal import Signal
 from stepwell.storage.archive import StoredRun
 from stepwell.storage.lease import LEASE, Owner
@@ -112,7 +111,7 @@ class UnstoredArchive:
     async def copy_children_for_fork(self, source: Checkpoint, run_id: str) -> Mapping[str, Child]:
         return source.children
 
-    async def log_outcome(self, at: Checkpoint, outcome: Outcome, asked: Sequence[Request] = ()) -> None:
+    async def log_outcome(self, at: Checkpoint, outcome: Outcome, *, closed: Sequence[str] = ()) -> None:
         """Keep an outcome for the next drive: the run waits for an answer in the middle of a superstep."""
         self._logged_outcomes[outcome.delivery] = outcome
 

@@ -27,7 +27,7 @@ from stepwell.engine.handler.internal_context import InternalContext
 from stepwell.engine.opening.drive_options import ExecutorSource
 from stepwell.engine.opening.open_run import FromCheckpoint, Position, ResumeRun, StartRun
 from stepwell.engine.superstep.edge_conditions import choose_route
-from stepwell.errors import CheckpointMissing, HandlerFailed, InputMismatch, RoutingFailed, RunError, UnknownRequest
+from stepwell.errors import CheckpointMissing, HandlerFailed, InputMismatch, RoutingFailed, RunError
 from stepwell.graph.executor import Executor, HandlerTable
 from stepwell.graph.handler import HandlerSpec
 from stepwell.graph.retry import RetryPolicy
@@ -118,7 +118,7 @@ class WorkflowExecutor(Nesting):
                 f"that was deleted without it; give the new run another id, or delete that one too",
                 run_id=ctx.run_id,
             ) from mismatch
-        at = self._resting_checkpoint(ctx, drive)
+        at = await self._come_to_rest(ctx, key, drive)
         self._keep_child(ctx, key, drive, at)
         await self._pass_on(ctx, key, outputs, drive.open_requests.values(), at)
 
@@ -138,11 +138,8 @@ class WorkflowExecutor(Nesting):
         key = reply.child or ""
         request_id = kernel.inner_id(reply.request_id, key)
         if not await self._answer(ctx, key, request_id, response):
-            raise UnknownRequest(
-                f"the run inside {self.id!r} that asked {request_id!r} no longer waits for a response",
-                run_id=ctx.run_id,
-                request_id=request_id,
-            )
+            # Another response moved the run on, and it does not wait for this one any more.
+            await ctx.add_event(WorkflowEvent("warning", kernel.unused_warning(request_id)))
 
     async def handle_timer(self, key: str, ctx: InternalContext) -> None:
         """Resume a run one of whose timers is due."""
@@ -153,8 +150,7 @@ class WorkflowExecutor(Nesting):
         request = message.source_event
         first = self._first_answers(ctx).get((request.child, request.request_id))
         if first != ctx.delivery.id or not await self._answer(ctx, request.child, request.request_id, message.data):
-            by = ", ".join(map(repr, ctx.source_executor_ids)) or "somebody"
-            text = f"the response of {by} to {request.request_id!r} is not used: {self.id!r} no longer waits for it"
+            text = kernel.unused_warning(request.request_id, ", ".join(ctx.source_executor_ids))
             await ctx.add_event(WorkflowEvent("warning", text))
 
     def _first_answers(self, ctx: InternalContext) -> Mapping[tuple[str, str], str]:
@@ -201,7 +197,7 @@ class WorkflowExecutor(Nesting):
                     f"run {child.run_id!r} inside {self.id!r}, which {waits}, is not in this storage: a checkpoint "
                     f"only refers to its sub-workflow runs, so copy them together with it"
                 ) from missing
-            at = self._resting_checkpoint(ctx, drive)
+            at = await self._come_to_rest(ctx, key, drive)
             since = child.number if at.run_id == child.run_id else -1
             history = await archive.commits(at.run_id, after=since)
             commits = find_effects(history, next(iter(responses))) if responses else find_timer_effects(history)
@@ -293,6 +289,15 @@ class WorkflowExecutor(Nesting):
         # Progress inside is a sign of life of the handler that drives it.
         ctx.keep_alive()
         ctx.scope.emit(outer_event)
+
+    async def _come_to_rest(self, ctx: InternalContext, key: str, drive: Drive) -> Checkpoint:
+        """Return where the sub-workflow run has come to rest. Raises Parked if it sleeps; what it asks is listed."""
+        try:
+            return self._resting_checkpoint(ctx, drive)
+        except Parked:
+            for request in drive.open_requests.values():
+                await self._list_request(ctx, key, request, True)
+            raise
 
     def _resting_checkpoint(self, ctx: InternalContext, drive: Drive) -> Checkpoint:
         """Return where the sub-workflow run has come to rest. Raises Parked if it sleeps."""

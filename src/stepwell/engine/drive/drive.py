@@ -366,7 +366,8 @@ class Drive:
             self._observer.record_commit(perf_counter() - began)
         self.at = after
         if self._options.list_request is not None:
-            await list_changes(self._options.list_request, commit, at, at_rest=at_rest)
+            requests = {**({} if self._asks is None else self._asks.requests), **at.requests}
+            await list_changes(self._options.list_request, commit, requests, at_rest=at_rest)
         return after
 
     # ---------------------------------------------------------------- the end

@@ -17,7 +17,6 @@ from stepwell.model.event import CheckpointInfo
 from stepwell.model.log_keys import LogEntry
 from stepwell.model.message import Outcome
 from stepwell.model.payload import Pack
-from stepwell.model.request import Request
 from stepwell.model.signal import Signal
 from stepwell.storage.archive import Archive, StoredRun
 from stepwell.storage.cancellation_shield import finish
@@ -88,16 +87,17 @@ class DeferredArchive:
         self._waiting.append(store)
         self._storing = asyncio.create_task(self._store())
 
-    async def log_outcome(self, at: Checkpoint, outcome: Outcome, asked: Sequence[Request] = ()) -> None:
-        """Store an outcome: with `exit` at the next flush, unless it has requests, which people can answer at once."""
+    async def log_outcome(self, at: Checkpoint, outcome: Outcome, *, closed: Sequence[str] = ()) -> None:
+        """Store an outcome: with `exit` at the next flush, unless people can answer other requests from now on."""
         if at.place <= self._over:
             return  # the commit contains it
-        store = partial(self._archive.log_outcome, at, outcome, asked)
-        if self._most is not None and not asked:
+        store = partial(self._archive.log_outcome, at, outcome, closed=closed)
+        changes_requests = bool(outcome.requests or closed)
+        if self._most is not None and not changes_requests:
             await store()
             return
         self._outcomes.append(store)
-        if asked:
+        if changes_requests:
             # A request must not be listed before the commit that led to it is stored.
             await self.flush()
 

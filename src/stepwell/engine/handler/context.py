@@ -40,6 +40,11 @@ from stepwell.model.timing import CallTime, StepRecord
 from stepwell.storage import clock
 
 
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
 class HandlerContext(StagedContext):
     """The context of one delivery: what is staged, and what a handler waits for."""
 
@@ -268,6 +273,9 @@ class HandlerContext(StagedContext):
         except Parked as parked:
             due = parked.due if self.parked is None else earliest(self.parked.due, parked.due)
             self.parked = Parked(due)
+            # A task of the handler that nobody awaits any more has not failed.
+            if (task := asyncio.current_task()) is not None:
+                task.add_done_callback(_retrieve)
             raise
         finally:
             self.busy -= 1

@@ -18,15 +18,25 @@ from functools import reduce
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from stepwell import kernel
 from stepwell.engine.durability.superstep_log import WAITS_HERE, Parked, SuperstepLog, earliest, is_far
 from stepwell.engine.intake.responses import expiry_error, has_passed, rejection_error
 from stepwell.engine.opening.drive_options import ListRequest
+from stepwell.kernel import CommitDecision
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowEventSource
-from stepwell.model.log_keys import LogEntry, answer_log_key, child_request_key, closed_request_key, rejection_log_key
+from stepwell.model.log_keys import (
+    LogEntry,
+    RecalledLog,
+    answer_log_key,
+    child_request_key,
+    closed_request_key,
+    rejection_log_key,
+)
+from stepwell.model.message import Outcome
 from stepwell.model.request import AnswerRecord, Request
 from stepwell.model.signal import ReceivedJson, ReceivedResponse, Signal
 from stepwell.storage import clock
@@ -48,13 +58,18 @@ class Asker(Protocol):
         """Whether it waits for an answer, and none of its steps and sleeps is under way."""
 
 
-async def list_changes(list_request: ListRequest, commit: Commit, before: Checkpoint, *, at_rest: bool) -> None:
-    """List what a sub-workflow run asks in a commit, unless it rests now, and take off the list what it has closed."""
+async def list_changes(
+    list_request: ListRequest, commit: Commit, requests: Mapping[str, Request], *, at_rest: bool
+) -> None:
+    """List what a sub-workflow run asks in a commit, unless it rests now, and take off the list what it has closed.
+
+    `requests` are those that were open before, by id.
+    """
     for request in () if at_rest else commit.asked:
         await list_request(request, True)
     for id in commit.closed:
-        if id in before.requests:
-            await list_request(before.requests[id], False)
+        if id in requests:
+            await list_request(requests[id], False)
 
 
 class Questions(msgspec.Struct, eq=False):
@@ -68,7 +83,7 @@ class Questions(msgspec.Struct, eq=False):
     _list: ListRequest | None = None
     # Lanes of the superstep that are not done.
     lanes: int = 0
-    was_asked: bool = False  # otherwise nobody waits, and nothing is under way
+    was_asked: bool = False  # perhaps before; otherwise nobody waits, and nothing is under way
     _signals: Mapping[str, Signal] = {}
     _waiting: dict[str, asyncio.Future[None]] = {}  # by request id
     _askers: set[Asker] = set()
@@ -79,11 +94,19 @@ class Questions(msgspec.Struct, eq=False):
     listed: set[str] = set()  # ids of requests of handlers that have returned
     warnings: list[str] = []
 
+    def __post_init__(self) -> None:
+        self.was_asked = bool(self.requests)
+
+    @property
+    def requests(self) -> dict[str, Request]:
+        """What was open when the superstep started, and what its handlers have asked since, by id."""
+        return {**self._at.requests, **RecalledLog(entries=self._log.entries).asked}
+
     def receive(self, signals: Mapping[str, Signal]) -> None:
         """Look at signals that have arrived: handlers whose answers are among them continue."""
         self._signals = {key: signal for key, signal in signals.items() if key not in self._rejected}
         for id, future in self._waiting.items():
-            request = self._find_request(id)
+            request = self.requests.get(id)
             if request is not None and self._find_answer(request) is not None and not future.done():
                 future.set_result(None)
 
@@ -134,6 +157,7 @@ class Questions(msgspec.Struct, eq=False):
                 if self._list is not None:
                     await self._list(listed.request, False)
         elif self._log[key] is None:
+            self.was_asked = True
             logged = [entry.request.id for entry in self._log.entries.values() if entry.request is not None]
             named = kernel.name_request(request, {*self._at.requests, *logged, *self.listed})
             await self._log.add(key, LogEntry("", request=named))
@@ -141,12 +165,23 @@ class Questions(msgspec.Struct, eq=False):
                 await self._list(named, True)
             self.show(named)
 
-    async def list_after(self, write: Awaitable[None], requests: Sequence[Request]) -> None:
-        """Wait for the write of an outcome, then list its requests."""
+    def leave(self, outcome: Outcome) -> tuple[Request, ...]:
+        """Stop waiting for the answers that a handler does not wait for any more, and return what it has asked."""
+        if not self.was_asked:
+            return ()
+        left = kernel.find_left(self._at, RecalledLog({outcome.delivery: outcome}, self._log.entries))
+        for id in left.keys() & self._waiting.keys():
+            self._waiting[id].cancel()
+        return tuple(left.values())
+
+    async def list_after(self, write: Awaitable[None], requests: Sequence[Request], left: Sequence[Request]) -> None:
+        """Wait for the write of an outcome, then list its requests, and take off the list what was `left`."""
         await write
         if self._list is not None:
             for request in requests:
                 await self._list(request, True)
+            for request in left:
+                await self._list(request, False)
 
     def show(self, request: Request) -> None:
         """Emit a request that can be answered before the superstep is committed, once."""
@@ -155,7 +190,29 @@ class Questions(msgspec.Struct, eq=False):
             asker, origin = request.executor, WorkflowEventSource.EXECUTOR
             self._emit("request_info", payload=request.payload, request=request, executor_id=asker, origin=origin)
 
-    def find_used_signals(self) -> tuple[str, ...]:
+    def show_withdrawal(self, request: Request) -> None:
+        """Emit that a request which was announced before its superstep is committed is not open any more."""
+        if request.id in self._shown:
+            self._emit("request_withdrawn", data=request.id, executor_id=request.executor)
+
+    async def settle(self, decision: CommitDecision, log: RecalledLog) -> CommitDecision:
+        """Return what a superstep leads to with what its handlers have asked, were answered, and have taken back."""
+        commit = kernel.settle_asks(self._at, decision.commit, log)
+        withdrawn = {id: self._at.requests[id] for id in commit.withdrawn if id in self._at.requests}
+        unused = await self._find_unused({**kernel.find_left(self._at, log), **kernel.find_closed(log), **withdrawn})
+        dropped = [kernel.unused_warning(signal.request_id, signal.by) for signal in unused.values()]
+        warnings = (*commit.warnings, *self.warnings, *dropped)
+        consumed = (*self._find_used_signals(), *unused)
+        return replace(decision, commit=replace(commit, warnings=warnings), consumed=consumed)
+
+    async def _find_unused(self, ended: Mapping[str, Request]) -> dict[str, ReceivedResponse | ReceivedJson]:
+        """Return the responses, by key, to requests that were closed without one."""
+        if not ended:
+            return {}
+        self.receive(await self._archive.pending_signals(self._at.run_id))
+        return dict(found for request in ended.values() if (found := self._find_answer(request)) is not None)
+
+    def _find_used_signals(self) -> tuple[str, ...]:
         """Return the keys of the signals that were used as answers, or rejected."""
         entries = self._log.entries.values()
         answered = {entry.answer.request_id for entry in entries if entry.answer is not None}
@@ -183,10 +240,6 @@ class Questions(msgspec.Struct, eq=False):
             return entry.request
         # A store without a superstep log has it in the checkpoint only.
         return next((request for request in self._at.requests.values() if request.waiting == key), None)
-
-    def _find_request(self, id: str) -> Request | None:
-        asked = (entry.request for entry in self._log.entries.values() if entry.request is not None)
-        return next((request for request in asked if request.id == id), self._at.requests.get(id))
 
     def _find_answer(self, request: Request) -> tuple[str, ReceivedResponse | ReceivedJson] | None:
         first = answer_key(self._at.header.epoch, request)
@@ -272,7 +325,7 @@ class Questions(msgspec.Struct, eq=False):
     async def _announce_waiting(self) -> None:
         """Announce the questions that wait while other handlers work: they can be answered already."""
         for id in list(self._waiting):
-            request = self._find_request(id)
+            request = self.requests.get(id)
             if request is not None and id not in self._at.requests:
                 if self._list is not None:
                     await self._list(request, True)
@@ -289,7 +342,7 @@ class Questions(msgspec.Struct, eq=False):
         if any(future.done() for future in self._waiting.values()) or not self._all_wait():
             return
         for id, future in self._waiting.items():
-            request = self._find_request(id)
+            request = self.requests.get(id)
             if not future.done():
                 future.set_exception(Parked(None if request is None else self._deadline_of(request)))
 
@@ -298,8 +351,10 @@ class Questions(msgspec.Struct, eq=False):
         return None if self._at.header.caller is not None else request.deadline
 
     def _close(self) -> None:
-        """Stop looking for answers: the handlers are done or left."""
+        """Stop looking for answers: the handlers are done or left, with the tasks that they did not wait for."""
         if self._leave_timer is not None:
             self._leave_timer.cancel()
         if self._looking is not None:
             self._looking.cancel()
+        for future in self._waiting.values():
+            future.cancel()

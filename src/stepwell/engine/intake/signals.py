@@ -37,6 +37,8 @@ class JudgedSignals(msgspec.Struct, frozen=True):
     keys: tuple[str, ...] = ()
     # Why JSON responses could not be converted to the requested type.
     refused: tuple[ResponseRejected, ...] = ()
+    # What becomes of responses to requests that are not open any more.
+    warnings: tuple[str, ...] = ()
 
     @property
     def answered(self) -> set[str]:
@@ -45,23 +47,24 @@ class JudgedSignals(msgspec.Struct, frozen=True):
 
 
 def judge_signals(
-    graph: Graph, at: Checkpoint, signals: Mapping[str, Signal], pack: Pack, early: Mapping[str, Request] = {}
+    graph: Graph, at: Checkpoint, signals: Mapping[str, Signal], pack: Pack, log: RecalledLog = EMPTY_LOG
 ) -> JudgedSignals:
-    """Decide which signals are applied. Those of an earlier epoch are ignored, and consumed with the others.
-
-    `early` are the requests of a superstep that is not committed yet.
-    """
+    """Decide which signals are applied. Those of an earlier epoch are ignored, and consumed with the others."""
     # By their keys: a request id may have been used before, and that of a sub-workflow's request may change.
-    requests = {answer_key(at.header.epoch, request): request for request in (*early.values(), *at.requests.values())}
+    epoch, early = at.header.epoch, find_early(at, log)
+    requests = {answer_key(epoch, request): request for request in (*early.values(), *at.requests.values())}
+    used = kernel.find_used(log)
+    used_keys = {answer_key(epoch, request) for id, request in log.asked.items() if id in used}
+    warnings: list[str] = []
     arrived: list[ReceivedResponse | ReceivedInput] = []
     refused: list[ResponseRejected] = []
-    left: set[str] = set()
+    kept: set[str] = set()
     for key, signal in select_epoch(at, signals).items():
         if isinstance(signal, ReceivedInput):
             arrived.append(signal)
         request = requests.get(first_answer_key(key) or "")
         if request is not None and request.is_awaited:
-            left.add(key)  # for a handler that waits, not for an intake
+            kept.add(key)  # for a handler that waits, not for an intake
             continue
         if isinstance(signal, ReceivedResponse) and request is not None:
             arrived.append(replace(signal, request_id=request.id))
@@ -73,7 +76,15 @@ def judge_signals(
             else:
                 by, comment = signal.by, signal.comment
                 arrived.append(ReceivedResponse(request.id, value, by=by, comment=comment, at=signal.at))
-    return JudgedSignals(tuple(arrived), tuple(key for key in signals if key not in left), tuple(refused))
+        elif isinstance(signal, ReceivedResponse | ReceivedJson) and first_answer_key(key) not in used_keys:
+            warnings.append(kernel.unused_warning(signal.request_id, signal.by))
+    keys = tuple(key for key in signals if key not in kept)
+    return JudgedSignals(tuple(arrived), keys, refused=tuple(refused), warnings=tuple(warnings))
+
+
+def find_early(at: Checkpoint, log: RecalledLog) -> Mapping[str, Request]:
+    """Return the open requests of a superstep that is not committed yet, if its handlers sleep or wait."""
+    return kernel.early_requests(at, log) if kernel.is_parked(at) else {}
 
 
 def select_epoch(at: Checkpoint, signals: Mapping[str, Signal]) -> dict[str, Signal]:
@@ -119,9 +130,9 @@ class Intake:
         # Of the superstep that is not committed yet, as it was when the run was opened.
         self.log: RecalledLog = EMPTY_LOG
 
-    def judge(self, at: Checkpoint, early: Mapping[str, Request] = {}) -> JudgedSignals:
+    def judge(self, at: Checkpoint) -> JudgedSignals:
         """Judge the signals that were read."""
-        return judge_signals(self._graph, at, self.signals or {}, self._archive.pack, early)
+        return judge_signals(self._graph, at, self.signals or {}, self._archive.pack, self.log)
 
     def find_answered(self, at: Checkpoint) -> set[str]:
         """Return the requests that get a response, or their default, at the next intake."""
@@ -150,12 +161,9 @@ class Intake:
             return (at.wake is None or is_far(at.wake)) and not self.find_asks(at)
         return at.wake is not None and is_far(at.wake)
 
-    def _find_early(self, at: Checkpoint) -> Mapping[str, Request]:
-        """Return the open requests of a superstep that is not committed yet, if its handlers sleep or wait."""
-        return kernel.early_requests(at, self.log) if kernel.is_parked(at) else {}
-
     def _find_overdue(self, at: Checkpoint) -> list[Request]:
-        return find_overdue(at, self._find_early(at))
+        left = kernel.find_left(at, self.log)
+        return [request for request in find_overdue(at, find_early(at, self.log)) if request.id not in left]
 
     async def find_cancels(self, at: Checkpoint, signals: Mapping[str, Signal] | None = None) -> Cancels:
         """Return the signals that cancel the run now; without `signals`, those that are stored."""
@@ -175,14 +183,13 @@ class Intake:
     async def decide(self, at: Checkpoint, plan: Plan) -> CommitDecision | None:
         """Decide on the signals that arrived since the last commit, and on requests that got no response in time."""
         is_late = self.is_late(at, plan)
-        early = self._find_early(at)
         # Those of the opening, if there were any; what is sent meanwhile is read after the next commit.
         self.signals = self.signals or await self._archive.pending_signals(at.run_id)
-        judged = self.judge(at, early)
+        judged = self.judge(at)
         # A default is stored as a signal, so that the first response wins no matter who sends it.
         if await send_defaults(self._archive, at, [r for r in self._find_overdue(at) if r.id not in judged.answered]):
             self.signals = await self._archive.pending_signals(at.run_id)
-            judged = self.judge(at, early)
+            judged = self.judge(at)
         signals, self.signals = self.signals, None
         cancels = await self.find_cancels(at, signals)
         if cancels.first is not None:
@@ -200,11 +207,11 @@ class Intake:
                 judged.arrived,
                 _next_stamp(at),
                 due=due,
-                early=early,
+                early=find_early(at, self.log),
                 is_late=is_late,
                 pack=self._archive.pack,
             )
-            commit = replace(intake.commit, warnings=tuple(map(str, judged.refused)))
+            commit = replace(intake.commit, warnings=(*map(str, judged.refused), *judged.warnings))
             # A rejected response fails the call, unless there is something else to continue with.
             error = None if judged.arrived or is_late else next(iter(judged.refused), None)
             return replace(intake, commit=commit, error=error, consumed=judged.keys)

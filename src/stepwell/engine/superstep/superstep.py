@@ -35,6 +35,7 @@ from stepwell.model.event import WorkflowErrorDetails, WorkflowEvent, WorkflowEv
 from stepwell.model.log_keys import RecalledLog
 from stepwell.model.message import Delivery, Outcome, OutcomeSummary, Plan, Routed
 from stepwell.model.payload import Payload
+from stepwell.model.request import Request
 from stepwell.model.signal import ReceivedCancel
 from stepwell.model.state import StateView, add_writes
 from stepwell.model.state_writes import Write
@@ -130,11 +131,15 @@ class Superstep(msgspec.Struct, eq=False):
 
         Conditions are evaluated, and outcomes merged; those of a superstep that cannot commit are stored.
         """
+        decision = await self._decide(max_iterations, cancel)
+        return await self.asks.settle(decision, self.log) if self.asks.was_asked else decision
+
+    async def _decide(self, max_iterations: int, cancel: ReceivedCancel | None) -> CommitDecision:
         at, plan, graph, run_id = self._at, self._plan, self._scope.graph, self._scope.run_id
         stamp = new_stamp(run_id, self._scope.epoch, at.number + 1)
         if cancel is not None:
             await self.persist()
-            return self._settle(CommitDecision(kernel.cancel(at, stamp, by=cancel.by, reason=cancel.reason), None))
+            return CommitDecision(kernel.cancel(at, stamp, by=cancel.by, reason=cancel.reason), None)
         errors = [self.failures[d.id] for d in plan.deliveries if d.id in self.failures] if self.failures else []
         if at.since_input >= max_iterations:
             errors = [make_failure(run_id, None, self._limit_error(), stored=self.is_stored)]
@@ -146,9 +151,7 @@ class Superstep(msgspec.Struct, eq=False):
             await self.persist()
             if not self._scope.archive.has_superstep_log:
                 await self._keep_log()
-            return self._settle(
-                CommitDecision(kernel.park(at, find_wake(at, self.parked.values(), early.values()), stamp), None)
-            )
+            return CommitDecision(kernel.park(at, find_wake(at, self.parked.values(), early.values()), stamp), None)
         if not errors:
             try:
                 routes: dict[str, list[Routed]] = {}
@@ -158,8 +161,7 @@ class Superstep(msgspec.Struct, eq=False):
                         routes[id] = await choose_routes(graph, run_id, outcome)
                     else:
                         routes[id] = [kernel.route(graph, source, s.payload.open(), s.target, fixed) for s in sent]
-                merged = kernel.merge(graph, at, plan, self.outcomes, routes, pack=self._scope.pack, stamp=stamp)
-                return self._settle(merged)
+                return kernel.merge(graph, at, plan, self.outcomes, routes, pack=self._scope.pack, stamp=stamp)
             except DurabilityError:
                 raise
             except StepwellError as error:
@@ -168,18 +170,7 @@ class Superstep(msgspec.Struct, eq=False):
         for other in errors[1:]:
             errors[0].error.add_note(f"also: {other.error}")
         commit = kernel.fail(at, tuple(failure.details for failure in errors), stamp)
-        return self._settle(CommitDecision(commit, None, errors[0].error))
-
-    def _settle(self, decision: CommitDecision) -> CommitDecision:
-        """Return a decision with what the handlers have asked, and were answered."""
-        logged, requests = self._log.entries, self._at.requests
-        if not (logged and any(entry.request is not None for entry in logged.values())) and not (
-            requests and any(request.is_awaited for request in requests.values())
-        ):
-            return decision
-        commit = kernel.settle_asks(self._at, decision.commit, self._log.entries)
-        commit = msgspec.structs.replace(commit, warnings=(*commit.warnings, *self.asks.warnings))
-        return msgspec.structs.replace(decision, commit=commit, consumed=self.asks.find_used_signals())
+        return CommitDecision(commit, None, errors[0].error)
 
     async def _keep_log(self) -> None:
         """Keep what was done in memory, where there is no superstep log: handlers wait, and are called again."""
@@ -269,13 +260,14 @@ class Superstep(msgspec.Struct, eq=False):
     def _store_outcome(self, outcome: Outcome) -> None:
         is_stored = outcome.delivery in self._recalled or outcome.delivery in self.writes
         if self._scope.archive.has_superstep_log and not is_stored:
-            write = self._scope.archive.log_outcome(self._at, outcome, outcome.requests)
-            if outcome.requests:
-                write = self.asks.list_after(write, outcome.requests)
+            left = self.asks.leave(outcome)
+            write = self._scope.archive.log_outcome(self._at, outcome, closed=[request.id for request in left])
+            if outcome.requests or left:
+                write = self.asks.list_after(write, outcome.requests, left)
             task = self.writes[outcome.delivery] = asyncio.create_task(write)
-            task.add_done_callback(partial(self._announce, outcome))
+            task.add_done_callback(partial(self._announce, outcome, left))
 
-    def _announce(self, outcome: Outcome, write: asyncio.Task[None]) -> None:
+    def _announce(self, outcome: Outcome, left: Sequence[Request], write: asyncio.Task[None]) -> None:
         """Emit that a handler has returned, once its outcome is durable, unless its commit follows at once."""
         # If the commit fails too, its error is raised; that of the write must not show up as "never retrieved".
         if write.cancelled() or write.exception() is not None:
@@ -292,6 +284,8 @@ class Superstep(msgspec.Struct, eq=False):
             )
             for request in outcome.requests:
                 self.asks.show(request)
+            for request in left:
+                self.asks.show_withdrawal(request)
 
     async def _handle(self, delivery: Delivery, earlier: Mapping[str, Write]) -> Outcome | None:
         """Call the handler until it returns; None if it sleeps, or fails and is not to be retried."""
