@@ -131,8 +131,8 @@ class Witness:
         self._ledger.write("claimed", run_id, fence=fence)
         return fence
 
-    async def release(self, run_id: str, owner: Owner) -> None:
-        await self._release(run_id, owner)
+    async def release(self, run_id: str, owner: Owner, *, stalls: bool = False) -> None:
+        await self._release(run_id, owner, stalls=stalls)
         self._ledger.write("released", run_id)
 
     async def _accepted(self, write: Callable[[], Awaitable[Any]], run_id: str, what: str) -> Any:

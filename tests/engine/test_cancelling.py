@@ -62,10 +62,10 @@ async def wish(storage: Any, run_id: str, number: int, *, epoch: int = 0) -> Non
 class SlowToRelease(MemoryStore):
     """Lets the loop turn many times before a run is let go of."""
 
-    async def release(self, run_id: str, owner: Owner) -> None:
+    async def release(self, run_id: str, owner: Owner, *, stalls: bool = False) -> None:
         for _ in range(100):
             await asyncio.sleep(0)
-        await super().release(run_id, owner)
+        await super().release(run_id, owner, stalls=stalls)
 
 
 async def test_whoever_has_cancelled_a_run_can_resume_it_at_once() -> None:

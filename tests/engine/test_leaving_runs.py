@@ -7,6 +7,7 @@ import time
 
 from stepwell import InMemoryCheckpointStorage, SQLiteCheckpointStorage
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.lease import this_process
 from stepwell.storage.run_list import RunInfo
 from stepwell.workflows import leave_runs
 from tests.worker.samples import all_are, asking, counting, standings
@@ -36,7 +37,7 @@ async def test_after_the_grace_handlers_are_cancelled(storage: BuiltInStorage) -
     await leave_runs(grace=0.1)
     assert time.monotonic() - started < 5
     run = await run_of(storage)
-    assert (run.number, run.standing, run.owner) == (0, "queued", None)
+    assert (run.number, run.standing, run.owner) == (0, "stalled", str(this_process("")))
 
 
 async def test_what_is_started_or_answered_meanwhile_is_stored_and_left() -> None:

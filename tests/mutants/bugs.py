@@ -304,9 +304,9 @@ STORES = (
     Bug(
         "in memory, a look at leases extends them",
         "stores/runs/transactions.py",
-        "    if seconds is not None and lease is not None and run.state.fence == fence:\n"
+        "    if seconds is not None and lease is not None and not lease.was_released and run.state.fence == fence:\n"
         "        run.set_lease_end(lease.owner.clock() + seconds)\n",
-        "    if lease is not None and run.state.fence == fence:\n"
+        "    if lease is not None and not lease.was_released and run.state.fence == fence:\n"
         "        run.set_lease_end(lease.owner.clock() + (seconds or 600))\n",
         (RULES,),
     ),
@@ -578,8 +578,8 @@ EDGES = (
     Bug(
         "a question of a handler that has returned can be answered",
         "kernel/requests.py",
-        "    return {id: r for id, r in awaited.items() if id not in used and delivery_of(str(r.waiting)) in log.outcomes}\n",
-        "    return {}\n",
+        "delivery_of(str(r.waiting)) in log.outcomes}",
+        "delivery_of(str(r.waiting)) in ()}",
         ("admin/test_left_questions.py",),
     ),
     Bug(
@@ -784,10 +784,10 @@ EDGES = (
     Bug(
         "a run is let go of after its driver is forgotten",
         "engine/drive/lease.py",
-        "        try:\n            await self._release()\n        finally:\n            # Not before",
+        "        try:\n            await self._release(stalls=stalls)\n        finally:\n            # Not before",
         "        try:\n            if self._key is not None:\n"
         "                watchers.unregister_drive(self._key, self._drive)\n"
-        "            await self._release()\n        finally:\n            # Not before",
+        "            await self._release(stalls=stalls)\n        finally:\n            # Not before",
         ("engine/test_cancelling.py",),
     ),
     Bug(
@@ -895,9 +895,23 @@ WORKERS = (
     Bug(
         "a lease that was let go counts as a takeover",
         "stores/runs/transactions.py",
-        "    is_takeover = lease is not None and lease.owner != owner\n",
+        "    is_takeover = lease is not None and lease.owner != owner and not lease.was_released\n",
         "    is_takeover = True\n",
         ("worker/test_setting_aside.py",),
+    ),
+    Bug(
+        "a run that is left in the middle is not stalled",
+        "engine/drive/drive.py",
+        "stalls=is_in_middle and not self.hands_over",
+        "stalls=False",
+        ("stores/test_ready.py",),
+    ),
+    Bug(
+        "a run whose slice is over is stalled",
+        "worker/slices.py",
+        "                    drive.hands_over = True\n",
+        "",
+        ("worker/test_leaving.py",),
     ),
     Bug(
         "a worker that stops cuts its supersteps off",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import WorkflowRunState
+from stepwell import WorkflowBuilder, WorkflowContext, WorkflowRunState, executor
 from stepwell.storage import clock
 from stepwell.storage.lease import this_process
 from stepwell.storage.stored_values import CommitEffects
@@ -129,6 +129,30 @@ async def test_a_run_is_running_while_its_lease_lasts_and_stalled_afterwards(sto
     assert await ready(storage) == ["r"]
     await storage._store.release("r", owner)
     assert await standings(storage) == {"r": ("queued", None, None, NOON.isoformat())}
+    await storage.close()
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+async def test_a_run_whose_stream_is_left_in_the_middle_is_stalled_until_somebody_drives_it(
+    storage: Any, durability: Any
+) -> None:
+    @executor(id="count")
+    async def count(n: int, ctx: WorkflowContext[int, int]) -> None:
+        await (ctx.send_message(n + 1) if n < 3 else ctx.yield_output(n))
+
+    builder = WorkflowBuilder(name="counting", start_executor=count, checkpoint_storage=storage)
+    workflow = builder.add_edge(count, count).build()
+    async with workflow.run(0, stream=True, run_id="r", durability=durability) as stream:
+        async for event in stream:
+            if event.type == "superstep_completed":
+                break
+    run = await storage.get_run("r")
+    assert (run.standing, run.owner) == ("stalled", str(this_process("")))
+    assert (run.since, run.until) == (run.changed_at, None)
+    assert await ready(storage) == ["r"]
+    assert [each.run_id for each in await storage.list_runs(standing="stalled")] == ["r"]
+    assert (await workflow.run(run_id="r")).get_outputs() == [3]
+    assert (await standings(storage))["r"] == ("completed", None, None, None)
     await storage.close()
 
 

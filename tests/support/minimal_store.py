@@ -80,8 +80,9 @@ class Run(msgspec.Struct):
         self.lease, self.fence = Lease(owner, owner.clock() + seconds), self.fence + 1
         return self.fence
 
-    def release(self, owner: Owner) -> None:
-        self.lease = None if self.lease is not None and self.lease.owner == owner else self.lease
+    def release(self, owner: Owner, *, stalls: bool) -> None:
+        if self.lease is not None and self.lease.owner == owner:
+            self.lease = Lease(owner, 0.0) if stalls and self.records else None
 
     def forget(self, lease: Lease | None) -> bool:
         self.records, self.log, self.signals, self.requests = {}, {}, {}, {}
@@ -164,16 +165,17 @@ class MinimalStore:
 
     def renew(self, fences: Mapping[str, int], *, seconds: float | None) -> stored.LeaseReport:
         def work(run: Run) -> tuple[bool, bool]:
-            if seconds is not None and run.lease is not None and run.fence == fences[run.run_id]:
-                run.lease = Lease(run.lease.owner, run.lease.owner.clock() + seconds)
+            lease = run.lease if run.fence == fences[run.run_id] else None
+            if seconds is not None and lease is not None and not lease.was_released:
+                run.lease = Lease(lease.owner, lease.owner.clock() + seconds)
             return run.fence > fences[run.run_id], bool(run.pending())
 
         report = self._with_lock(lambda: {run_id: self._change_now(run_id, work) for run_id in fences})
         lost = [run_id for run_id, (is_lost, _) in report.items() if is_lost]
         return stored.LeaseReport(lost, [run_id for run_id, (_, is_signalled) in report.items() if is_signalled])
 
-    async def release(self, run_id: str, owner: Owner) -> None:
-        await self._change(run_id, lambda run: run.release(owner))
+    async def release(self, run_id: str, owner: Owner, *, stalls: bool = False) -> None:
+        await self._change(run_id, lambda run: run.release(owner, stalls=stalls))
 
     async def run(self, run_id: str) -> stored.RunEntry | None:
         return await self._change(run_id, lambda run: run.entry if run.records else None)

@@ -8,9 +8,13 @@ import time
 import pytest
 
 from stepwell import InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
+from stepwell.engine.opening.open_run import ResumeRun
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.lease import this_process
 from stepwell.worker import Worker
 from stepwell.worker import worker as worker_module
+from stepwell.worker.metrics import Counters
+from stepwell.worker.slices import drive_slice
 from tests.worker.samples import all_are, counting, eventually, standings, submit
 
 
@@ -33,6 +37,20 @@ async def test_a_superstep_under_way_may_end(storage: BuiltInStorage) -> None:
     assert (run.number, run.standing, run.owner) == (1, "queued", None)
 
 
+async def test_a_run_whose_slice_is_over_is_queued_and_not_stalled(storage: BuiltInStorage) -> None:
+    workflow = counting(storage, 100)
+    await submit(workflow, storage, 0, "r")
+    drive = workflow._drive(ResumeRun("r"), storage, streaming=False, private={})
+
+    def is_over() -> bool:
+        return drive.at is not None and drive.at.number == 1
+
+    assert await drive_slice(drive, is_over, Counters(), was_left=False)
+    run = await storage.get_run("r")
+    assert run is not None
+    assert (run.number, run.standing, run.owner) == (1, "queued", None)
+
+
 async def test_after_the_grace_handlers_are_cancelled_and_what_was_finished_is_kept(storage: BuiltInStorage) -> None:
     calls: list[str] = []
     workflow = quick_and_slow(storage, calls)
@@ -46,7 +64,7 @@ async def test_after_the_grace_handlers_are_cancelled_and_what_was_finished_is_k
     assert 0.1 <= time.monotonic() - started < 5
     run = await storage.get_run("r")
     assert run is not None
-    assert (run.number, run.standing, run.owner) == (1, "queued", None)
+    assert (run.number, run.standing, run.owner) == (1, "stalled", str(this_process("")))
     calls.clear()
     serving = asyncio.create_task((again := Worker(storage, [workflow], grace=0)).serve())
     await eventually(lambda: _are(calls, ["slow"]))
@@ -66,7 +84,7 @@ async def test_at_once_is_at_once(storage: BuiltInStorage) -> None:
     worker.stop(at_once=True)
     await serving
     assert time.monotonic() - started < 5
-    assert await standings(storage) == {"r": "queued"}
+    assert await standings(storage) == {"r": "stalled"}
 
 
 async def test_a_cancelled_task_leaves_in_good_order_too(storage: BuiltInStorage) -> None:

@@ -191,5 +191,5 @@ class Archive(Protocol):
     def renew(self, fences: Mapping[str, int], *, seconds: float | None) -> LeaseReport:
         """Extend leases and report how they stand; None: only report. From a thread; may block."""
 
-    async def release(self, run_id: str, owner: Owner) -> None:
-        """End the lease, if `owner` still holds it."""
+    async def release(self, run_id: str, owner: Owner, *, stalls: bool = False) -> None:
+        """End the lease, if `owner` still holds it; `stalls`: in the middle of the work."""

@@ -264,7 +264,7 @@ class ContractArchive:
         """Do nothing: the lease lasts as long as the process."""
         return LeaseReport()
 
-    async def release(self, run_id: str, owner: Owner) -> None:
+    async def release(self, run_id: str, owner: Owner, *, stalls: bool = False) -> None:
         with _LOCK:
             if self._local.drivers.get(run_id) == owner:
                 del self._local.drivers[run_id]

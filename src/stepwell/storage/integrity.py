@@ -167,8 +167,8 @@ class VerifiedStore:
     def renew(self, fences: Mapping[str, int], *, seconds: float | None) -> LeaseReport:
         return self.inner.renew(fences, seconds=seconds)
 
-    async def release(self, run_id: str, owner: Owner) -> None:
-        await self.inner.release(run_id, owner)
+    async def release(self, run_id: str, owner: Owner, *, stalls: bool = False) -> None:
+        await self.inner.release(run_id, owner, stalls=stalls)
 
     # ---------------------------------------------------------------- lists
 

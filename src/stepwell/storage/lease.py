@@ -74,7 +74,12 @@ class Lease:
     """A lease as it is stored."""
 
     owner: Owner
-    until: float  # seconds since 1970, by the owner's clock
+    until: float  # seconds since 1970, by the owner's clock; 0: its owner has ended it
+
+    @property
+    def was_released(self) -> bool:
+        """Whether its owner has ended it, and has left the run in the middle."""
+        return self.until == 0
 
     @property
     def left(self) -> float:

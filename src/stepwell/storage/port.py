@@ -134,8 +134,13 @@ class Leases(Protocol):
         nothing is written. Called from a thread; may block.
         """
 
-    async def release(self, run_id: str, owner: Owner) -> None:
-        """End the lease, if `owner` still holds it. On return, any process may acquire the run."""
+    async def release(self, run_id: str, owner: Owner, *, stalls: bool = False) -> None:
+        """End the lease, if `owner` still holds it. On return, any process may acquire the run.
+
+        `stalls`: the owner leaves the run in the middle. Unless the run has no record, it keeps the owner, with a
+        lease that is over and whose end is 0 (`Lease.was_released`), until somebody acquires it. That does not count as
+        a takeover.
+        """
 
 
 class Index(Protocol):

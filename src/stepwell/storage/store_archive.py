@@ -300,8 +300,8 @@ class StoreArchive:
     def renew(self, fences: Mapping[str, int], *, seconds: float | None) -> LeaseReport:
         return self.store.renew(fences, seconds=seconds)
 
-    async def release(self, run_id: str, owner: Owner) -> None:
-        await self.store.release(run_id, owner)
+    async def release(self, run_id: str, owner: Owner, *, stalls: bool = False) -> None:
+        await self.store.release(run_id, owner, stalls=stalls)
         news.publish(self.store, run_id)  # it was left in the middle, or submitted under a lease
 
     # ---------------------------------------------------------------- forks

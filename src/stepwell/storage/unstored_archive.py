@@ -136,5 +136,5 @@ class UnstoredArchive:
     def renew(self, fences: Mapping[str, int], *, seconds: float | None) -> LeaseReport:
         return LeaseReport()
 
-    async def release(self, run_id: str, owner: Owner) -> None:
+    async def release(self, run_id: str, owner: Owner, *, stalls: bool = False) -> None:
         """Do nothing: nobody else can open the run."""

@@ -126,7 +126,7 @@ class Shortlist:
 
 def _is_announced(run: RunEntry) -> bool:
     """Return whether a process has made the run ready just so: no timer, and no driver that died."""
-    return run.lease is None and (run.wake is None or run.wake <= run.at)
+    return (run.lease is None or run.lease.was_released) and (run.wake is None or run.wake <= run.at)
 
 
 def _weight(name: str, run_id: str) -> bytes:

@@ -53,6 +53,7 @@ async def drive_slice(drive: Drive, is_over: Callable[[], bool], counters: Count
                 # Between two commits there is nothing to gain from leaving: the superstep would be
                 # repeated. A run that has failed is not left: its error comes next.
                 if drive.at is not seen and drive.at is not None and drive.at.status not in STOPPED and is_over():
+                    drive.hands_over = True
                     return True
                 seen = drive.at
     finally:

@@ -214,6 +214,7 @@ class BackgroundDrive:
                     # Left after a commit. A run that has failed is not left: its error comes next.
                     at = drive.at
                     if state.is_leaving and at is not None and at is not seen and at.status not in STOPPED:
+                        drive.hands_over = True
                         break
                     seen = drive.at
             return drive.at

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing, suppress
 from functools import partial
 from time import perf_counter
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -72,6 +71,7 @@ class Drive:
         self._error: BaseException | None = None  # what ended the drive early
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.gathers = False  # a batch may wait for the end of the drive
+        self.hands_over = False  # if it leaves the run in the middle, others have their turn: it is not stalled
         # Reads the stream of this drive to its end.
         self.reader: Callable[[], Awaitable[None]] | None = None
         self.run_id: str | None = None
@@ -249,13 +249,9 @@ class Drive:
     def _create_superstep(self, scope: DriveScope, at: Checkpoint, plan: Plan) -> Superstep:
         observer = self._observer.superstep(at.iteration + 1, len(plan.deliveries)) if self._observer else None
         superstep_log = SuperstepLog(self._archive, at, dict(self._intake.log.entries))
-        self._asks = Questions(self._archive, at, superstep_log, self._emit_live, self._options.list_request)
+        self._asks = Questions(self._archive, at, superstep_log, self._broadcast.emit_live, self._options.list_request)
         self._asks.receive(self._intake.signals or {})
         return Superstep(scope, at, plan, self._intake.log.outcomes, superstep_log, self._asks, observer=observer)
-
-    def _emit_live(self, type: str, **attributes: Any) -> None:
-        state = WorkflowRunState.IN_PROGRESS
-        self._broadcast.emit_live(WorkflowEvent(type, run_id=self.run_id, state=state, **attributes))
 
     # ---------------------------------------------------------------- opening
 
@@ -366,7 +362,7 @@ class Drive:
             self._observer.record_commit(perf_counter() - began)
         self.at = after
         if self._options.list_request is not None:
-            requests = {**({} if self._asks is None else self._asks.requests), **at.requests}
+            requests = {**({} if self._asks is None else self._asks.awaited), **at.requests}
             await list_changes(self._options.list_request, commit, requests, at_rest=at_rest)
         return after
 
@@ -382,7 +378,9 @@ class Drive:
 
     async def _clean_up(self) -> None:
         try:
-            await self._lease.leave_run()
+            at = self.at
+            is_in_middle = at is not None and not kernel.is_at_rest(at) and at.header.caller is None
+            await self._lease.leave_run(stalls=is_in_middle and not self.hands_over)
         finally:
             self._lease.finish()
             if not self._ended:

@@ -64,10 +64,13 @@ class DriveLease:
         if self.held is not None and self._announced is None:
             self._announced = lease_renewal.announce_release(self.held.run_id, loop)
 
-    async def leave_run(self) -> None:
-        """Release the lease, and let those who wait for the drive to disappear look at the run again."""
+    async def leave_run(self, *, stalls: bool = False) -> None:
+        """Release the lease, and let those who wait for the drive to disappear look at the run again.
+
+        `stalls`: the run is left in the middle of its work.
+        """
         try:
-            await self._release()
+            await self._release(stalls=stalls)
         finally:
             # Not before: a drive that waits for this one may acquire the run next.
             key, self._key = self._key, None
@@ -80,7 +83,7 @@ class DriveLease:
         if self._announced is not None:
             lease_renewal.finish_release(self._announced)
 
-    async def _release(self) -> None:
+    async def _release(self, *, stalls: bool = False) -> None:
         if self.held is not None:
             lease, self.held = self.held, None
-            await lease_renewal.release(lease, is_over=self.is_over)
+            await lease_renewal.release(lease, is_over=self.is_over, stalls=stalls)

@@ -216,5 +216,5 @@ class DeferredArchive:
     def renew(self, fences: Mapping[str, int], *, seconds: float | None) -> LeaseReport:
         return self._archive.renew(fences, seconds=seconds)
 
-    async def release(self, run_id: str, owner: Owner) -> None:
-        await self._archive.release(run_id, owner)
+    async def release(self, run_id: str, owner: Owner, *, stalls: bool = False) -> None:
+        await self._archive.release(run_id, owner, stalls=stalls)

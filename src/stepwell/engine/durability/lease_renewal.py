@@ -189,8 +189,8 @@ def _is_orphaned(owner: Owner) -> bool:
     return owner.is_this_process() and (loop is None or loop.is_closed())
 
 
-async def release(lease: HeldLease, *, is_over: bool = False) -> None:
-    """Release a lease, unless a commit has ended it (`is_over`)."""
+async def release(lease: HeldLease, *, is_over: bool = False, stalls: bool = False) -> None:
+    """Release a lease, unless a commit has ended it (`is_over`). `stalls`: in the middle of the work."""
     try:
         # The caller may close the store next, so our thread must be done with it.
         if not _RENEWER.drop(lease):
@@ -198,7 +198,7 @@ async def release(lease: HeldLease, *, is_over: bool = False) -> None:
         # If that fails, the lease ends by itself, and a more important error may be under way.
         with suppress(DurabilityError):
             if not is_over:
-                await finish(lease.archive.release(lease.run_id, lease.owner))
+                await finish(lease.archive.release(lease.run_id, lease.owner, stalls=stalls))
     finally:
         _LOOPS_BY_DRIVE.pop(lease.owner.drive, None)
 

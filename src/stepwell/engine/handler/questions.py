@@ -27,7 +27,7 @@ from stepwell.engine.opening.drive_options import ListRequest
 from stepwell.kernel import CommitDecision
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit
-from stepwell.model.event import WorkflowEventSource
+from stepwell.model.event import WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from stepwell.model.log_keys import (
     LogEntry,
     RecalledLog,
@@ -63,7 +63,7 @@ async def list_changes(
 ) -> None:
     """List what a sub-workflow run asks in a commit, unless it rests now, and take off the list what it has closed.
 
-    `requests` are those that were open before, by id.
+    `requests` are those that were open before, by id, and the questions of its handlers.
     """
     for request in () if at_rest else commit.asked:
         await list_request(request, True)
@@ -78,7 +78,7 @@ class Questions(msgspec.Struct, eq=False):
     _archive: Archive
     _at: Checkpoint
     _log: SuperstepLog
-    _emit: Callable[..., None]  # a live event: its type, and attributes
+    _emit_live: Callable[[WorkflowEvent], None]
     # Of a sub-workflow run: lists a request with the run that people know.
     _list: ListRequest | None = None
     # Lanes of the superstep that are not done.
@@ -96,6 +96,11 @@ class Questions(msgspec.Struct, eq=False):
 
     def __post_init__(self) -> None:
         self.was_asked = bool(self.requests)
+
+    @property
+    def awaited(self) -> dict[str, Request]:
+        """The questions of its handlers, by id."""
+        return {id: request for id, request in self.requests.items() if request.is_awaited}
 
     @property
     def requests(self) -> dict[str, Request]:
@@ -231,6 +236,10 @@ class Questions(msgspec.Struct, eq=False):
         """Leave the handlers soon if all that are not done wait; otherwise announce what they ask."""
         if self._waiting and self._leave_timer is None:
             self._leave_timer = asyncio.get_running_loop().call_later(_GRACE, self._check)
+
+    def _emit(self, type: str, **attributes: Any) -> None:
+        state = WorkflowRunState.IN_PROGRESS
+        self._emit_live(WorkflowEvent(type, run_id=self._at.run_id, state=state, **attributes))
 
     # ---------------------------------------------------------------- answers
 

@@ -184,9 +184,9 @@ class PostgresStore:
         lost, signalled = msgspec.json.decode(report)
         return LeaseReport([unescape(run_id) for run_id in lost], [unescape(run_id) for run_id in signalled])
 
-    async def release(self, run_id: str, owner: Owner) -> None:
+    async def release(self, run_id: str, owner: Owner, *, stalls: bool = False) -> None:
         # Best effort: if the server is away, the lease expires by itself.
-        await self._write("release", encode(_FIRST_TIME, run_id, asdict(owner)), asked=BEST_EFFORT)
+        await self._write("release", encode(_FIRST_TIME, run_id, asdict(owner), stalls), asked=BEST_EFFORT)
         self._notifier.announce()  # it was left in the middle, or submitted under a lease
 
     # ---------------------------------------------------------------- lists

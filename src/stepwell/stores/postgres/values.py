@@ -188,15 +188,15 @@ def read_run(row: Row) -> RunEntry:
         metadata = RunMetadata(tags, caller and unescape(caller), priority, parent)
     except (AttributeError, TypeError) as error:
         raise damage_error(f"the entry of run {row[0]!r} in the list of runs", error) from error
-    lease = None if owner is None or left is None else read_lease(row[0], owner, left - clock_ahead())
+    lease = None if owner is None else read_lease(row[0], owner, None if left is None else left - clock_ahead())
     return RunEntry(*(*unescape_row(tuple(columns)), metadata, wake, signalled, lease))
 
 
-def read_lease(run_id: str, owner: Any, left: float) -> Lease:
-    """Return a lease that ends in `left` seconds, with its end by the clock of the owner."""
+def read_lease(run_id: str, owner: Any, left: float | None) -> Lease:
+    """Return a lease that ends in `left` seconds, with its end by the clock of the owner; None: its owner ended it."""
     try:
         holder = msgspec.convert(owner, Owner)
-        return Lease(holder, holder.clock() + left)
+        return Lease(holder, 0.0 if left is None else holder.clock() + left)
     except (TypeError, ValueError) as error:
         raise damage_error(f"the lease of run {run_id!r}", error) from error
 

@@ -158,8 +158,8 @@ class RunStore(ABC):
                 report.append((run_id, run.state.fence > fence, bool(run.state.signals)))
         return LeaseReport([run_id for run_id, lost, _ in report if lost], [each[0] for each in report if each[2]])
 
-    async def release(self, run_id: str, owner: Owner) -> None:
-        await self._write(run_id, lambda run: transactions.release(run, owner))
+    async def release(self, run_id: str, owner: Owner, *, stalls: bool = False) -> None:
+        await self._write(run_id, lambda run: transactions.release(run, owner, stalls=stalls))
 
     # ---------------------------------------------------------------- lists
 

@@ -191,7 +191,7 @@ def send(run: AnyRun, key: str, body: bytes, fence: int | None) -> bool:
 def acquire(run: AnyRun, owner: Owner, seconds: float) -> int:
     _check_not_busy(run, owner)
     lease = run.read_lease()
-    is_takeover = lease is not None and lease.owner != owner
+    is_takeover = lease is not None and lease.owner != owner and not lease.was_released
     line = Acquire(owner=owner, fence=run.state.fence + 1, takeovers=run.state.takeovers + is_takeover)
     run.put(line, lease_text(owner.clock() + seconds))
     return run.state.fence
@@ -200,14 +200,14 @@ def acquire(run: AnyRun, owner: Owner, seconds: float) -> int:
 def renew(run: AnyRun, fence: int, seconds: float | None) -> None:
     lease = run.read_lease()
     # A released lease is not brought back, and that of another owner is left alone.
-    if seconds is not None and lease is not None and run.state.fence == fence:
+    if seconds is not None and lease is not None and not lease.was_released and run.state.fence == fence:
         run.set_lease_end(lease.owner.clock() + seconds)
 
 
-def release(run: AnyRun, owner: Owner) -> None:
+def release(run: AnyRun, owner: Owner, *, stalls: bool) -> None:
     lease = run.read_lease()
     if lease is not None and lease.owner == owner:
-        run.set_lease_end(None)
+        run.set_lease_end(0.0 if stalls and run.state.newest is not None else None)
         if run.state.is_empty:
             run.remove()
 

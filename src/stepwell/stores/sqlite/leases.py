@@ -27,7 +27,11 @@ from stepwell.stores.sqlite.records import (
 )
 
 # A released lease is not brought back, and that of another owner is left alone.
-RENEW = "UPDATE runs SET until = ? WHERE run_id = ? AND fence = ? AND owner IS NOT NULL"
+RENEW = "UPDATE runs SET until = ? WHERE run_id = ? AND fence = ? AND until IS NOT NULL"
+RELEASE = """
+UPDATE runs SET owner = CASE WHEN :stalls AND began IS NOT NULL THEN owner END, until = NULL
+WHERE run_id = :run_id AND owner = :owner
+"""
 SELECT_STANDING = """
 SELECT fence, EXISTS (SELECT 1 FROM signals WHERE signals.run = runs.run AND position IS NOT NULL)
 FROM runs WHERE run_id = ?
@@ -66,15 +70,14 @@ def acquire(db: sqlite3.Connection, run_id: str, owner: Owner, seconds: float) -
     # Higher also for the same owner: what it wrote under the old fence and is still under way must
     # be refused.
     fence = run.fence + 1
-    takeovers = run.takeovers + (lease is not None and lease.owner != owner)
+    takeovers = run.takeovers + (lease is not None and lease.owner != owner and not lease.was_released)
     columns = (_encode_owner(owner), owner.clock() + seconds, fence, takeovers)
     db.execute("UPDATE runs SET owner = ?, until = ?, fence = ?, takeovers = ? WHERE run = ?", (*columns, run.run))
     return fence
 
 
-def release(db: sqlite3.Connection, run_id: str, owner: Owner) -> None:
-    holder = (run_id, _encode_owner(owner))
-    db.execute("UPDATE runs SET owner = NULL, until = NULL WHERE run_id = ? AND owner = ?", holder)
+def release(db: sqlite3.Connection, run_id: str, owner: Owner, *, stalls: bool) -> None:
+    db.execute(RELEASE, {"run_id": run_id, "owner": _encode_owner(owner), "stalls": stalls})
     db.execute(FORGET_RUN, (run_id,))
 
 

@@ -26,7 +26,7 @@ CREATE TABLE runs (
     priority      INTEGER NOT NULL DEFAULT 0,         -- of several ready runs, the highest come first
     wake          TEXT,                               -- from when on the run can be driven
     owner         TEXT,                               -- who holds the lease: a JSON object, NULL for nobody
-    until         REAL,                               -- when the lease ends, by the owner's clock
+    until         REAL,                               -- when the lease ends, by the owner's clock; NULL: it has ended
     fence         INTEGER NOT NULL DEFAULT 0,         -- the number of the last lease
     takeovers     INTEGER NOT NULL DEFAULT 0,         -- of leases that were not released, since the newest record
     dropped_below INTEGER NOT NULL DEFAULT 0,         -- before this number only records with outputs are left

@@ -121,8 +121,8 @@ class SQLiteStore:
         run = self._db.read_blocking if seconds is None else self._db.write_blocking
         return run(lambda db: leases.renew(db, fences, seconds))
 
-    async def release(self, run_id: str, owner: Owner) -> None:
-        await self._db.write(lambda db: leases.release(db, run_id, owner))
+    async def release(self, run_id: str, owner: Owner, *, stalls: bool = False) -> None:
+        await self._db.write(lambda db: leases.release(db, run_id, owner, stalls=stalls))
 
     # ---------------------------------------------------------------- lists
 

@@ -200,8 +200,8 @@ async def open_for(store: Store, run_id: str, drive: str = "mine", *, seconds: f
     return opened, opened.fence
 
 
-async def release(store: Store, run_id: str, drive: str = "mine") -> None:
-    await store.release(run_id, this_process(drive))
+async def release(store: Store, run_id: str, drive: str = "mine", *, stalls: bool = False) -> None:
+    await store.release(run_id, this_process(drive), stalls=stalls)
 
 
 async def renew(store: Store, fences: Mapping[str, int], *, seconds: float | None = 60) -> tuple[list[str], list[str]]:

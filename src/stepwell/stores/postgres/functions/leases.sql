@@ -18,7 +18,7 @@ BEGIN
         -- DEFAULT takes the next number of the sequence, which is higher than every fence before.
         UPDATE {schema}.runs SET
             fence = DEFAULT, owner = new_owner, until = ends,
-            takeovers = takeovers + CASE WHEN owner <> new_owner THEN 1 ELSE 0 END
+            takeovers = takeovers + CASE WHEN owner <> new_owner AND until IS NOT NULL THEN 1 ELSE 0 END
         WHERE run_id = of_run AND (until IS NULL OR until < moment OR owner IN (new_owner, dead))
         RETURNING fence, key, takeovers INTO lease, of_key, lost;
         EXIT WHEN FOUND;
@@ -58,13 +58,15 @@ BEGIN
     RETURN report;
 END $stepwell$;
 
-CREATE FUNCTION {schema}.release(format integer, again boolean, of_run text, of_owner jsonb)
+-- `stalls`: in the middle of the work, so the run keeps the owner, without an end of the lease.
+CREATE FUNCTION {schema}.release(format integer, again boolean, of_run text, of_owner jsonb, stalls boolean)
 RETURNS void {plans} AS $stepwell$
 DECLARE
     run {schema}.runs;
 BEGIN
     {check}
-    UPDATE {schema}.runs SET owner = NULL, until = NULL WHERE run_id = of_run AND owner = of_owner RETURNING * INTO run;
+    UPDATE {schema}.runs SET owner = CASE WHEN stalls AND number >= 0 THEN owner END, until = NULL
+    WHERE run_id = of_run AND owner = of_owner RETURNING * INTO run;
     IF run.number = -1 THEN
         PERFORM {schema}.drop_if_empty(run.key);
     END IF;

@@ -69,6 +69,30 @@ async def a_released_run_can_be_acquired(store: Store) -> None:
 
 
 @rule
+async def a_run_that_its_driver_leaves_in_the_middle_keeps_its_name_until_it_is_acquired(store: Store) -> None:
+    await fill(store, "r", 1)
+    fence = await acquire(store, "r")
+    await release(store, "r", "other", stalls=True)  # not its lease
+    await expect_busy(acquire(store, "r", "other"))
+    await release(store, "r", stalls=True)
+    await renew(store, {"r": fence})  # does not bring it back
+    left = await store.run("r")
+    assert left is not None
+    assert left.lease is not None
+    assert (left.lease.owner, left.lease.was_released, left.lease.is_over()) == (this_process("mine"), True, True)
+    opened, _ = await open_for(store, "r", "other")
+    assert opened.takeovers == 0  # nobody was lost
+    await expect_busy(acquire(store, "r"))
+    await release(store, "r", "other")
+    entry = await store.run("r")
+    assert entry is not None
+    assert entry.lease is None
+    await acquire(store, "new")
+    await release(store, "new", stalls=True)  # without a record there is nothing to name
+    assert [run.run_id for run in await store.runs()] == ["r"]
+
+
+@rule
 async def opening_a_run_for_an_owner_acquires_it(store: Store) -> None:
     await fill(store, "r", 2)
     before = await acquire(store, "r")
