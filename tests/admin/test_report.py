@@ -102,9 +102,10 @@ async def test_a_sleeping_and_a_stopped_run_say_what_is_next() -> None:
         if event.type == "superstep_started":
             break
     await stream.aclose()
-    assert lead(await report_run(storage, "s")) == (
-        "queued: Run s of orders is queued: no process drives it; clerk comes next. "
-        "No live worker drives runs of orders."
+    assert re.fullmatch(
+        r"stalled: Run s of orders is stalled: process \d+ on \S+ stopped driving it, and its last commit was .* ago; "
+        r"a resume calls clerk. No live worker drives runs of orders.",
+        lead(await report_run(storage, "s")),
     )
 
 

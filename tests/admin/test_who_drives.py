@@ -28,14 +28,6 @@ def storage(tmp_path: Any) -> Any:
     return SQLiteCheckpointStorage(tmp_path / "runs.db")
 
 
-async def leave(storage: Any, run_id: str) -> None:
-    """A run of `counting` that nobody drives any more."""
-    async with counting(storage).run(1, run_id=run_id, stream=True) as stream:
-        async for event in stream:
-            if event.type == "superstep_completed":
-                break
-
-
 async def last_words(storage: Any, run_id: str) -> tuple[str, list[str] | None]:
     """The last sentence about a run, and the command."""
     run = await admin.describe_run(storage, run_id)
@@ -46,7 +38,7 @@ RESUME = ["stepwell", "resume", "--"]
 
 
 async def test_a_queued_run_is_left_to_a_worker_that_has_its_workflow(storage: Any) -> None:
-    await leave(storage, "c")
+    await counting(storage).submit(1, run_id="c")
     await announce(storage, "other", "refunds")
     assert await last_words(storage, "c") == (
         "No live worker drives runs of counting.",
@@ -63,13 +55,13 @@ async def test_a_queued_run_is_left_to_a_worker_that_has_its_workflow(storage: A
 
 
 async def test_a_run_waits_for_a_worker_that_is_full(storage: Any) -> None:
-    await leave(storage, "c")
+    await counting(storage).submit(1, run_id="c")
     await announce(storage, "one", "counting", slots=1, runs=("another",))
     assert await last_words(storage, "c") == ("Worker one takes it as soon as one of its slots is free.", None)
 
 
 async def test_a_stalled_run_is_taken_over(storage: Any) -> None:
-    await leave(storage, "c")
+    await counting(storage).submit(1, run_id="c")
     await storage._store.acquire("c", replace(this_process("drive"), started="never"), seconds=600)
     run = await admin.describe_run(storage, "c")
     assert run["status"] == "stalled"

@@ -53,9 +53,9 @@ async def test_watching_never_drives(storage: Any, caplog: pytest.LogCaptureFixt
     watching = asyncio.ensure_future(anext(events))
     with caplog.at_level(logging.WARNING, "stepwell"):
         await asyncio.sleep(3.5)
-    assert (calls, waiting.done(), watching.done(), await standing(storage)) == ([], False, False, "queued")
+    assert (calls, waiting.done(), watching.done(), await standing(storage)) == ([], False, False, "stalled")
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith("run 'r' is queued: no process drives it, and this handle only watches; ")
+    assert said.startswith("run 'r' is stalled: no process drives it, and this handle only watches; ")
     await counting(storage).run(run_id="r")
     assert (await waiting).get_outputs() == [[1, 2, 3]]
     assert (await watching).type == "started"

@@ -74,8 +74,7 @@ async def find_standing(
 ) -> list[RunInfo]:
     """Return the runs that match a filter and stand so, latest start first: at most `limit`, continuing after `past`.
 
-    No run of a sub-workflow: its caller drives it. Looks at every run that may stand so, by what the store knows: only
-    a lease itself says whether it is over.
+    Looks at every run that may stand so, by what the store knows: only a lease itself says whether it is over.
     """
     runs: list[RunInfo] = []
     for narrowed in _narrow(run_filter, standing):

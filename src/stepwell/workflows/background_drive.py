@@ -145,6 +145,7 @@ class BackgroundDrive:
 
     async def _commit_restore(self, position: RestoreRun) -> Checkpoint | None:
         drive = self.drive(position)
+        drive.hands_over = True
         # The first event means that the run was moved back; closing the stream leaves it there.
         async with aclosing(drive.events()) as events:
             await anext(events)

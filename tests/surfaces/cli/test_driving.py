@@ -135,7 +135,7 @@ def test_a_handler_that_ends_the_process_is_not_taken_for_a_run_that_is_done(say
     told = say("--store", STORE, "run", f"{RUNS}:quitting", "--input", "tea", "--run-id", "q-1")
     assert (told.exit_code, told.stdout) == (1, "")
     assert "exited the process: SystemExit: 0" in told.stderr
-    assert runs(say)["q-1"]["status"] == "queued"
+    assert runs(say)["q-1"]["status"] == "stalled"
 
 
 def test_a_run_that_sleeps_says_until_when(say: Say) -> None:

@@ -169,7 +169,7 @@ def test_a_picture_is_left_as_it_was_when_somebody_interrupts() -> None:
         terminal.answer("superstep_completed  iteration=2", "\x03")
         assert terminal.end() == 130
         assert "   2  20" in terminal.seen
-        assert re.search(r"c-1  counting  queued  superstep 2  .*\n  count +next +2 calls ", terminal.seen)
+        assert re.search(r"c-1  counting  stalled  superstep 2  .*\n  count +next +2 calls ", terminal.seen)
 
 
 def test_tail_tells_the_last_and_only_follows_if_told(say: Say) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -231,22 +232,26 @@ def test_timers_are_listed_with_the_time_at_which_they_are_due(storage: Any, say
 
 def test_runs_that_nobody_or_somebody_drives_say_so(sqlite: Place, say: Say) -> None:
     async def work(storage: Any) -> None:
-        for run_id in ("queued-1", "driven-1", "lost-1"):
+        for run_id in ("left-1", "driven-1"):
             async with counting(storage).run(1, run_id=run_id, stream=True) as stream:
                 async for event in stream:
                     if event.type == "superstep_completed":
                         break
         await storage._store.acquire("driven-1", this_process("drive"), seconds=600)
-        await storage._store.acquire("lost-1", this_process("drive"), seconds=1)
+        await counting(storage).submit(1, run_id="queued-1")
 
     storage = sqlite.storage
     ran(storage, work(storage))
-    queued, driven = shown(say, "queued-1"), shown(say, "driven-1")
+    queued, left, driven = shown(say, "queued-1"), shown(say, "left-1"), shown(say, "driven-1")
     assert queued[0] == (
         "Run queued-1 of counting is queued: no process drives it; count comes next. "
         "No live worker drives runs of counting."
     )
     assert queued[1] == RESUME.format("queued-1")
+    assert left[0].startswith(f"Run left-1 of counting is stalled: process {os.getpid()} on ")
+    assert " stopped driving it, and its last commit was " in left[0]
+    assert left[0].endswith(" ago; a resume calls count. No live worker drives runs of counting.")
+    assert left[1] == RESUME.format("left-1")
     assert driven[0].startswith("Run driven-1 of counting is running, driven by process ")
     assert driven[0].endswith(": count is working.")
     assert driven[1] == "next: stepwell tail driven-1 --follow --store runs.db"
@@ -352,7 +357,8 @@ def test_list_and_tail_say_until_when_a_run_sleeps_and_that_nobody_drives_one(sq
     async def work(storage: Any) -> None:
         naps = WorkflowBuilder(name="naps", start_executor=nap, checkpoint_storage=storage).build()
         await naps.run("x", run_id="nap-1")
-        async with counting(storage).run(1, run_id="queued-1", stream=True) as stream:
+        await counting(storage).submit(1, run_id="queued-1")
+        async with counting(storage).run(1, run_id="left-1", stream=True) as stream:
             async for event in stream:
                 if event.type == "superstep_completed":
                     break
@@ -365,6 +371,7 @@ def test_list_and_tail_say_until_when_a_run_sleeps_and_that_nobody_drives_one(sq
     for run_id, note in (
         ("nap-1", "run 'nap-1' is sleeping: until 20"),
         ("queued-1", "run 'queued-1' is queued: no process drives it; `stepwell show queued-1` says how"),
+        ("left-1", f"run 'left-1' is stalled: process {os.getpid()} on "),
     ):
         with program(*STORE, "tail", run_id, "--follow") as follower:
             assert follower.stderr is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -24,6 +25,8 @@ async def fill(storage: Any) -> None:
             async for event in stream:
                 if event.type == "superstep_completed":
                     break
+    await counting(storage).run(1, run_id="sent")
+    await counting(storage).attach("sent").send(1)
     await storage._store.acquire("died", DEAD, seconds=600)
     await storage._store.acquire("driven", this_process("drive"), seconds=600)
     for run_id in ("asks", "answered"):
@@ -43,7 +46,8 @@ def test_list_show_doctor_and_reports_say_how_a_run_stands(place: Place, say: Sa
     runs = listed(say, place)
     standings = {run_id: run["status"] for run_id, run in runs.items()}
     assert standings == {
-        "left": "queued",
+        "left": "stalled",
+        "sent": "queued",
         "died": "stalled",
         "driven": "running",
         "asks": "waiting",
@@ -53,7 +57,7 @@ def test_list_show_doctor_and_reports_say_how_a_run_stands(place: Place, say: Sa
         expected = {run_id for run_id, standing in standings.items() if standing == word}
         assert set(listed(say, place, "--status", word.upper())) == expected
         assert len(listed(say, place, "--status", word, "--limit", "1")) == min(len(expected), 1)
-    assert {run_id for run_id, run in runs.items() if run["owner"]} == {"died", "driven"}
+    assert {run_id for run_id, run in runs.items() if run["owner"]} == {"left", "died", "driven"}
     assert runs["died"]["owner"] == str(DEAD)
     assert datetime.fromisoformat(runs["died"]["since"]) <= datetime.fromisoformat(runs["driven"]["until"])
     for run_id, standing in standings.items():
@@ -65,12 +69,13 @@ def test_list_show_doctor_and_reports_say_how_a_run_stands(place: Place, say: Sa
         )
         assert f"status        {standing}" in say("--store", place.address, "show", run_id).stdout
     assert f"left by       {DEAD}" in say("--store", place.address, "show", "died").stdout
+    assert f"left by       process {os.getpid()} on " in say("--store", place.address, "show", "left").stdout
     assert "driven by     process" in say("--store", place.address, "show", "driven").stdout
     # An older checkpoint shows how the run was then.
     assert json.loads(say("--store", place.address, "show", "died@0", "--json").stdout)["status"] == "running"
     doctor = say("--store", place.address, "doctor", "--json")
     counts = json.loads(doctor.stdout)["looked_at"]["statuses"]
-    assert counts == {"queued": 2, "stalled": 1, "running": 1, "waiting": 1}
+    assert counts == {"queued": 2, "stalled": 2, "running": 1, "waiting": 1}
 
     async def page() -> str:
         async with place.storage as storage:
@@ -85,9 +90,9 @@ def test_prune_knows_the_same_words(place: Place, say: Say) -> None:
     kept = {word: json.loads(say(*prune, "--dry-run", "--status", word).stdout)["checkpoints"] for word in STANDINGS}
     assert {word: sorted(runs) for word, runs in kept.items() if runs} == {
         "running": ["driven"],
-        "queued": ["left"],
-        "stalled": ["died"],
+        "queued": ["sent"],
+        "stalled": ["died", "left"],
     }
-    assert json.loads(say(*prune, "--dry-run", "--status", "Stalled", "left").stdout)["checkpoints"] == {}
+    assert json.loads(say(*prune, "--dry-run", "--status", "Stalled", "sent").stdout)["checkpoints"] == {}
     pruned = json.loads(say(*prune, "--status", "stalled", "--status", "queued", "left").stdout)
     assert sorted(pruned["checkpoints"]) == ["left"]

@@ -9,8 +9,10 @@ from stepwell.admin.lookup import find_run
 from stepwell.admin.retention.policy import Keep
 from stepwell.admin.retention.pruner import PruneReport, delete_runs, prune
 from stepwell.model.event import WorkflowRunState
-from stepwell.model.status_words import STATUSES_BY_STANDING, STATUSES_BY_WORD, Standing
+from stepwell.model.status_words import STATUSES_BY_STANDING, Standing
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.filters import ALL_RUNS
+from stepwell.storage.run_list import find_standing
 
 
 def make_policy(last: int | None, age: timedelta | None, standings: Sequence[Standing]) -> Keep:
@@ -45,9 +47,11 @@ async def prune_selected(
 
 async def _find_standing(
     storage: BuiltInStorage, standings: Sequence[Standing], run_ids: Sequence[str]
-) -> list[str] | None:
-    """Return the runs that stand so, of those named if any are; None if their stored status is enough."""
-    if set(standings) <= STATUSES_BY_WORD.keys() - {"running"}:
-        return list(run_ids) or None
-    found = [run.run_id for standing in standings for run in await storage.list_runs(standing=standing)]
-    return [id for id in found if not run_ids or id in run_ids]
+) -> frozenset[str]:
+    """Return the runs that stand so, those of sub-workflows too; of those named, if any are."""
+    found = {
+        run.run_id
+        for standing in standings
+        for run in await find_standing(storage._store, ALL_RUNS, standing, past=None, limit=None)
+    }
+    return frozenset(found.intersection(run_ids) if run_ids else found)
