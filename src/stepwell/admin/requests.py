@@ -162,11 +162,12 @@ async def send_response(
     Raises RequestExpired, ResponseRejected if somebody answered it first, and EditRefused for a
     value that is not JSON.
     """
-    check_deadline(question.run_id, question.request_id, question.deadline)
     answer = _encode_answer(question.request_id, value, by, comment)
     archive = StoreArchive(storage._store, DEFAULT_CODEC)
     earlier = find_pending_answer(question._key, await archive.pending_signals(question.run_id))
-    if earlier is not None and not is_repeated(earlier, answer):
+    if earlier is None:
+        check_deadline(question.run_id, question.request_id, question.deadline)
+    elif not is_repeated(earlier, answer):
         raise answered_error(question.run_id, question.request_id, earlier.by, earlier.at)
     await send_answer(archive, question.run_id, question._key, answer)
 

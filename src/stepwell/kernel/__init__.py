@@ -79,6 +79,7 @@ from stepwell.kernel.requests import (
     find_left,
     find_used,
     inner_id,
+    is_expired,
     open_requests,
     unused_warning,
 )
@@ -118,6 +119,7 @@ __all__ = [
     "inner_id",
     "intake",
     "is_at_rest",
+    "is_expired",
     "is_parked",
     "merge",
     "migrate",

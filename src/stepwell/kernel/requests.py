@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.log_keys import RecalledLog, closed_request_key, delivery_of
+from stepwell.model.log_keys import RecalledLog, answer_log_key, closed_request_key, delivery_of
 from stepwell.model.message import Outcome, RoutedMessage
 from stepwell.model.request import Request
 
@@ -32,10 +32,23 @@ def early_requests(at: Checkpoint, log: RecalledLog) -> dict[str, Request]:
 
 
 def find_left(at: Checkpoint, log: RecalledLog) -> dict[str, Request]:
-    """Return what handlers have asked in `ctx.ask` and have returned without an answer to: nobody waits for it."""
+    """Return what handlers have asked in `ctx.ask` and do not wait for any more, without an answer.
+
+    They have returned, or their question has expired.
+    """
     awaited = {id: request for id, request in {**at.requests, **log.asked}.items() if request.is_awaited}
     used = find_used(log) if awaited else set()
-    return {id: r for id, r in awaited.items() if id not in used and delivery_of(str(r.waiting)) in log.outcomes}
+    return {
+        id: request
+        for id, request in awaited.items()
+        if id not in used and (delivery_of(str(request.waiting)) in log.outcomes or is_expired(request, log))
+    }
+
+
+def is_expired(request: Request, log: RecalledLog) -> bool:
+    """Return whether the question of a handler got no answer in time, and the handler knows it."""
+    ended = log.entries.get(answer_log_key(request.waiting or ""))
+    return ended is not None and ended.answer is None
 
 
 def find_closed(log: RecalledLog) -> dict[str, Request]:

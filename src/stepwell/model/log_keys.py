@@ -60,7 +60,7 @@ def delivery_of(key: str) -> str:
 
 
 def answer_log_key(asked: str) -> str:
-    """Return the key under which the answer to a question is fixed."""
+    """Return the key under which the answer to a question is fixed, or, without one, that it has expired."""
     return asked.replace("/ask/", "/answer/", 1)
 
 

@@ -73,11 +73,12 @@ async def send_answers(
     _check_active(head, "answer it")
     stored = await archive.look(run_id)
     requests = kernel.open_requests(head, stored.log)
+    graph, pack, pending = definition.graph, definition.codec.pack, stored.signals
     try:
-        answers = check_responses(definition.graph, head, responses, requests=requests, pack=definition.codec.pack)
+        answers = check_responses(graph, head, responses, requests=requests, pending=pending, pack=pack)
     except UnknownRequest as unknown:
         raise await explain_unknown(archive, unknown) from None
-    await send_responses(archive, head, answers, requests=requests, pending=stored.signals, by=by, comment=comment)
+    await send_responses(archive, head, answers, requests=requests, pending=pending, by=by, comment=comment)
     await _check_not_moved_back(archive, head)
 
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from stepwell import kernel
 from stepwell.engine.durability.superstep_log import WAITS_HERE, Parked, SuperstepLog, earliest, is_far
-from stepwell.engine.intake.responses import expiry_error, has_passed, rejection_error
+from stepwell.engine.intake.responses import expiry_error, find_overdue, has_passed, rejection_error
 from stepwell.engine.opening.drive_options import ListRequest
 from stepwell.kernel import CommitDecision
 from stepwell.model.checkpoint import Checkpoint
@@ -128,6 +128,8 @@ class Questions(msgspec.Struct, eq=False):
         if request is None:
             request = make()
             await self._log.add(key, LogEntry("", request=request))
+        if fixed is not None:
+            raise expiry_error(self._at, request)
         while True:
             found = self._find_answer(request)
             if found is not None:
@@ -136,7 +138,7 @@ class Questions(msgspec.Struct, eq=False):
                 except NotOfType as error:
                     await self._reject(key, request, found[0], error)
             elif has_passed(request.deadline) and self._at.header.caller is None:
-                await self._expire(request)
+                await self._expire(key, request)
             else:
                 await self._wait(asker, request)
 
@@ -174,7 +176,8 @@ class Questions(msgspec.Struct, eq=False):
         """Stop waiting for the answers that a handler does not wait for any more, and return what it has asked."""
         if not self.was_asked:
             return ()
-        left = kernel.find_left(self._at, RecalledLog({outcome.delivery: outcome}, self._log.entries))
+        log = RecalledLog({outcome.delivery: outcome}, self._log.entries)
+        left = {id: r for id, r in kernel.find_left(self._at, log).items() if not kernel.is_expired(r, log)}
         for id in left.keys() & self._waiting.keys():
             self._waiting[id].cancel()
         return tuple(left.values())
@@ -209,6 +212,14 @@ class Questions(msgspec.Struct, eq=False):
         warnings = (*commit.warnings, *self.warnings, *dropped)
         consumed = (*self._find_used_signals(), *unused)
         return replace(decision, commit=replace(commit, warnings=warnings), consumed=consumed)
+
+    async def find_expired(self, early: Mapping[str, Request]) -> list[Request]:
+        """Return those of the requests in the superstep log that have no default and got no response in time."""
+        overdue = [request for request in find_overdue(self._at, early) if request.default is None]
+        overdue = [request for request in overdue if request.id in early]
+        if overdue:
+            self.receive(await self._archive.pending_signals(self._at.run_id))
+        return [request for request in overdue if self._find_answer(request) is None]
 
     async def _find_unused(self, ended: Mapping[str, Request]) -> dict[str, ReceivedResponse | ReceivedJson]:
         """Return the responses, by key, to requests that were closed without one."""
@@ -248,7 +259,7 @@ class Questions(msgspec.Struct, eq=False):
         if entry is not None:
             return entry.request
         # A store without a superstep log has it in the checkpoint only.
-        return next((request for request in self._at.requests.values() if request.waiting == key), None)
+        return next((r for r in self._at.requests.values() if r.is_awaited and r.waiting == key), None)
 
     def _find_answer(self, request: Request) -> tuple[str, ReceivedResponse | ReceivedJson] | None:
         first = answer_key(self._at.header.epoch, request)
@@ -288,15 +299,23 @@ class Questions(msgspec.Struct, eq=False):
         self.warnings.append(text)
         self._emit("warning", data=text, origin=WorkflowEventSource.FRAMEWORK)
 
-    async def _expire(self, request: Request) -> None:
-        """Answer a question that is past its deadline with its default. Raises RequestExpired if it has none."""
+    async def _expire(self, key: str, request: Request) -> None:
+        """Answer a question that is past its deadline with its default. Raises RequestExpired if it has none.
+
+        An answer that is stored already counts: clocks differ, and the driver may not have seen it yet.
+        """
+        self.receive(await self._archive.pending_signals(self._at.run_id))
+        if self._find_answer(request) is not None:
+            return
         if request.default is None:
+            # On record, so that the question stays expired when the handler is called again.
+            await self._log.add(answer_log_key(key), LogEntry(clock.stamp()), closed=(request.id,))
             raise expiry_error(self._at, request)
         answer = ReceivedResponse(request.id, request.default, at=clock.stamp())
-        key = answer_key(self._at.header.epoch, request)
+        sent_as = answer_key(self._at.header.epoch, request)
         # A signal, so that a response that was sent just now stands: it comes first.
-        while not await self._archive.send(self._at.run_id, key, answer, as_driver=True):
-            key = next_answer_key(key)
+        while not await self._archive.send(self._at.run_id, sent_as, answer, as_driver=True):
+            sent_as = next_answer_key(sent_as)
         self.receive(await self._archive.pending_signals(self._at.run_id))
 
     # ---------------------------------------------------------------- waiting
@@ -307,7 +326,8 @@ class Questions(msgspec.Struct, eq=False):
         self._askers.add(asker)
         asker.asking += 1
         self.check_soon()
-        left = WAITS_HERE if request.deadline is None else clock.until(request.deadline).total_seconds()
+        deadline = self._deadline_of(request)
+        left = WAITS_HERE if deadline is None else clock.until(deadline).total_seconds()
         try:
             await asyncio.wait([future], timeout=max(0.0, min(left, WAITS_HERE)))
             if future.done():

@@ -127,13 +127,31 @@ def has_passed(moment: str | None) -> bool:
 
 
 def check_responses(
-    graph: Graph, at: Checkpoint, responses: Mapping[str, Any], *, requests: Mapping[str, Request], pack: Pack
+    graph: Graph,
+    at: Checkpoint,
+    responses: Mapping[str, Any],
+    *,
+    requests: Mapping[str, Request],
+    pending: Mapping[str, Signal],
+    pack: Pack,
 ) -> dict[str, Payload]:
-    """Return responses to open requests, converted to the requested types.
+    """Return responses to open requests, converted to the requested types. `pending` are the signals of the run.
 
-    Raises UnknownRequest, ResponseRejected or RequestExpired, naming the request, before anything has changed.
+    Raises UnknownRequest, ResponseRejected or RequestExpired, naming the request, before anything has changed. A
+    request with a response on its way has not expired: that one was in time, and stands.
     """
-    return {id: _check_response(graph, at, requests, id, value=value, pack=pack) for id, value in responses.items()}
+    answers = {}
+    for id, value in responses.items():
+        request = _find_open(at, requests, id)
+        is_answered = find_pending_answer(answer_key(at.header.epoch, request), pending) is not None
+        if has_passed(request.deadline) and at.header.caller is None and not is_answered:
+            raise RequestExpired(
+                f"the response to {id!r} is too late: the deadline was {request.deadline}",
+                run_id=at.run_id,
+                request_id=id,
+            )
+        answers[id] = convert_response(graph, at, request, value, pack)
+    return answers
 
 
 def check_no_caller(at: Checkpoint) -> None:
@@ -220,9 +238,7 @@ def expiry_error(at: Checkpoint, request: Request) -> RequestExpired:
     )
 
 
-def _check_response(
-    graph: Graph, at: Checkpoint, requests: Mapping[str, Request], id: str, *, value: Any, pack: Pack
-) -> Payload:
+def _find_open(at: Checkpoint, requests: Mapping[str, Request], id: str) -> Request:
     request = requests.get(id)
     if request is None:
         open_ids = ", ".join(map(repr, requests)) or "none"
@@ -231,11 +247,7 @@ def _check_response(
             run_id=at.run_id,
             request_id=id,
         )
-    if has_passed(request.deadline) and at.header.caller is None:
-        raise RequestExpired(
-            f"the response to {id!r} is too late: the deadline was {request.deadline}", run_id=at.run_id, request_id=id
-        )
-    return convert_response(graph, at, request, value, pack)
+    return request
 
 
 def convert_response(graph: Graph, at: Checkpoint, request: Request, value: Any, pack: Pack) -> Payload:

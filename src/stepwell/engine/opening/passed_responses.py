@@ -50,8 +50,9 @@ async def check_passed(graph: Graph, archive: Archive, run: StartingPoint, optio
     # A caller that crashed gives its sub-workflow run a response twice: skip it.
     if options.caller is not None:
         responses = {id: value for id, value in responses.items() if id in requests}
+    signals = run.signals if run.is_continued else {}
     try:
-        answers = check_responses(graph, run.at, responses, requests=requests, pack=archive.pack)
+        answers = check_responses(graph, run.at, responses, requests=requests, pending=signals, pack=archive.pack)
     except UnknownRequest as unknown:
         raise await explain_unknown(archive, unknown) from None
     return PassedResponses(answers, requests)

@@ -26,7 +26,7 @@ from stepwell.engine.handler.context import HandlerContext
 from stepwell.engine.handler.drive_scope import DriveScope
 from stepwell.engine.handler.questions import Questions
 from stepwell.engine.handler.time_limits import TimeLimit
-from stepwell.engine.intake.responses import expiry_error, find_overdue
+from stepwell.engine.intake.responses import expiry_error
 from stepwell.engine.superstep.edge_conditions import choose_routes
 from stepwell.errors import DurabilityError, StepwellError, SuperstepLimit
 from stepwell.kernel import CommitDecision
@@ -145,7 +145,7 @@ class Superstep(msgspec.Struct, eq=False):
             errors = [make_failure(run_id, None, self._limit_error(), stored=self.is_stored)]
         early = kernel.early_requests(at, self.log) if self.parked else {}
         if not errors:  # a late intake would fail the run at once
-            expired = [expiry_error(at, r) for r in find_overdue(at, early) if r.default is None and r.id in early]
+            expired = [expiry_error(at, request) for request in await self.asks.find_expired(early)]
             errors = [make_failure(run_id, None, error, stored=self.is_stored) for error in expired]
         if not errors and self.parked:
             await self.persist()

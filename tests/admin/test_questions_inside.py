@@ -1,0 +1,117 @@
+"""Questions of handlers inside a sub-workflow, beside those of the run around it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+from stepwell import (
+    Executor,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    WorkflowExecutor,
+    handler,
+    response_handler,
+)
+from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.storage import clock
+from stepwell.storage.store_archive import StoreArchive
+from stepwell.testing import crash_everywhere
+from tests.admin.test_early_requests import Sibling, listed, until_listed
+
+
+class Inner(Executor):
+    """Waits for an answer in its fourth superstep."""
+
+    @handler
+    async def begin(self, text: str, ctx: WorkflowContext[int]) -> None:
+        ctx.send_message(1)
+
+    @handler
+    async def ask(self, number: int, ctx: WorkflowContext[int, str]) -> None:
+        if number < 3:
+            ctx.send_message(number + 1)
+        else:
+            ctx.yield_output(f"inner {await ctx.ask('inner?', str, request_id='inner')}")
+
+
+class Outer(Executor):
+    """Asks, and after the response waits for another answer, in the place of the same name."""
+
+    @handler
+    async def begin(self, text: str, ctx: WorkflowContext[str, str]) -> None:
+        ctx.send_message(text)
+        ctx.request_info("ready?", bool, request_id="ready")
+
+    @response_handler
+    async def ask(self, question: str, ready: bool, ctx: WorkflowContext[str, str]) -> None:
+        ctx.yield_output(f"outer {await ctx.ask('outer?', str, request_id='outer')}")
+
+
+def build(storage: Any = None) -> Workflow:
+    inner = Inner("inner")
+    nested = WorkflowBuilder(name="nested", start_executor=inner).add_edge(inner, inner).build()
+    around = WorkflowExecutor(nested, "around", allow_direct_output=True)
+    builder = WorkflowBuilder(name="outer", start_executor=Outer("outer"), checkpoint_storage=storage)
+    return builder.add_edge("outer", around).build()
+
+
+async def test_a_question_is_not_taken_for_one_of_a_sub_workflow_in_the_same_place(everywhere: Any) -> None:
+    storage = everywhere()
+    workflow = build(storage)
+    await workflow.run("go", run_id="r")
+    assert sorted(await listed(storage)) == ["inner", "ready"]
+    await workflow.run(run_id="r", responses={"ready": True})
+    assert sorted(await listed(storage)) == ["inner", "outer"]
+    head = await StoreArchive(storage._store, DEFAULT_CODEC).head("r")
+    assert head is not None
+    assert [request.waiting for request in head.requests.values()] == ["3.0/ask/0", "3.0/ask/0"]
+    await workflow.run(run_id="r", responses={"outer": "yes"})
+    done = await workflow.run(run_id="r", responses={"inner": "no"})
+    assert sorted(done.get_outputs()) == ["inner no", "outer yes"]
+    await storage.close()
+
+
+async def test_wherever_a_process_dies_each_question_gets_its_own_answer() -> None:
+    report = await crash_everywhere(build(), "go", answer=lambda e: True if e.request_id == "ready" else e.request_id)
+    assert report.crashes > 10
+
+
+class Hurried(Executor):
+    """Waits for an answer that is due at once."""
+
+    @handler
+    async def ask(self, text: str, ctx: WorkflowContext[None, str]) -> None:
+        at_once = timedelta(milliseconds=1)
+        ctx.yield_output(f"hurried {await ctx.ask('hurried?', bool, request_id='h', deadline=at_once, default=False)}")
+
+
+class Start(Executor):
+    @handler
+    async def begin(self, text: str, ctx: WorkflowContext[str]) -> None:
+        ctx.send_message(text)
+
+
+async def test_a_deadline_inside_wakes_nobody_who_cannot_act_on_it(everywhere: Any) -> None:
+    storage, sibling = everywhere(), Sibling("wait")
+    builder = WorkflowBuilder(name="inner", start_executor=Start("start"))
+    nested = builder.add_fan_out_edges("start", [Hurried("hurried"), sibling]).build()
+    around = WorkflowExecutor(nested, "around", allow_direct_output=True)
+    workflow = WorkflowBuilder(name="outer", start_executor=around, checkpoint_storage=storage).build()
+    running = asyncio.ensure_future(workflow.run("tea", run_id="r"))
+    await until_listed(storage)
+    looks = count(0)
+    clock.set_source(lambda: time.time() + 0 * next(looks))
+    await asyncio.sleep(1)
+    clock.set_source()
+    assert next(looks) < 100
+    sibling.released.set()
+    result = await running
+    while result.get_final_state() != "IDLE":
+        result = await workflow.run(run_id="r")
+    assert sorted(result.get_outputs()) == ["hurried False", "worked on tea"]
+    await storage.close()
