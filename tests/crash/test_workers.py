@@ -185,7 +185,7 @@ def test_a_worker_that_is_told_to_stop_leaves_its_run_to_others_at_once(
     team.until(lambda: team.acts("r") == ["first"], "the first to begin")
     os.kill(first.pid, signal.SIGTERM)
     assert first.wait(10) == 0
-    assert team.standings() == {"r": "queued"}
+    assert team.standings() == {"r": "stalled"}
     team.hire("second")
     team.until(lambda: team.acts("r") == ["first", "second"], "the second to continue")
 
