@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from stepwell import (
+    Executor,
     HandlerFailed,
     SQLiteCheckpointStorage,
     WorkflowBuilder,
@@ -17,6 +18,8 @@ from stepwell import (
     WorkflowExecutor,
     admin,
     executor,
+    handler,
+    response_handler,
 )
 from stepwell.agents import ScriptedAgent
 from stepwell.agents.scripted import Calls
@@ -127,6 +130,58 @@ async def test_the_graph_has_positions_and_the_state_of_each_executor(storage: A
     assert {node["id"]: node["state"] for node in earlier["graph"]["nodes"]} == {"first": "next", "last": "idle"}
     assert (earlier["number"], earlier["newest"]) == (0, 2)
     assert earlier["timeline"] is None
+
+
+async def test_the_graph_of_a_fork_shows_what_ran_before_it_was_forked(storage: Any) -> None:
+    @executor(id="write")
+    async def write(text: str, ctx: WorkflowContext[str]) -> None:
+        await ctx.send_message(text)
+
+    class Stamp(Executor):
+        @handler
+        async def stamp(self, text: str, ctx: WorkflowContext[str]) -> None:
+            if len(text) < 3:
+                await ctx.send_message(text + "!", target_id="write")
+            else:
+                await ctx.request_info("Send it?", str)
+
+        @response_handler
+        async def finish(self, original_request: str, response: str, ctx: WorkflowContext[str]) -> None:
+            await ctx.send_message(response, target_id="send")
+
+    @executor(id="send")
+    async def send(text: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(text)
+
+    stamp = Stamp("stamp")
+    builder = WorkflowBuilder(name="letters", start_executor=write, checkpoint_storage=storage)
+    letters = builder.add_edge(write, stamp).add_edge(stamp, write).add_edge(stamp, send).build()
+    await letters.run("x", run_id="letter")
+    (request,) = await admin.open_requests(storage, "letter")
+    await admin.fork(storage, "letter", run_id="copy")
+    await admin.fork(storage, "copy", run_id="copy-of-copy", responses={request.request_id: "yes"})
+
+    async def states(name: str) -> dict[str, tuple[str, int]]:
+        nodes = (await admin.describe_run(storage, name))["graph"]["nodes"]
+        return {node["id"]: (node["state"], node["count"]) for node in nodes}
+
+    before = await states("letter")
+    assert before == {"write": ("ran", 3), "stamp": ("waiting", 3), "send": ("idle", 0)}
+    assert await states("copy") == before
+    await letters.run(run_id="copy-of-copy")
+    assert await states("copy-of-copy@0") == before
+    after = {"write": ("ran", 3), "stamp": ("ran", 4), "send": ("ran", 1)}
+    assert await states("copy-of-copy") == after
+    # What the parent does later is not part of its forks.
+    await admin.respond(storage, "letter", request.request_id, "no")
+    await letters.run(run_id="letter")
+    assert await states("copy") == before
+    await storage._store.drop("copy")
+    since = {"write": ("idle", 0), "stamp": ("ran", 1), "send": ("ran", 1)}
+    assert await states("copy-of-copy") == since
+    # Another run has the id now, and it led nowhere.
+    await letters.run("xyz", run_id="copy")
+    assert await states("copy-of-copy") == since
 
 
 async def test_a_graph_that_nobody_could_read_is_not_laid_out(storage: Any) -> None:

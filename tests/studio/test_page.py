@@ -151,6 +151,9 @@ async def test_turns_of_agents_are_a_conversation(page: Page, studio: Studio) ->
 
 async def test_two_checkpoints_are_compared_across_a_fork(page: Page, studio: Studio) -> None:
     await page.goto(f"{studio.home}#/runs/refund-1042-rejected")
+    for name, state in (("check_fraud", "ran"), ("approval", "ran"), ("notify", "ran"), ("pay", "idle")):
+        await expect(page.locator(f'[data-node="{name}"]')).to_have_attribute("data-state", state)
+    await expect(page.locator('[data-node="check_fraud"]')).to_contain_text(re.compile("[0-9] ms"))  # before the fork
     await page.get_by_role("link", name="Compare with refund-1042").click()
     changed = page.locator(".diff .line", has_text="approve").first  # the state, and the output
     await expect(changed.locator(".side.gone")).to_have_text("approve")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 
+from stepwell.admin.overview.ancestry import read_ancestors
 from stepwell.admin.overview.branches import BranchProgress
-from stepwell.admin.overview.run_overview import RunOverview, load_overview
+from stepwell.admin.overview.run_overview import RECENT, RunOverview, load_overview
 from stepwell.declarative.stored_diagram import diagram_of_run
 from stepwell.declarative.stored_run import find_node, find_skipped_nodes, is_of_named_agents, without_conductor
 from stepwell.model.checkpoint import Checkpoint
@@ -27,8 +28,9 @@ async def place_run(
 ) -> PlacedDiagram | None:
     """Return the graph of a run with positions and states; its `to_data` is JSON data for a page.
 
-    None if it has more than 300 nodes. A node that called a sub-workflow knows the latest run of it,
-    and contains its graph if that run is among those `opened`.
+    None if it has more than 300 nodes. In the graph of a fork, what ran before the fork has run. A
+    node that called a sub-workflow knows the latest run of it, and contains its graph if that run is
+    among those `opened`.
     """
     diagram = run_diagram(overview.at)
     if len(diagram.nodes) > DRAWN:
@@ -37,7 +39,8 @@ async def place_run(
         executor: CalledRun(run_id, await _place_inner(storage, run_id, opened) if run_id in opened else None)
         for executor, run_id in (await _find_called_runs(storage, overview)).items()
     }
-    return place(diagram, run_progress(overview.at, overview.commits, overview.branches), called)
+    before = await read_ancestors(storage._store, overview.run.parent, limit=RECENT - len(overview.commits))
+    return place(diagram, run_progress(overview.at, [*before, *overview.commits], overview.branches), called)
 
 
 async def _place_inner(storage: BuiltInStorage, run_id: str, opened: Collection[str]) -> PlacedDiagram | None:
