@@ -15,6 +15,7 @@ import pytest
 from stepwell import InMemoryCheckpointStorage, SQLiteCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
 from stepwell.server import app
 from stepwell.server.api.runs import RunListQuery, read_page
+from stepwell.server.damaged_entries import KeptSurvey
 from stepwell.server.event_stream import EventStream, StreamItem
 from stepwell.server.open_streams import OpenStreams
 from stepwell.server.page_looks import PageLooks
@@ -104,7 +105,7 @@ def looks_at(storage: Any, read: list[float] | None = None) -> PageLooks[RunList
     async def look(query: RunListQuery) -> RunPage:
         if read is not None:
             read.append(asyncio.get_running_loop().time())
-        return await read_page(storage, query)
+        return await read_page(storage, KeptSurvey(storage), query)
 
     return PageLooks(look)
 

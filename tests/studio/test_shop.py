@@ -198,3 +198,46 @@ async def test_code_that_cannot_continue_a_waiting_run_and_a_damaged_store_are_n
     await expect(page.locator(".sentence")).to_contain_text("problem", timeout=15_000)
     damaged = page.get_by_role("row", name=re.compile("error survey-old")).first.get_by_role("link")
     await expect(damaged).to_have_attribute("href", re.compile("#/runs/survey-old"))
+
+
+async def test_what_is_damaged_is_a_sentence_with_a_command_wherever_it_is_met_and_is_not_asked_for_again_and_again(
+    shop_page: Page, shop: Studio
+) -> None:
+    page, asked = shop_page, list[str]()
+    for run_id in ("whole", "broken-record", "broken-entry", "broken-request"):
+        await submit(page, shop, "parcel", f"box of {run_id}", run_id)
+        await page.goto(f"{shop.home}#/runs/{run_id}")
+        await expect(page.locator(".pill").first).to_have_text("waiting", timeout=15_000)
+    with closing(sqlite3.connect(shop.folder / "runs.db")) as db, db:
+        of_run = "run = (SELECT run FROM runs WHERE run_id = 'broken-record')"
+        db.execute(f"UPDATE commits SET body = '{{' WHERE number = 1 AND {of_run}")
+        db.execute("UPDATE runs SET status = 'ASLEEP' WHERE run_id = 'broken-entry'")
+        db.execute("UPDATE requests SET body = '{' WHERE run_id = 'broken-request'")
+    trouble = page.get_by_role("alert").filter(has_text="stepwell doctor").first
+    try:
+        await page.goto(f"{shop.home}#/runs")
+        await expect(trouble).to_contain_text(re.compile("run 'broken-entry'.* is damaged"))
+        await expect(page.get_by_role("link", name="whole", exact=True)).to_be_visible()
+        await page.goto(f"{shop.home}#/inbox")
+        await expect(trouble).to_contain_text(re.compile("run 'broken-request' is damaged"))
+        await expect(page.get_by_role("button", name="How heavy is box of whole?")).to_be_visible()
+        page.on("request", lambda request: asked.append(request.url))
+        await page.goto(f"{shop.home}#/runs/broken-record")
+        await expect(page.get_by_role("heading", name="broken-record")).to_be_visible()
+        await expect(trouble).to_contain_text(re.compile("broken-record.* is damaged"))
+        await page.wait_for_timeout(4000)
+        for path in ("runs/broken-record", "stream"):
+            assert 1 <= sum(path in url for url in asked) <= 3, asked
+        await expect(page.get_by_role("status")).to_have_text("")  # the list is followed nevertheless
+        await page.goto(f"{shop.home}#/compare?before=whole&after=broken-record")
+        await expect(trouble).to_contain_text(re.compile("broken-record.* is damaged"))
+        asked.clear()
+        await page.goto(f"{shop.home}#/runs/nowhere")
+        await expect(page.get_by_role("alert")).to_contain_text("no run 'nowhere' in this store")
+        await page.wait_for_timeout(3000)
+        assert sum("nowhere" in url for url in asked) <= 3, asked
+        await expect(page.get_by_role("status")).to_have_text("")
+    finally:
+        with closing(sqlite3.connect(shop.folder / "runs.db")) as db, db:
+            db.execute("DELETE FROM runs WHERE run_id LIKE 'broken-%'")
+            db.execute("DELETE FROM requests WHERE run_id LIKE 'broken-%'")

@@ -22,6 +22,7 @@ from stepwell.errors import DefinitionError, StepwellError
 from stepwell.server import login
 from stepwell.server.api import routes as api_routes
 from stepwell.server.api.runs import read_page
+from stepwell.server.damaged_entries import KeptSurvey
 from stepwell.server.gate import Gate
 from stepwell.server.identity import Authenticator, Identity, Role, Tokens
 from stepwell.server.kept_metrics import KeptMetrics
@@ -133,6 +134,7 @@ def _make_services(
     if auth is None:
         auth = secrets.token_urlsafe(24)
         _LOG.warning("the token of the server is %s", auth)
+    survey = KeptSurvey(storage)
     return Services(
         storage,
         {workflow_of(served).name: served for served in workflows},
@@ -140,7 +142,8 @@ def _make_services(
         limits=limits,
         streams=OpenStreams(limits.streams, limits.streams_each),
         drivers=RunDrivers(storage),
-        looks=PageLooks(partial(read_page, storage)),
+        looks=PageLooks(partial(read_page, storage, survey)),
+        survey=survey,
         metrics=KeptMetrics(storage),
         key=_link_key(auth) if key is None else key,
     )

@@ -14,7 +14,9 @@ from stepwell.admin.state_edits import EditRefused
 from stepwell.error_ids import ErrorId
 from stepwell.errors import (
     CannotUnseal,
+    CheckpointCorrupt,
     CheckpointMissing,
+    CodecError,
     CommitConflict,
     DefinitionError,
     GraphChanged,
@@ -87,6 +89,8 @@ _STATUSES: tuple[tuple[type[BaseException], HTTPStatus, str | None], ...] = (
     (CommitConflict, HTTPStatus.CONFLICT, "look at the run again"),
     (GraphChanged, HTTPStatus.CONFLICT, "`stepwell check MODULE:WORKFLOW` checks all runs"),
     (CannotUnseal, HTTPStatus.FAILED_DEPENDENCY, "give the server the key of the store"),
+    (CheckpointCorrupt, HTTPStatus.FAILED_DEPENDENCY, "`stepwell doctor` says what is damaged and what is not"),
+    (CodecError, HTTPStatus.FAILED_DEPENDENCY, "`stepwell doctor` says what is damaged and what is not"),
     (StoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE, "try again"),
     (EditRefused, HTTPStatus.UNPROCESSABLE_ENTITY, None),
     (DefinitionError, HTTPStatus.UNPROCESSABLE_ENTITY, None),

@@ -15,7 +15,7 @@ import msgspec
 from stepwell.admin.event_documents import event_to_dict
 from stepwell.admin.run_events import TimedEvent, only_of_nodes
 from stepwell.admin.run_history import leads_named_agents
-from stepwell.errors import StepwellError, StoreUnavailable
+from stepwell.errors import CheckpointCorrupt, StepwellError, StoreUnavailable
 from stepwell.kernel.commit import events
 from stepwell.model.event import WorkflowEvent
 from stepwell.server.event_stream import StreamItem
@@ -166,9 +166,19 @@ async def follow_several(
 ) -> AsyncGenerator[StreamItem, None]:
     """Yield the events of several runs, and how the runs of a page stand. It never ends by itself.
 
-    The id of an event says where all of them stand.
+    The id of an event says where all of them stand. `damaged` is the last event of a run whose
+    history cannot be read any further.
     """
     seen = {run_id: str(cursor) for run_id, cursor in cursors.items()}
+
+    async def read_events(run_id: str, cursor: EventCursor) -> AsyncGenerator[StreamItem, None]:
+        try:
+            async with aclosing(follow_events(storage, run_id, cursor, ends=NEVER)) as items:
+                async for item in items:
+                    yield item
+        except CheckpointCorrupt as error:
+            # What else is followed goes on; a stream that broke off would be asked for again and again.
+            yield StreamItem("damaged", {"run_id": run_id, "detail": str(error)}, None)
 
     async def label(
         run_id: str, feed: AsyncGenerator[StreamItem, None]
@@ -177,7 +187,7 @@ async def follow_several(
             async for item in items:
                 yield run_id, item
 
-    feeds = [label(run_id, follow_events(storage, run_id, cursor, ends=NEVER)) for run_id, cursor in cursors.items()]
+    feeds = [label(run_id, read_events(run_id, cursor)) for run_id, cursor in cursors.items()]
     if pages is not None:
         feeds.append(label("", follow_page(pages)))
     if live:

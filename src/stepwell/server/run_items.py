@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from stepwell.server.damaged_entries import DamagedEntry
 from stepwell.storage.run_list import RunInfo
 
 
@@ -34,6 +35,7 @@ class RunPage(msgspec.Struct, frozen=True):
 
     runs: list[RunItem]
     next: str | None  # the `after` of the next page
+    damaged: list[DamagedEntry] = []  # entries that cannot be read, wherever they belong
 
 
 def run_item(run: RunInfo) -> RunItem:

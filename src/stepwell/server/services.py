@@ -9,6 +9,7 @@ from typing import Any
 
 from starlette.routing import BaseRoute
 
+from stepwell.server.damaged_entries import KeptSurvey
 from stepwell.server.identity import Authenticator
 from stepwell.server.kept_metrics import KeptMetrics
 from stepwell.server.open_streams import OpenStreams
@@ -42,6 +43,7 @@ class Services:
     streams: OpenStreams
     drivers: RunDrivers
     looks: PageLooks[Any]
+    survey: KeptSurvey
     metrics: KeptMetrics
     key: bytes  # that response links are signed with
 

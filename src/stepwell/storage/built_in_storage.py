@@ -60,6 +60,7 @@ class BuiltInStorage:
             raise DefinitionError(f"retention must be FullHistory or LatestOnly, not {retention!r}")
         guard = VerifiedStore(store, seal)
         self._store: Store = guard
+        self._guard = guard  # by which single entries of a damaged list are checked
         # Beside the wrapper: what workers say of themselves holds no data of runs, and is not sealed.
         self._registry = store if isinstance(store, WorkerRegistry) else None
         self._notifications = store if isinstance(store, Notifications) else None

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from stepwell.server.damaged_entries import DamagedEntry
 from stepwell.server.run_driver import RunDriver
 from stepwell.server.run_items import RunItem
 from stepwell.storage.worker_registry import WorkerInfo
@@ -193,6 +194,7 @@ class RequestPage(msgspec.Struct, frozen=True):
 
     requests: list[dict[str, Any]]
     next: str | None  # the `after` of the next page
+    damaged: list[DamagedEntry] = []  # requests of this page that cannot be read
 
 
 class Submitted(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -11,15 +12,18 @@ from msgspec import Meta
 
 from stepwell.admin.lookup import NotFound, find_run
 from stepwell.admin.overview.request_documents import pending_request_to_dict
+from stepwell.errors import CheckpointCorrupt
 from stepwell.model.valid_text import check_words
 from stepwell.server.api.documents import LinkDocument, RequestPage, Responded
 from stepwell.server.api.operation import ApiCall, operation
-from stepwell.server.api.runs import PageSize, RunQuery
+from stepwell.server.api.runs import DAMAGED, PageSize, RunQuery
+from stepwell.server.damaged_entries import read_each_request
 from stepwell.server.identity import Role
 from stepwell.server.response_links.signature import ResponseLink, sign
 from stepwell.server.responses import send_checked_response
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.storage.filters import RequestFilter
 from stepwell.storage.pending_requests import PendingRequest
 
 
@@ -30,6 +34,7 @@ class RequestListQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run: Annotated[str, Meta(description="The id of a run, or its beginning.")] | None = None
     asked_until: Annotated[datetime, Meta(tz=True)] | None = None
     due_until: Annotated[datetime, Meta(tz=True, description="By deadline, the earliest first.")] | None = None
+    damaged: Annotated[bool, Meta(description=DAMAGED)] = False
     stored: Annotated[bool, Meta(description="`data` in its stored form, with the names of classes.")] = False
     after: Annotated[str, Meta(description="The `next` of the previous page.")] | None = None
     limit: PageSize = 50
@@ -52,9 +57,19 @@ class ResponseOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def list_requests(call: ApiCall[RequestListQuery, None]) -> RequestPage:
     """List the open requests of all runs, oldest first."""
     query, storage = call.query, call.services.storage
+    run_id = None if query.run is None else (await find_run(storage, query.run)).run_id
+    try:
+        return await _read_page(storage, query, run_id)
+    except CheckpointCorrupt:
+        if not query.damaged:
+            raise
+        return await _read_damaged_page(storage, query, run_id)
+
+
+async def _read_page(storage: BuiltInStorage, query: RequestListQuery, run_id: str | None) -> RequestPage:
     requests = await storage.pending_requests(
         workflow_name=query.workflow,
-        run_id=None if query.run is None else (await find_run(storage, query.run)).run_id,
+        run_id=run_id,
         asked_until=query.asked_until,
         due_until=query.due_until,
         after=None if query.after is None else await _find_last(storage, query.after),
@@ -63,6 +78,25 @@ async def list_requests(call: ApiCall[RequestListQuery, None]) -> RequestPage:
     page, now = requests[: query.limit], clock.now()
     following = f"{page[-1].run_id}/{page[-1].request_id}" if len(requests) > len(page) else None
     return RequestPage([_describe(request, now, query.stored) for request in page], following)
+
+
+async def _read_damaged_page(storage: BuiltInStorage, query: RequestListQuery, run_id: str | None) -> RequestPage:
+    """Return a page with what can be read of it, and the entries that cannot."""
+    wanted = RequestFilter(
+        workflow=query.workflow,
+        run_id=run_id,
+        asked_until=None if query.asked_until is None else clock.stored_moment(query.asked_until),
+        due_until=None if query.due_until is None else clock.stored_moment(query.due_until),
+    )
+    unverified, past = storage._guard.inner, None
+    for run, request in [] if query.after is None else _split_name(query.after):
+        past = next(iter(await unverified.requests(RequestFilter(run_id=run, request_id=request), limit=1)), past)
+    entries = await unverified.requests(wanted, past=past, limit=query.limit + 1)
+    page = entries[: query.limit]
+    following = f"{page[-1].run_id}/{page[-1].request_id}" if len(entries) > len(page) else None
+    requests, damaged = await read_each_request(storage, page)
+    now = clock.now()
+    return RequestPage([_describe(request, now, query.stored) for request in requests], following, damaged)
 
 
 @operation("POST", "/runs/{run_id}/requests/{request_id}/response", Role.RESPOND)
@@ -100,13 +134,16 @@ async def create_link(call: ApiCall[RequestQuery, LinkOrder]) -> LinkDocument:
 
 async def _find_last(storage: BuiltInStorage, name: str) -> PendingRequest:
     """Return the last request of the previous page. Raises NotFound if it is no longer open."""
-    # Both ids may contain slashes, so every slash may be the one between them.
-    for n, letter in enumerate(name):
-        if letter == "/":
-            for request in await storage.pending_requests(run_id=name[:n]):
-                if request.request_id == name[n + 1 :]:
-                    return request
+    for run_id, request_id in _split_name(name):
+        for request in await storage.pending_requests(run_id=run_id):
+            if request.request_id == request_id:
+                return request
     raise NotFound(f"request {name!r} is no longer open, so the next page is unknown; start again without `after`")
+
+
+def _split_name(name: str) -> Iterator[tuple[str, str]]:
+    # Both ids may contain slashes, so every slash may be the one between them.
+    return ((name[:n], name[n + 1 :]) for n, letter in enumerate(name) if letter == "/")
 
 
 def _describe(request: PendingRequest, now: datetime, stored: bool) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from stepwell.admin.run_search import search
 from stepwell.admin.transfer.exporter import export_run
 from stepwell.admin.values import to_data
 from stepwell.codec.codec import DEFAULT_CODEC
+from stepwell.errors import CheckpointCorrupt
 from stepwell.kernel.commit import events
 from stepwell.model.status_words import Standing, status_word
 from stepwell.server.api.documents import (
@@ -33,14 +34,17 @@ from stepwell.server.api.documents import (
     StateDocument,
 )
 from stepwell.server.api.operation import ApiCall, operation
+from stepwell.server.damaged_entries import DamagedEntry, KeptSurvey
 from stepwell.server.identity import Role
 from stepwell.server.run_feed import find_document_maker
 from stepwell.server.run_items import RunPage, run_item
+from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
-from stepwell.storage.filters import CheckpointFilter
+from stepwell.storage.filters import CheckpointFilter, RunFilter
 from stepwell.storage.wire.format import read_commit
 
 PageSize = Annotated[int, Meta(ge=1, le=500, description="Items on the page.")]
+DAMAGED = "If entries are damaged, list them beside those that can be read, instead of failing."
 LINES = "Also each event as lines that people read."
 _COMMITS = 100  # on a page of events
 # Larger numbers fit no store.
@@ -69,6 +73,7 @@ class RunListQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     changed_until: Annotated[datetime, Meta(tz=True)] | None = None
     after: Annotated[str, Meta(description="The `next` of the previous page.")] | None = None
     limit: PageSize = 50
+    damaged: Annotated[bool, Meta(description=DAMAGED)] = False
 
 
 class CheckpointListQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
@@ -127,28 +132,38 @@ class ExportQuery(RunQuery, frozen=True, forbid_unknown_fields=True):
 @operation("GET", "/runs", Role.SEE)
 async def list_runs(call: ApiCall[RunListQuery, None]) -> RunPage:
     """List runs, latest start first."""
-    return await read_page(call.services.storage, call.query)
+    return await read_page(call.services.storage, call.services.survey, call.query)
 
 
-async def read_page(storage: BuiltInStorage, query: RunListQuery) -> RunPage:
+async def read_page(storage: BuiltInStorage, survey: KeptSurvey, query: RunListQuery) -> RunPage:
     """Return a page of the list of runs."""
+    parent = None if query.parent is None else await complete_run_id(storage, query.parent)
+    past = None if query.after is None else await find_run(storage, query.after)
+    tags = dict(split_tag(tag) for tag in query.tag)
     filters: dict[str, Any] = {
         "workflow_name": query.workflow,
         "standing": query.status,
-        "tags": dict(split_tag(tag) for tag in query.tag) or None,
-        "parent": None if query.parent is None else await complete_run_id(storage, query.parent),
+        "tags": tags or None,
+        "parent": parent,
         "prefix": query.prefix,
         "text": query.text,
         "since": query.since,
         "until": query.until,
         "changed_since": query.changed_since,
         "changed_until": query.changed_until,
-        "after": None if query.after is None else await find_run(storage, query.after),
+        "after": past,
     }
     # One more than is shown, to know whether there is another page.
     wanted = query.limit + 1
+    damaged: list[DamagedEntry] = []
     if query.contains is None:
-        runs = await storage.list_runs(**filters, limit=wanted)
+        try:
+            runs = await storage.list_runs(**filters, limit=wanted)
+        except CheckpointCorrupt:
+            if not query.damaged:
+                raise
+            readable = _filter_of(query, parent, tags)
+            runs, damaged = await survey.list_runs(readable, query.status, past=past, limit=wanted)
     else:
         runs = []
         async for match in search(storage, query.contains, **filters):
@@ -156,7 +171,24 @@ async def read_page(storage: BuiltInStorage, query: RunListQuery) -> RunPage:
             if len(runs) == wanted:
                 break
     page = runs[: query.limit]
-    return RunPage([run_item(run) for run in page], page[-1].run_id if len(runs) > len(page) else None)
+    following = page[-1].run_id if len(runs) > len(page) else None
+    return RunPage([run_item(run) for run in page], following, damaged)
+
+
+def _filter_of(query: RunListQuery, parent: str | None, tags: dict[str, str]) -> RunFilter:
+    times = (query.since, query.until, query.changed_since, query.changed_until)
+    since, until, changed_since, changed_until = [None if at is None else clock.stored_moment(at) for at in times]
+    return RunFilter(
+        workflow=query.workflow,
+        tags=tags,
+        parent=parent,
+        prefix=query.prefix,
+        text=query.text,
+        since=since,
+        until=until,
+        changed_since=changed_since,
+        changed_until=changed_until,
+    )
 
 
 def split_tag(text: str) -> tuple[str, str]:

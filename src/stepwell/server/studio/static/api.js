@@ -135,6 +135,9 @@ export function useRead(path, query, version) {
 
 const HIDDEN = 5000; // milliseconds after which a tab that nobody sees leaves its connection: a browser has few for one server
 
+const AGAIN = 1000,
+  AGAIN_AT_MOST = 30000; // milliseconds between two attempts
+
 /**
  * Follow a stream of events while a component is shown, in a tab that somebody sees. A broken connection is taken up again after the last event seen.
  * @param {string | null} path @param {string[]} names of the events @param {(name: string, data: any) => void} onEvent @returns {boolean} whether it is connected
@@ -148,12 +151,13 @@ export function useStream(path, names, onEvent) {
     let last = "",
       source = /** @type {EventSource | null} */ (null),
       timer = 0,
-      hiding = 0;
+      hiding = 0,
+      pause = AGAIN;
     const connect = () => {
       source = new EventSource(
         `${ROOT}${path}${last ? `${path.includes("?") ? "&" : "?"}cursor=${encodeURIComponent(last)}` : ""}`,
       );
-      source.onopen = () => setOpen(true);
+      source.onopen = () => (setOpen(true), (pause = AGAIN));
       for (const name of names)
         source.addEventListener(name, (message) => {
           last = message.lastEventId || last;
@@ -161,7 +165,9 @@ export function useStream(path, names, onEvent) {
         });
       source.onerror = () => {
         setOpen(false);
-        if (source?.readyState === EventSource.CLOSED) timer = setTimeout(connect, 1000); // the browser gave up; a server that restarts is back soon
+        if (source?.readyState !== EventSource.CLOSED) return; // the browser tries again by itself
+        timer = setTimeout(connect, pause); // it gave up; a server that restarts is back soon, one that refuses will refuse again
+        pause = Math.min(2 * pause, AGAIN_AT_MOST);
       };
     };
     const close = () => {

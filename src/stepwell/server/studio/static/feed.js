@@ -56,7 +56,7 @@ export function useFeed(id) {
     setTexts([]);
   }, [id]);
   const isOpen = useStream(
-    `stream?page=true&live=true&limit=200${id === undefined ? "" : `&run=${encodeURIComponent(id)}`}`,
+    `stream?page=true&live=true&damaged=true&limit=200${id === undefined ? "" : `&run=${encodeURIComponent(id)}`}`,
     NAMES,
     (name, event) => {
       if (PIECES.includes(name)) keep(live.current, name, event);

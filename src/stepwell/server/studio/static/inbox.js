@@ -4,14 +4,14 @@ import { useRead } from "./api.js";
 import { AnswerForm, isAlike } from "./answer_form.js";
 import { plural } from "./format.js";
 import { html, useEffect, useRef, useState } from "./html.js";
-import { Age, Empty, isTyping, RunLink, Trouble } from "./parts.js";
+import { Age, Damaged, Empty, isTyping, RunLink, Trouble } from "./parts.js";
 import { ValueTree } from "./value_tree.js";
 
 export function Inbox({ address, version }) {
   const query = Object.fromEntries(address.query),
     { data, problem, reload } = useRead(
       "requests",
-      { limit: 50, workflow: query.workflow, after: query.after },
+      { limit: 50, workflow: query.workflow, after: query.after, damaged: true },
       version,
     );
   const text = (query.text ?? "").toLowerCase(),
@@ -40,8 +40,8 @@ export function Inbox({ address, version }) {
       <select aria-label="Workflow" value=${query.workflow ?? ""} onChange=${(e) => adjust({ workflow: e.target.value, request: undefined })}><option value="">every workflow</option>${workflows.map((name) => html`<option value=${name}>
         ${name}</option>`)}</select></div>`
     }
-    <${Trouble} problem=${problem} />
-    ${data && !requests.length && (all.length || query.workflow || query.after ? html`<${Empty} title="No request is like that">
+    <${Trouble} problem=${problem} /><${Damaged} entries=${data?.damaged} />
+    ${data && !requests.length && !data.damaged?.length && (all.length || query.workflow || query.after ? html`<${Empty} title="No request is like that">
       <a href=${link(["inbox"])}>Show all requests</a><//>` : html`<${Empty} title="Nobody is asked anything" command="stepwell requests">A handler asks with <code>ctx.ask(question, Answer)</code>, and its run waits here until somebody answers.<//>`)}
     ${requests.length > 0 && html`<p class="note" aria-live="polite">
       ${`${plural(requests.filter((request) => !request.answered).length, "open request")}${data.next ? " on this page" : ""}, the oldest first`}</p>`}

@@ -32,7 +32,7 @@ const KEYS = [
 ];
 
 function Top({ feed, place }) {
-  const { data } = useRead("requests", { limit: 100 }, feed.asked);
+  const { data } = useRead("requests", { limit: 100, damaged: true }, feed.asked);
   const [theme, setTheme] = useState(
     () => localStorage.getItem("theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"),
   );
@@ -59,13 +59,14 @@ function Top({ feed, place }) {
 function App() {
   const address = useAddress(),
     [place = "runs", id] = address.path,
-    feed = useFeed(place === "runs" ? id : undefined);
+    [missing, setMissing] = useState(/** @type {string | undefined} */ (undefined)),
+    feed = useFeed(place === "runs" && id !== missing ? id : undefined);
   const props = { address, version: feed.version },
     [isHelp, setHelp] = useState(false);
   usePageKeys(() => setHelp(true));
   const view =
     place === "runs" && id
-      ? html`<${RunPage} key=${id} id=${id} feed=${feed} address=${address} />`
+      ? html`<${RunPage} key=${id} id=${id} feed=${feed} address=${address} onRefused=${() => setMissing(id)} />`
       : place === "inbox"
         ? html`<${Inbox} ...${props} />`
         : place === "compare"

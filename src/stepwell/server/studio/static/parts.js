@@ -64,9 +64,18 @@ export const Empty = ({ title, command, children }) =>
 
 export function Trouble({ problem }) {
   if (!problem) return null;
-  const { detail, hint } = problem.details ?? { detail: String(problem) };
-  return html`<div class="trouble" role="alert"><p>${detail}</p>${hint && html`<p>${hint}</p>`}</div>`;
+  const { detail, hint } = problem.details ?? { detail: String(problem) },
+    command = /`(stepwell [^`]+)`/.exec(hint ?? "")?.[1];
+  return html`<div class="trouble" role="alert"><p>${detail}</p>${hint && html`<p>${hint.replaceAll("`", "")}</p>`}
+    ${command && html`<${Command} text=${command} />`}</div>`;
 }
+
+/** Entries of a list that cannot be read, and what to do about them. @param {{entries?: {run_id: string | null, request_id?: string | null, detail: string}[]}} props */
+export const Damaged = ({ entries = [] }) =>
+  entries.length > 0 &&
+  html`<section class="trouble" role="alert" aria-label="Damaged"><ul>${entries.map((entry) => html`<li>${entry.detail}
+    ${entry.run_id && html` <${RunLink} id=${entry.run_id} />`}</li>`)}</ul><p>The store has damaged entries, which are not
+    listed below. This says what is damaged and what is not:</p><${Command} text="stepwell doctor" /></section>`;
 
 export function Tabs({ names, chosen, onChoose, label }) {
   const move = (e) => {

@@ -14,6 +14,8 @@ import { Turns } from "./turns.js";
 
 /** What a commit without executors is. @type {Record<string, string>} */
 const KINDS = { intake: "answer/input" };
+/** What the server answers if there is no such run, or it is damaged: then it has no events to follow. */
+const REFUSED = [404, 424];
 /** Tabs that show something of one executor. */
 const BY_NODE = ["turns", "events"];
 
@@ -27,7 +29,7 @@ const requestsOf = (run) =>
     answered_at: request.answer?.at,
   }));
 
-export function RunPage({ id, feed, address }) {
+export function RunPage({ id, feed, address, onRefused }) {
   const { version } = feed,
     chosen = address.query.get("at") ?? undefined,
     node = address.query.get("node") ?? undefined,
@@ -45,7 +47,12 @@ export function RunPage({ id, feed, address }) {
       tab: [null, "requests", "overview"].includes(address.query.get("tab")) ? "changes" : address.query.get("tab"),
     });
   useCommitKeys(head?.commits ?? [], run?.number ?? 0, goTo);
-  if (!run || !head) return html`<div class="page"><${Trouble} problem=${problem ?? past.problem} /></div>`;
+  const status = problem?.details?.status;
+  useEffect(() => void (REFUSED.includes(status) && onRefused()), [status]);
+  if (!run || !head)
+    return html`<div class="page narrow">${(problem ?? past.problem) && html`<h1 class="mono">${id}</h1>`}<${Trouble}
+      problem=${problem ?? past.problem} />${past.problem && head && html`<p><${RunLink} id=${id}>
+      Show its newest commit<//></p>`}</div>`;
   const requests = requestsOf(run),
     tab = address.query.get("tab") ?? (requests.length && chosen === undefined ? "requests" : "overview");
   const panel = {

@@ -4,7 +4,7 @@ import { useRead } from "./api.js";
 import { Bulk } from "./bulk.js";
 import { plural } from "./format.js";
 import { html, useEffect, useMemo, useRef, useState } from "./html.js";
-import { Age, Draft, Empty, isTyping, RunLink, STANDINGS, Standing, Trouble } from "./parts.js";
+import { Age, Damaged, Draft, Empty, isTyping, RunLink, STANDINGS, Standing, Trouble } from "./parts.js";
 import { sinceOf, WITHIN } from "./spans.js";
 
 const PAGE = 50;
@@ -16,7 +16,7 @@ function toFilter({ within, between, ...query }) {
 export function Runs({ address, version }) {
   const query = Object.fromEntries(address.query),
     filter = toFilter(query);
-  const { data, problem, reload } = useRead("runs", { ...filter, limit: PAGE }, query.after ? 0 : version);
+  const { data, problem, reload } = useRead("runs", { ...filter, limit: PAGE, damaged: true }, query.after ? 0 : version);
   const [marked, setMarked] = useState(/** @type {Set<string>} */ (new Set())),
     [isOver, setOver] = useState(false),
     list = useRef(/** @type {any[]} */ ([]));
@@ -37,8 +37,8 @@ export function Runs({ address, version }) {
     <div class="note" aria-live="polite">${waiting > 0 ? html`<button type="button" class="button small main"
       onClick=${showNew}>${plural(waiting, "new run")}: show</button>` : data && runs.length > 0 ? `${plural(runs.length, "run")}${data.next ? " on this page" : ""}, latest start first` : ""}
       </div>
-    <${Trouble} problem=${problem} />
-    ${data && !runs.length && (isFiltered ? html`<${Empty} title="No run is like that">
+    <${Trouble} problem=${problem} /><${Damaged} entries=${data?.damaged} />
+    ${data && !runs.length && !data.damaged?.length && (isFiltered ? html`<${Empty} title="No run is like that">
       <a href=${link(["runs"])}>Show all runs</a><//>` : html`<${Empty} title="This store has no runs yet" command="stepwell run module:workflow 'your input'">Start one from a program, or from a shell:<//>`)}
     ${
       runs.length > 0 &&
