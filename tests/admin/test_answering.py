@@ -11,7 +11,6 @@ import pytest
 from stepwell import (
     Executor,
     InMemoryCheckpointStorage,
-    RequestExpired,
     ResponseRejected,
     RunError,
     UnknownRequest,
@@ -156,8 +155,9 @@ async def test_an_answer_that_came_in_time_goes_before_the_default(storage: Any,
         await judging(storage, hours=1).run(["gold"], run_id=run_id)
         await respond(storage, run_id, "gold", value)
     later(minutes=90)
-    with pytest.raises(RequestExpired):
-        await respond(storage, "in time", "gold", {"good": True})
+    await respond(storage, "in time", "gold", {"good": True})  # it is there already, and was in time
+    with pytest.raises(ResponseRejected, match="answered already"):
+        await respond(storage, "in time", "gold", {"good": False})
     assert (await judging(storage, hours=1).run(run_id="in time")).get_outputs() == ["gold: True"]
     assert (await judging(storage, hours=1).run(run_id="no verdict")).get_outputs() == ["gold: False too late"]
 

@@ -49,6 +49,7 @@ SIGNALLED = (WorkflowRunState.IDLE, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS,
 STATUSES_BY_STANDING: Mapping[str, tuple[WorkflowRunState, ...]] = MappingProxyType(
     {
         **STATUSES_BY_WORD,
+        "running": tuple(WorkflowRunState),  # a run that rests, too, while its driver continues it
         "queued": SIGNALLED,
         "stalled": IN_PROGRESS,
         "sleeping": IN_PROGRESS,
@@ -94,7 +95,9 @@ def standing_of(
             return "queued" if is_signalled else "sleeping"
         return "stalled" if was_left else "queued"
     if status in SIGNALLED and (is_signalled or (wake is not None and wake <= now)):
-        return "queued"
+        return "running" if is_driven else "queued"
+    if is_driven and status not in SIGNALLED:  # somebody resumes it, and nothing is committed yet
+        return "running"
     match status:
         case WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
             return "waiting"

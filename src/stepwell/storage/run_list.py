@@ -19,6 +19,7 @@ from stepwell.storage.port import Store
 from stepwell.storage.stored_values import RunEntry
 
 _STATES = frozenset(WorkflowRunState)
+_RESTING = (WorkflowRunState.IDLE, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS)
 _PAGE = 200  # runs that are read at a time
 
 
@@ -47,6 +48,11 @@ class RunInfo:
     # queued: from when on it could be driven, if that is known; stalled: its newest commit
     since: str | None
     _entry: RunEntry = field(repr=False, compare=False)  # from which the next page continues
+
+    @property
+    def has_driver(self) -> bool:
+        """Whether a driver is recorded, dead or alive: a stopped run that has one is being resumed."""
+        return self._entry.lease is not None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON data; `status` is how the run stands."""
@@ -93,14 +99,18 @@ async def find_standing(
 
 def _narrow(run_filter: RunFilter, standing: Standing) -> list[RunFilter]:
     """Return filters that no two runs share, and that together find every run that stands so."""
+    now = clock.stamp()
     if standing == "queued":  # few of the runs in any of its statuses
-        return [replace(run_filter, due_by=clock.stamp())]
+        return [replace(run_filter, due_by=now)]
     if standing in ("running", "stalled"):
         run_filter = replace(run_filter, owned=True)
     elif standing == "sleeping":
-        run_filter = replace(run_filter, asleep_at=clock.stamp())
-    statuses = STATUSES_BY_STANDING[standing]
-    return [replace(run_filter, status=status.value) for status in statuses if run_filter.status in (None, status)]
+        run_filter = replace(run_filter, asleep_at=now)
+    statuses = [status for status in STATUSES_BY_STANDING[standing] if run_filter.status in (None, status)]
+    filters = [replace(run_filter, status=status.value) for status in statuses]
+    if standing == "running":  # few of the runs that rest have something to do, which is why they are driven
+        filters = [replace(each, due_by=now) if each.status in _RESTING else each for each in filters]
+    return filters
 
 
 def run_info(entry: RunEntry) -> RunInfo:

@@ -42,7 +42,7 @@ async def send_input(
             f"the start executor {start.id!r} does not accept a {type(message).__name__}",
             run_id=run_id,
         )
-    _check_active(head, "send to it")
+    await _check_active(archive, head, "send to it")
     payload = definition.codec.pack(message, "$.message")
     # A random key keeps inputs apart; a response has a fixed key, so that the first one wins.
     is_new = await archive.send(run_id, input_key(head.header.epoch, key or new_run_id()), ReceivedInput(payload))
@@ -62,7 +62,7 @@ async def send_answers(
     """Answer open requests of a run, by request id. The first response wins.
 
     Raises UnknownRequest, ResponseRejected or RequestExpired before anything is stored, and RunError
-    if the run failed or was cancelled.
+    if the run failed or was cancelled and nobody resumes it.
     """
     check_words("by", by)
     check_words("comment", comment)
@@ -70,7 +70,7 @@ async def send_answers(
         raise TypeError(f"responses must be a mapping of request ids to answers, not a {type(responses).__name__}")
     head = await read_head(archive, run_id)
     check_no_caller(head)
-    _check_active(head, "answer it")
+    await _check_active(archive, head, "answer it")
     stored = await archive.look(run_id)
     requests = kernel.open_requests(head, stored.log)
     graph, pack, pending = definition.graph, definition.codec.pack, stored.signals
@@ -82,8 +82,12 @@ async def send_answers(
     await _check_not_moved_back(archive, head)
 
 
-def _check_active(head: Checkpoint, what: str) -> None:
-    if head.status in STOPPED:
+async def _check_active(archive: Archive, head: Checkpoint, what: str) -> None:
+    """Raise RunError for a run that failed or was cancelled, unless somebody resumes it."""
+    if head.status not in STOPPED:
+        return
+    run = await archive.run_info(head.run_id)
+    if run is None or not run.has_driver:
         raise RunError(
             f"run {head.run_id!r} is {status_word(head.status)}; resume it with run(run_id=...) before you {what}",
             run_id=head.run_id,

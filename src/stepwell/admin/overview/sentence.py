@@ -42,6 +42,8 @@ def sentence_of(overview: RunOverview, *, now: datetime, moment: FormatMoment = 
             return f"{subject} is {wake}; {_next(overview)} then. {_who_drives(overview, 'wakes it')}"
         case "running":
             asks = f" Meanwhile it is waiting {_describe_wait(overview, now)}" if overview.requests else ""
+            if overview.requests and overview.pending.keys() >= overview.requests.keys():
+                asks = f" Meanwhile {_describe_arrived(overview)}."
             return f"{subject} is running, driven by {run.owner}: {_progress(overview)}.{asks}"
         case "stalled":
             last = f"its last commit was {_ago(run.since or at.stamp.at, now)}"
