@@ -42,7 +42,7 @@ FILTERS = {
     "with two tags": "tag=customer%3Dcustomer%2017&tag=team%3Dsouth",
     "failed, with a tag that one run in four has": "status=failed&tag=team%3Dnorth",
     "with a text that is in a few thousand": "text=stomer%20171",
-    "with a text that is in none: all are looked at": "text=nowhere",
+    "with a text that none of the newest 100,000 has": "text=nowhere",
 }
 
 

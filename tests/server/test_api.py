@@ -13,6 +13,7 @@ import pytest
 from stepwell import AgentExecutor, SQLiteCheckpointStorage, WorkflowBuilder
 from stepwell.admin import describe_run, import_run
 from stepwell.agents import ScriptedAgent
+from stepwell.server.api import runs
 from stepwell.server.api.routes import OPERATIONS
 from tests.server.clients import BOB, DOCUMENT, EVE, IDENTITIES, serving, with_token
 from tests.support.operating_runs import Desk, Order, asking, counting
@@ -265,6 +266,30 @@ async def test_the_service_says_what_it_serves(tmp_path: Path) -> None:
         wrong = await client.delete("/api/v1/runs")
         assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, POST")
     await storage.close()
+
+
+async def test_a_search_for_a_text_looks_through_so_many_runs_at_a_time(
+    storage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "LOOKED_THROUGH", 3)
+    async with serving(storage, [counting(storage)]) as client:
+        for number in range(10):
+            name = f"needle-{number}" if number in (0, 5, 6) else f"hay-{number}"
+            await client.post("/api/v1/runs", json={"workflow": "counting", "input": number, "run_id": name})
+
+        async def search(**query: Any) -> tuple[list[str], str | None, bool]:
+            page = (await client.get("/api/v1/runs", params=query)).json()
+            return [run["run_id"] for run in page["runs"]], page["next"], page["is_whole"]
+
+        assert await search(text="NEEDLE") == ([], "hay-7", False)
+        assert await search(text="NEEDLE", after="hay-7") == (["needle-6", "needle-5"], "hay-4", False)
+        assert await search(text="NEEDLE", after="hay-4") == ([], "hay-1", False)
+        assert await search(text="NEEDLE", after="hay-1") == (["needle-0"], None, True)
+        assert await search(text="NEEDLE", after="hay-7", limit=1) == (["needle-6"], "needle-6", True)  # a full page
+        assert await search(text="needle", status="queued", after="hay-7") == (["needle-6", "needle-5"], "hay-4", False)
+        assert await search(limit=2) == (["hay-9", "hay-8"], "hay-8", True)  # what an index finds is not searched
+        since = (await client.get("/api/v1/runs/hay-8")).json()["at"]
+        assert (await search(text="needle", since=since))[0] == []
 
 
 async def test_who_operates_a_store_sees_costs_fitting_code_and_damage(tmp_path: Path) -> None:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from pathlib import Path
+from threading import Thread
 from urllib.parse import quote
 
 import pytest
+import uvicorn
 from click.testing import CliRunner, Result
 
 from stepwell import SQLiteCheckpointStorage
 from stepwell.cli.app import stepwell
+from stepwell.server import app
+from stepwell.server.api import runs
+from stepwell.server.process import bind
 from tests.server.flows import counting_down, refunds
 from tests.server.processes import TOKEN, server
 
@@ -203,3 +209,35 @@ def test_a_run_is_exported(tmp_path: Path) -> None:
     assert Path("r.stepwell").stat().st_mode & 0o077 == 0
     assert say("import", "r.stepwell", "--store", "copy.db").exit_code == 0
     assert "refund 400?" in say("requests", "--store", "copy.db").stdout
+
+
+def test_a_list_by_text_is_whole_however_many_runs_a_server_looks_through_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "LOOKED_THROUGH", 2)
+    storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
+    application = app(storage, auth=TOKEN)
+    listener = bind("127.0.0.1", 0, application.state.services)
+    served = uvicorn.Server(uvicorn.Config(application, log_level="error"))
+
+    async def serve() -> None:
+        for number in range(7):
+            name = f"{'needle' if number % 3 else 'hay'}-{number}"
+            await counting_down.submit(1, run_id=name, checkpoint_storage=storage)
+        await served.serve([listener])
+        await storage.close()
+
+    thread = Thread(target=asyncio.run, args=[serve()])
+    thread.start()
+    try:
+        while not served.started:
+            time.sleep(0.05)
+        search = ("list", "--server", f"http://127.0.0.1:{listener.getsockname()[1]}", "--text", "needle")
+        listed = say(*search, "--json").stdout
+        assert re.findall(r'run_id": "(.*?)"', listed) == ["needle-5", "needle-4", "needle-2", "needle-1"]
+        shown = say(*search, "--limit", "2").stdout
+        assert re.findall(r"needle-\d", shown)[:2] == ["needle-5", "needle-4"]
+        assert "needle-2" not in shown
+    finally:
+        served.should_exit = True
+        thread.join(30)

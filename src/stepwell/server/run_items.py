@@ -36,6 +36,7 @@ class RunPage(msgspec.Struct, frozen=True):
     runs: list[RunItem]
     next: str | None  # the `after` of the next page
     damaged: list[DamagedEntry] = []  # entries that cannot be read, wherever they belong
+    is_whole: bool = True  # False: a search for a text has looked through 100,000 runs, and `next` continues it
 
 
 def run_item(run: RunInfo) -> RunItem:

@@ -72,7 +72,12 @@ def command(
             name: value.isoformat() if isinstance(value, datetime) else value for name, value in other_filters.items()
         }
         query = {"workflow": workflow, "status": status and status.lower(), "tag": pairs or None, "after": after}
-        answer = server.get("runs", **query, parent=parent, contains=contains, limit=limit, **times)
+        query |= {"parent": parent, "contains": contains, **times}
+        answer = server.get("runs", **query, limit=limit)
+        # A search for a text looks through so many runs at a time.
+        while answer["next"] is not None and (missing := limit - len(answer["runs"])) > 0:
+            more = server.get("runs", **{**query, "after": answer["next"]}, limit=missing)
+            answer = {"runs": answer["runs"] + more["runs"], "next": more["next"]}
         _print(answer["runs"], answer["next"], json, is_filtered=any(value is not None for value in criteria))
         return
 

@@ -41,11 +41,15 @@ from stepwell.server.run_items import RunPage, run_item
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.filters import CheckpointFilter, RunFilter
+from stepwell.storage.run_list import RunInfo
+from stepwell.storage.statistics import RunPlace
 from stepwell.storage.wire.format import read_commit
 
 PageSize = Annotated[int, Meta(ge=1, le=500, description="Items on the page.")]
 DAMAGED = "If entries are damaged, list them beside those that can be read, instead of failing."
+TEXT = "In the id, the workflow or a tag. Looks through 100,000 runs; `next` continues, even after a page with none."
 LINES = "Also each event as lines that people read."
+LOOKED_THROUGH = 100_000  # runs, by one search for a text: no index answers it
 _COMMITS = 100  # on a page of events
 # Larger numbers fit no store.
 Number = Annotated[int, Meta(ge=0, le=2**62)]
@@ -65,7 +69,7 @@ class RunListQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tag: list[Annotated[str, Meta(description="Each NAME=VALUE.")]] = []
     parent: Annotated[str, Meta(description="The run that it was forked from.")] | None = None
     prefix: Annotated[str, Meta(description="The id starts with it.")] | None = None
-    text: Annotated[str, Meta(description="In the id, the workflow or a tag.")] | None = None
+    text: Annotated[str, Meta(description=TEXT)] | None = None
     contains: Annotated[str, Meta(description="In the state, a request or an output. Reads every run.")] | None = None
     since: Annotated[datetime, Meta(tz=True, description="Started then or later.")] | None = None
     until: Annotated[datetime, Meta(tz=True, description="Started before.")] | None = None
@@ -140,6 +144,8 @@ async def read_page(storage: BuiltInStorage, survey: KeptSurvey, query: RunListQ
     parent = None if query.parent is None else await complete_run_id(storage, query.parent)
     past = None if query.after is None else await find_run(storage, query.after)
     tags = dict(split_tag(tag) for tag in query.tag)
+    end = None if query.text is None else await _find_end(storage, past)
+    since = max([at for at in (query.since, end and datetime.fromisoformat(end.began)) if at], default=None)
     filters: dict[str, Any] = {
         "workflow_name": query.workflow,
         "standing": query.status,
@@ -147,7 +153,7 @@ async def read_page(storage: BuiltInStorage, survey: KeptSurvey, query: RunListQ
         "parent": parent,
         "prefix": query.prefix,
         "text": query.text,
-        "since": query.since,
+        "since": since,
         "until": query.until,
         "changed_since": query.changed_since,
         "changed_until": query.changed_until,
@@ -170,9 +176,21 @@ async def read_page(storage: BuiltInStorage, survey: KeptSurvey, query: RunListQ
             runs.append(match.run)
             if len(runs) == wanted:
                 break
+    if end is not None:
+        # Runs that began at the same moment as the last one that is looked through may come after it.
+        runs = [run for run in runs if (run.began_at, run.run_id) >= end]
     page = runs[: query.limit]
-    following = page[-1].run_id if len(runs) > len(page) else None
-    return RunPage([run_item(run) for run in page], following, damaged)
+    following = page[-1].run_id if len(runs) > len(page) else None if end is None else end.run_id
+    is_whole = end is None or len(runs) > len(page)
+    return RunPage([run_item(run) for run in page], following, damaged, is_whole)
+
+
+async def _find_end(storage: BuiltInStorage, past: RunInfo | None) -> RunPlace | None:
+    """Return the last run that one search by text looks through; None if no run is left after it."""
+    if storage._statistics is None:
+        return None
+    place = None if past is None else RunPlace(past.began_at, past.run_id)
+    return await storage._statistics.find_place(place, LOOKED_THROUGH)
 
 
 def _filter_of(query: RunListQuery, parent: str | None, tags: dict[str, str]) -> RunFilter:

@@ -143,6 +143,11 @@ ORDER BY place, since, run_id LIMIT {{limit}}
 COUNT_RUNS = """
 SELECT r.status, count(*) FROM {schema}.runs AS r WHERE r.began IS NOT NULL AND NOT r.is_child GROUP BY r.status
 """
+PLACE = """
+SELECT r.began, r.run_id FROM {schema}.runs AS r WHERE r.began IS NOT NULL AND NOT r.is_child
+    AND ($1::text IS NULL OR (r.began, r.run_id) < ($1::text, $2::text))
+ORDER BY r.began DESC, r.run_id DESC LIMIT 2 OFFSET $3::bigint
+"""
 COUNT_REQUESTS = f"SELECT count(*) FROM {{schema}}.requests AS r WHERE {OF_ACTIVE_RUNS}"
 WORKERS = """
 SELECT w.name, w.process, extract(epoch FROM clock_timestamp() - w.seen)::float8 + $1::float8,

@@ -32,7 +32,7 @@ from stepwell.storage.lease import Owner
 from stepwell.storage.limits import LARGEST
 from stepwell.storage.live_ring import LiveRing
 from stepwell.storage.outbox import Attempt, OutboxRow, WebhookRow
-from stepwell.storage.statistics import StoreStatistics
+from stepwell.storage.statistics import RunPlace, StoreStatistics
 from stepwell.storage.stored_values import (
     HIGHEST_PRIORITY,
     NO_EFFECTS,
@@ -312,6 +312,10 @@ class PostgresStore:
     async def statistics(self) -> StoreStatistics:
         runs: dict[str, int] = dict(await self._read(queries.COUNT_RUNS))
         return StoreStatistics(runs, (await self._read(queries.COUNT_REQUESTS))[0][0])
+
+    async def find_place(self, past: RunPlace | None, count: int) -> RunPlace | None:
+        rows = await self._read(queries.PLACE, *(past or (None, None)), count - 1)
+        return RunPlace(*unescape_row(rows[0])) if len(rows) == 2 else None
 
     @property
     def dsn(self) -> str:

@@ -22,7 +22,7 @@ from stepwell.storage.filters import (
 from stepwell.storage.ids import location_of, run_hash, run_hashes_for
 from stepwell.storage.lease import Owner
 from stepwell.storage.outbox import Attempt, OutboxRow, WebhookRow, find_due
-from stepwell.storage.statistics import StoreStatistics
+from stepwell.storage.statistics import RunPlace, StoreStatistics
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
     NO_LOG_EFFECTS,
@@ -242,6 +242,11 @@ class RunStore(ABC):
     async def statistics(self) -> StoreStatistics:
         runs = await self.runs()
         return StoreStatistics(Counter(run.status for run in runs), len(await self.requests()))
+
+    async def find_place(self, past: RunPlace | None, count: int) -> RunPlace | None:
+        places = [RunPlace(run.began, run.run_id) for run in await self.runs()]
+        further = [place for place in places if past is None or place < past]
+        return further[count - 1] if len(further) > count else None
 
     # ---------------------------------------------------------------- maintenance
 

@@ -23,7 +23,7 @@ from stepwell.storage.filters import (
     prefix_end,
 )
 from stepwell.storage.ids import location_of, run_hashes_for
-from stepwell.storage.statistics import StoreStatistics
+from stepwell.storage.statistics import RunPlace, StoreStatistics
 from stepwell.storage.stored_values import HIGHEST_PRIORITY, Entry, RequestEntry, RunEntry, RunMetadata
 from stepwell.stores.sqlite.outbox import REQUEST
 from stepwell.stores.sqlite.records import ENTRY, LAST, entry_in, read_lease
@@ -202,6 +202,16 @@ def count_all(db: sqlite3.Connection) -> StoreStatistics:
     by_status = "SELECT status, count(*) FROM runs WHERE began IS NOT NULL AND NOT called GROUP BY status"
     runs = dict(db.execute(by_status).fetchall())
     return StoreStatistics(runs, db.execute(COUNT_REQUESTS).fetchone()[0])
+
+
+def find_place(db: sqlite3.Connection, past: RunPlace | None, count: int) -> RunPlace | None:
+    began, run_id = past or (AFTER_ALL, "")
+    rows = db.execute(
+        """SELECT began, run_id FROM runs WHERE called = 0 AND began IS NOT NULL AND (began, run_id) < (?, ?)
+           ORDER BY began DESC, run_id DESC LIMIT 2 OFFSET ?""",
+        (began, run_id, count - 1),
+    ).fetchall()
+    return RunPlace(*rows[0]) if len(rows) == 2 else None
 
 
 # ---------------------------------------------------------------------- checkpoints

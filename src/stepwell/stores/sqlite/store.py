@@ -26,7 +26,7 @@ from stepwell.storage.lease import LEASE, Owner
 from stepwell.storage.live_ring import LiveRing
 from stepwell.storage.outbox import Attempt, OutboxRow, WebhookRow
 from stepwell.storage.permissions import OWNER_ONLY, validate_mode
-from stepwell.storage.statistics import StoreStatistics
+from stepwell.storage.statistics import RunPlace, StoreStatistics
 from stepwell.storage.stored_values import (
     NO_EFFECTS,
     NO_LOG_EFFECTS,
@@ -199,6 +199,9 @@ class SQLiteStore:
 
     async def statistics(self) -> StoreStatistics:
         return await self._db.read(lists.count_all)
+
+    async def find_place(self, past: RunPlace | None, count: int) -> RunPlace | None:
+        return await self._db.read(lambda db: lists.find_place(db, past, count))
 
     async def announce_worker(self, name: str, process: str, body: bytes) -> bool:
         return await self._db.write(lambda db: workers.announce_worker(db, name, process, body))

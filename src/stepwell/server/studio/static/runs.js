@@ -35,10 +35,11 @@ export function Runs({ address, version }) {
   const showNew = () => (setAt(-1), show());
   return html`<div class="page"><h1 class="hidden">Runs</h1><${Filters} query=${query} runs=${runs} choose=${choose} />
     <div class="note" aria-live="polite">${waiting > 0 ? html`<button type="button" class="button small main"
-      onClick=${showNew}>${plural(waiting, "new run")}: show</button>` : data && runs.length > 0 ? `${plural(runs.length, "run")}${data.next ? " on this page" : ""}, latest start first` : ""}
+      onClick=${showNew}>${plural(waiting, "new run")}: show</button>` : data && runs.length > 0 ? `${plural(runs.length, "run")}${data.next ? (data.is_whole ? " on this page" : " of the 100,000 looked through") : ""}, latest start first` : ""}
       </div>
     <${Trouble} problem=${problem} /><${Damaged} entries=${data?.damaged} />
-    ${data && !runs.length && !data.damaged?.length && (isFiltered ? html`<${Empty} title="No run is like that">
+    ${data && !runs.length && !data.damaged?.length && (data.is_whole === false ? html`<${Empty} title="None of the 100,000 runs looked through is like that">
+      <a class="button main" href=${link(["runs"], { ...query, after: data.next })}>Search further</a><//>` : isFiltered ? html`<${Empty} title="No run is like that">
       <a href=${link(["runs"])}>Show all runs</a><//>` : html`<${Empty} title="This store has no runs yet" command="stepwell run module:workflow 'your input'">Start one from a program, or from a shell:<//>`)}
     ${
       runs.length > 0 &&
@@ -52,7 +53,7 @@ export function Runs({ address, version }) {
         </tbody></table>
       <div class="row foot">${query.after && html`<button class="button"
         onClick=${() => choose({})}>Newest</button>`}${data?.next && html`<a class="button"
-        href=${link(["runs"], { ...query, after: data.next })}>Older</a>`}</div>`
+        href=${link(["runs"], { ...query, after: data.next })}>${data.is_whole ? "Older" : "Search further"}</a>`}</div>`
     }
     ${marked.size > 0 && html`<${Bulk} runs=${runs.filter((run) => marked.has(run.run_id))}
       onDone=${() => (setMarked(new Set()), expire(), reload())} />`}</div>`;
