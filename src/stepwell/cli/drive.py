@@ -134,8 +134,10 @@ class _DriveSession:
                 _print_output(self.outputs[-1])
 
     def _describe_failure(self) -> str | None:
-        if self.raised is None or self.failure is None:
-            return None if self.raised is None else str(self.raised)
+        if self.raised is None:
+            return None
+        if self.failure is None:
+            return str(self.raised)
         where = "" if self.failure.executor_id is None else f" in {self.failure.executor_id!r}"
         return f"run {self.run_id!r} failed{where}: {self.failure.error_type}: {self.failure.message}"
 

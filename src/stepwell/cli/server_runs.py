@@ -30,8 +30,8 @@ class ChangedRun:
 
 def find_checkpoint(server: ServerClient, name: str, *, run: str | None = None) -> CheckpointInfo:
     """Return the checkpoint that `name` means; of a run, `name` may be its number."""
-    found = server.get("checkpoint", name=name, run=run)
-    return CheckpointInfo(found["run_id"], found["checkpoint_id"], found["number"])
+    place = server.get("checkpoint", name=name, run=run)
+    return CheckpointInfo(place["run_id"], place["checkpoint_id"], place["number"])
 
 
 def load_requests(server: ServerClient, place: CheckpointInfo) -> list[admin.OpenRequest]:

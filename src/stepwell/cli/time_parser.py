@@ -44,15 +44,17 @@ def parse_moment(text: str, now: datetime) -> datetime | None:
 
 def parse_span_option(context: click.Context, option: click.Parameter, text: str | None) -> timedelta | None:
     """Callback of an option that takes a duration."""
-    if text is None or (span := parse_span(text)) is not None:
-        return None if text is None else span
-    raise click.BadParameter(f"{text!r} is not a duration such as 30d, 12h, 90min, 45s or 1h30min")
+    span = None if text is None else parse_span(text)
+    if text is not None and span is None:
+        raise click.BadParameter(f"{text!r} is not a duration such as 30d, 12h, 90min, 45s or 1h30min")
+    return span
 
 
 def parse_moment_option(context: click.Context, option: click.Parameter, text: str | None) -> datetime | None:
     """Callback of an option that takes a time."""
-    if text is None or (at := parse_moment(text, clock.now())) is not None:
-        return None if text is None else at
-    raise click.BadParameter(
-        f"{text!r} is not a time such as 2026-11-16, 2026-11-16T10:00, or a duration ago: 30d, 12h, 90min"
-    )
+    moment = None if text is None else parse_moment(text, clock.now())
+    if text is not None and moment is None:
+        raise click.BadParameter(
+            f"{text!r} is not a time such as 2026-11-16, 2026-11-16T10:00, or a duration ago: 30d, 12h, 90min"
+        )
+    return moment

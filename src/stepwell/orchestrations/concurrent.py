@@ -121,12 +121,14 @@ class ConcurrentBuilder(ReviewingTeamBuilder):
         count = len(self._aggregators)
         yield count > 1, f"with_aggregator was called {count} times: a team has only one aggregator"
         for aggregator in self._aggregators:
-            if not isinstance(aggregator, Executor) and (not callable(aggregator) or isinstance(aggregator, type)):
+            if isinstance(aggregator, Executor):
+                continue
+            if not callable(aggregator) or isinstance(aggregator, type):
                 yield (
                     True,
                     f"{aggregator!r:.80} cannot be an aggregator: pass an Executor, or a function of the results",
                 )
-            elif not isinstance(aggregator, Executor) and _count_parameters(aggregator) not in (1, 2):
+            elif _count_parameters(aggregator) not in (1, 2):
                 yield True, f"the aggregator {name_of(aggregator)!r} must take (results) or (results, ctx)"
 
     def _wire(self, members: dict[str, Executor]) -> WorkflowBuilder:

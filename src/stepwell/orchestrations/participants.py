@@ -93,12 +93,12 @@ def executor_of(participant: Participant) -> Executor:
 
 
 def is_content(message: Message) -> bool:
-    """Say whether a message belongs in a shared conversation: results of tools and empty messages do not."""
+    """Return whether a message belongs in a shared conversation: results of tools and empty messages do not."""
     return message.role != "tool" and bool(message.text or message.data is not None)
 
 
 def takes(executor: Executor, kind: object) -> bool:
-    """Say whether an executor has a handler for messages of a type."""
+    """Return whether an executor has a handler for messages of a type."""
     return any(is_type_compatible(kind, handled) for handled in executor.input_types)
 
 

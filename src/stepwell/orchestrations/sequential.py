@@ -109,7 +109,7 @@ def _hear_only_the_answer(member: Executor) -> Executor:
 
 
 def _needs_converter(member: Executor, successor: Executor) -> bool:
-    """Say whether `member` answers like an agent and `successor` accepts plain messages only."""
+    """Return whether `member` answers like an agent and `successor` accepts plain messages only."""
     answers = [sent for sent in member.output_types if sent in (AgentExecutorResponse, AgentResponse)]
     understood = any(takes(successor, answer) for answer in answers)
     return bool(answers) and not understood and takes(successor, list[Message])

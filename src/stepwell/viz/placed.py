@@ -130,7 +130,7 @@ def _merge_loops(arrows: Iterable[Arrow]) -> list[Arrow]:
     for number, arrow in enumerate(arrows):
         key = arrow.source if arrow.source == arrow.target else number
         before = merged.get(key)
-        labels = [each.label for each in (before, arrow) if each is not None and each.label]
+        labels = [loop.label for loop in (before, arrow) if loop is not None and loop.label]
         merged[key] = Arrow(arrow.source, arrow.target, ", or ".join(labels), arrow.dotted)
     return list(merged.values())
 

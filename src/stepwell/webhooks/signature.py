@@ -56,15 +56,15 @@ def verify_signature(
     Pass two secrets while you replace one. A message may come again: its id is then the same. Raises
     BadSignature if the signature is wrong, or was made more than `tolerance` seconds ago.
     """
-    found = {name.lower(): value for name, value in headers.items()}
-    message_id, at = found.get(ID, ""), found.get(TIMESTAMP, "")
+    lowercase = {name.lower(): value for name, value in headers.items()}
+    message_id, at = lowercase.get(ID, ""), lowercase.get(TIMESTAMP, "")
     if not at.isascii() or not at.isdigit() or abs(int(at[:20]) - clock.seconds()) > tolerance:
         raise BadSignature(f"the message {message_id!r} has no time, or one that is too far from now: {at!r}")
     # As bytes: `compare_digest` raises for strings that are not ASCII.
-    given = [each.encode() for each in found.get(SIGNATURE, "").split(" ")]
+    signatures = lowercase.get(SIGNATURE, "").encode().split(b" ")
     for secret in [keys] if isinstance(keys, str) else keys:
-        wanted = (_VERSION + _sign(message_id, body, secret, at)).encode()
-        if any(hmac.compare_digest(wanted, signature) for signature in given):
+        expected = (_VERSION + _sign(message_id, body, secret, at)).encode()
+        if any(hmac.compare_digest(expected, signature) for signature in signatures):
             return message_id
     raise BadSignature(f"the signature of the message {message_id!r} does not match; is the secret the right one?")
 

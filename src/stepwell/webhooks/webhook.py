@@ -88,15 +88,16 @@ async def add_webhook(
     problems = [
         f"{kind!r} is not a kind of message; those are {', '.join(KINDS)}" for kind in kinds if kind not in KINDS
     ]
+    signing_secret = make_secret() if secret is None else secret
     try:
         parse_destination(url, allow_http=allow_http)
-        read_secret(secret if secret is not None else make_secret())
+        read_secret(signing_secret)
     except ValueError as error:
         problems.append(str(error))
     if problems:
         raise DefinitionError(problems)
     chosen = tuple(kind for kind in KINDS if kind in kinds)
-    webhook = Webhook(f"wh_{secrets.token_hex(6)}", url, workflow, chosen, (secret or make_secret(),), allow_http)
+    webhook = Webhook(f"wh_{secrets.token_hex(6)}", url, workflow, chosen, (signing_secret,), allow_http)
     await _put(storage, webhook)
     return webhook
 
@@ -112,8 +113,8 @@ async def find_webhook(storage: BuiltInStorage, webhook_id: str) -> Webhook:
     for webhook in webhooks:
         if webhook.id == webhook_id:
             return webhook
-    known = ", ".join(webhook.id for webhook in webhooks) or "none"
-    raise UnknownWebhook(f"there is no webhook {webhook_id!r}; there are: {known}")
+    ids = ", ".join(webhook.id for webhook in webhooks) or "none"
+    raise UnknownWebhook(f"there is no webhook {webhook_id!r}; there are: {ids}")
 
 
 async def remove_webhook(storage: BuiltInStorage, webhook_id: str) -> None:
@@ -183,18 +184,15 @@ def outbox_of(storage: BuiltInStorage) -> VerifiedOutbox:
 
 
 async def _put(storage: BuiltInStorage, webhook: Webhook) -> None:
+    settings = _Settings(webhook.url, webhook.secrets, webhook.allow_http, webhook.stopped_because)
     row = WebhookRow(
         webhook.id,
         webhook.workflow,
         webhook.kinds,
         webhook.stopped_because is not None,
-        msgspec.json.encode(_settings_of(webhook)),
+        msgspec.json.encode(settings),
     )
     await outbox_of(storage).put_webhook(row)
-
-
-def _settings_of(webhook: Webhook) -> _Settings:
-    return _Settings(webhook.url, webhook.secrets, webhook.allow_http, webhook.stopped_because)
 
 
 def _read(row: WebhookRow) -> Webhook:

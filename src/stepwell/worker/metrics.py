@@ -45,7 +45,6 @@ COUNTED = {
     "failed_runs": "Runs that failed while this worker drove them",
 }
 
-
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -60,14 +59,14 @@ class Metric(NamedTuple):
 
 def measure_worker(counters: Counters, slots: int, busy: int) -> list[Metric]:
     """Return what is known without asking the store."""
-    metrics = [
+    counts = (
         Metric(f"worker_{name}", meaning, "counter", {(): getattr(counters, name)}) for name, meaning in COUNTED.items()
-    ]
-    metrics.append(
-        Metric("worker_slots", "Runs that this worker drives at the same time, at most", "gauge", {(): slots})
     )
-    metrics.append(Metric("worker_slots_busy", "Runs that this worker drives now", "gauge", {(): busy}))
-    return metrics
+    return [
+        *counts,
+        Metric("worker_slots", "Runs that this worker drives at the same time, at most", "gauge", {(): slots}),
+        Metric("worker_slots_busy", "Runs that this worker drives now", "gauge", {(): busy}),
+    ]
 
 
 async def measure_store(storage: BuiltInStorage) -> list[Metric]:
@@ -112,7 +111,7 @@ def _escape(text: str) -> str:
 
 
 class MetricsReporter:
-    """Reports the same to OpenTelemetry, if the program has loaded it."""
+    """Measures a worker and its store, and reports both to OpenTelemetry if the program has loaded it."""
 
     def __init__(self, storage: BuiltInStorage, counters: Counters, slots: int, driving: Mapping[str, Any]) -> None:
         self._storage, self._counters, self._slots, self._driving = storage, counters, slots, driving

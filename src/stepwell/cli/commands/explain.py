@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import asdict
 
 import click
 
@@ -30,11 +31,12 @@ def command(error: str | None, json: bool) -> None:
         else:
             print_lines(f"{item.id}  {item.name}" for item in explanations.values())
         return
-    found = _find(error, explanations)
+    explanation = _find(error, explanations)
     if json:
-        print_document(id=found.id, name=found.name, happened=found.happened, why=found.why, do=found.do)
+        print_document(**asdict(explanation))
     else:
-        print_lines([f"{found.id} {found.name}", "", found.happened, "", f"Why: {found.why}", "", f"Do: {found.do}"])
+        title = f"{explanation.id} {explanation.name}"
+        print_lines([title, "", explanation.happened, "", f"Why: {explanation.why}", "", f"Do: {explanation.do}"])
 
 
 def _find(error: str, explanations: dict[str, Explanation]) -> Explanation:

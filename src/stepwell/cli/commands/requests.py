@@ -19,6 +19,7 @@ from stepwell.cli.time_parser import parse_span_option
 from stepwell.cli.type_names import BuiltInStorage, PendingRequest
 from stepwell.cli.views.output import print_document, print_note, print_table
 from stepwell.storage import clock
+from stepwell.viz.markup import shorten
 
 _SHOWN = 100  # characters of a question in the table
 
@@ -135,10 +136,6 @@ async def _find_last(storage: BuiltInStorage, name: str) -> PendingRequest:
     )
 
 
-def _shorten(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-
-
 def _make_row(request: dict[str, Any], now: datetime) -> list[str]:
     by = request["answered_by"]
     deadline = request["deadline"]
@@ -148,7 +145,7 @@ def _make_row(request: dict[str, Any], now: datetime) -> list[str]:
         request["workflow"],
         request["executor"],
         # Without its key, a question is not known.
-        _shorten(request["question"] or request["request_type"]),
+        shorten(request["question"] or request["request_type"], _SHOWN),
         request["response_type"],
         format_span(now - datetime.fromisoformat(request["asked_at"])),
         format_deadline(None if deadline is None else datetime.fromisoformat(deadline), now),

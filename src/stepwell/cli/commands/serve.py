@@ -10,13 +10,12 @@ from typing import BinaryIO
 import click
 
 from stepwell.cli.code_loader import load_code
+from stepwell.cli.server_errors import TOKEN
 from stepwell.cli.serving import serve_store
 from stepwell.cli.settings import common_options
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_note
-
-VARIABLE = "STEPWELL_TOKEN"
 
 
 @click.command("serve")
@@ -36,7 +35,7 @@ VARIABLE = "STEPWELL_TOKEN"
     metavar="PORT",
     help="The port to listen at; 0 takes a free one.",
 )
-@click.option("--token", metavar="TOKEN", help=f"The token of clients. Default: ${VARIABLE}, or a new one.")
+@click.option("--token", metavar="TOKEN", help=f"The token of clients. Default: ${TOKEN}, or a new one.")
 @click.option("--no-token", is_flag=True, help="Let everybody on this machine in; only on a loopback address.")
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name that clients use. Repeatable.")
 @click.option("--allow-origin", "origins", multiple=True, metavar="URL", help="A site whose pages may use it.")
@@ -69,7 +68,7 @@ def command(
         raise click.UsageError("pass --token or --no-token, not both")
     key = None if key_file is None else key_file.read().strip()
     codes = [load_code(workflow) for workflow in workflows]
-    secret = None if no_token else token or os.environ.get(VARIABLE) or secrets.token_urlsafe(24)
+    secret = None if no_token else token or os.environ.get(TOKEN) or secrets.token_urlsafe(24)
 
     def announce(address: str) -> None:
         click.echo(address)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -35,14 +34,8 @@ def command() -> None:
 
 
 def _on_store(work: Callable[[BuiltInStorage], Awaitable[T]], *, make: bool = False) -> T:
-    with _refusals():
-        return run_on_store(work, make=make)
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
     try:
-        yield
+        return run_on_store(work, make=make)
     except webhooks.UnknownWebhook as error:
         raise CommandFailed(error.id, str(error), command_line("webhooks", "list"), NOT_FOUND) from error
     except DefinitionError as error:
@@ -80,13 +73,12 @@ def list_(json: bool) -> None:
 
     async def work(storage: BuiltInStorage) -> None:
         listed = await webhooks.list_webhooks(storage)
-        waiting = [await webhooks.list_deliveries(storage, webhook.id) for webhook in listed]
+        waiting = [len(await webhooks.list_deliveries(storage, webhook.id)) for webhook in listed]
         if json:
-            shown = [_to_dict(webhook, len(rows)) for webhook, rows in zip(listed, waiting, strict=True)]
-            print_document(webhooks=shown)
+            print_document(webhooks=list(map(_to_dict, listed, waiting)))
         elif listed:
-            rows = [_make_row(webhook, len(rows)) for webhook, rows in zip(listed, waiting, strict=True)]
-            print_table(["webhook", "url", "workflow", "kinds", "waiting", "status"], rows)
+            columns = ["webhook", "url", "workflow", "kinds", "waiting", "status"]
+            print_table(columns, list(map(_make_row, listed, waiting)))
         else:
             print_note("the store has no webhooks")
 
@@ -100,7 +92,6 @@ def remove(webhook: str) -> None:
     """Remove a webhook, with what it has not delivered."""
 
     async def work(storage: BuiltInStorage) -> None:
-        await webhooks.find_webhook(storage, webhook)
         await webhooks.remove_webhook(storage, webhook)
         print_note(f"webhook {webhook} is removed")
 

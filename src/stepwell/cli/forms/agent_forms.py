@@ -15,16 +15,10 @@ from stepwell.admin.schemas.json_schema import fields_of, needed_in
 
 def schema_for(question: Any, response_type: str, schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of the form: for known requests a narrower one than the response has."""
-    form = _find_form(question, response_type)
-    return form(question["v"]) if callable(form) else form or schema
-
-
-def _find_form(
-    question: Any, response_type: str
-) -> dict[str, Any] | Callable[[Mapping[str, Any]], dict[str, Any]] | None:
     if not isinstance(question, Mapping) or not isinstance(question.get("v"), Mapping):
-        return None
-    return _FORMS.get((str(question.get("$")), response_type))
+        return schema
+    form = _FORMS.get((str(question.get("$")), response_type), schema)
+    return form(question["v"]) if callable(form) else form
 
 
 def _approval(question: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,13 +47,14 @@ def choose(questions: list[OpenRequest]) -> OpenRequest:
 
 def ask_for_response(question: OpenRequest) -> Any:
     """Return what a person enters in the form of the request and confirms. Raises CommandFailed."""
+    schema = schema_for(question.data, question.response_type, question.response_schema)
     if not _is_interactive():
         problem = f"{question.request_id!r} expects {question.response_type}, and nobody can be asked for it"
-        shape = shape_of(schema_for(question.data, question.response_type, question.response_schema))
-        raise CommandFailed(ErrorId.NOBODY_TO_ASK, problem, f"{PASS_RESPONSE}, in JSON: {printable(shape)}", USAGE)
+        hint = f"{PASS_RESPONSE}, in JSON: {printable(shape_of(schema))}"
+        raise CommandFailed(ErrorId.NOBODY_TO_ASK, problem, hint, USAGE)
     _introduce(question)
     try:
-        value = _fill_in(build_form(schema_for(question.data, question.response_type, question.response_schema)))
+        value = _fill_in(build_form(schema))
         print_note("response")
         for line in to_lines(value, full=True):
             print_note(f"  {line}")

@@ -95,14 +95,10 @@ def _find_on_server(server: ServerClient, run: str | None, request: str | None) 
         return inbox
     questions = list(server_runs.open_requests(server, run_id))
     if not questions and request is None:
-        status = server.get("runs", run_id)["status"]
-        problem = f"run {run_id!r} has no open requests: it is {status}"
-        raise CommandFailed(ErrorId.NOT_OPEN, problem, command_line("requests"), NOT_FOUND)
+        raise _not_open(f"run {run_id!r} has no open requests: it is {server.get('runs', run_id)['status']}")
     matching = questions if request is None else match_requests(request, questions)
     if request is not None and not matching:
-        there = ", ".join(repr(question.request_id) for question in questions) or "none"
-        problem = f"run {run_id!r} has no open request {request!r}; open requests: {there}"
-        raise CommandFailed(ErrorId.NOT_OPEN, problem, command_line("requests"), NOT_FOUND)
+        raise _not_open(_describe_missing(run_id, request, questions))
     return matching
 
 
@@ -124,8 +120,7 @@ async def _find_requests(storage: BuiltInStorage, run: str | None, request: str 
     with refusals():
         questions = await open_requests(storage, info.run_id)
     if not questions and request is None:
-        problem = f"run {info.run_id!r} has no open requests: it is {info.standing}"
-        raise CommandFailed(ErrorId.NOT_OPEN, problem, command_line("requests"), NOT_FOUND)
+        raise _not_open(f"run {info.run_id!r} has no open requests: it is {info.standing}")
     matching = questions if request is None else match_requests(request, questions)
     if request is not None and not matching:
         raise await _explain_gone(storage, info.run_id, request, questions)
@@ -162,16 +157,22 @@ async def _explain_gone(
     """Return the error for a request that is not open; it names the commit that closed it."""
     from stepwell.admin.run_history import read_commits  # lazy: 10 ms, and only this error reads the history
 
-    # A closed request is in no list any more; only the commit that closed it still names it.
-    there = ", ".join(repr(question.request_id) for question in questions) or "none"
-    problem = f"run {run_id!r} has no open request {request!r}; open requests: {there}"
     run = await storage._store.run(run_id)
     last = -1 if run is None else run.number
+    # A closed request is in no list any more; only the commit that closed it still names it.
     for commit in reversed(await read_commits(storage, run_id, last - _LOOK_BACK, None)):
         if request in commit.closed:
             how = "withdrawn" if request in commit.withdrawn else "answered"
-            problem = f"{request!r} of run {run_id!r} was already {how}, in {run_id}@{commit.number}"
-            break
+            return _not_open(f"{request!r} of run {run_id!r} was already {how}, in {run_id}@{commit.number}")
+    return _not_open(_describe_missing(run_id, request, questions))
+
+
+def _describe_missing(run_id: str, request: str, questions: Sequence[OpenRequest]) -> str:
+    there = ", ".join(repr(question.request_id) for question in questions) or "none"
+    return f"run {run_id!r} has no open request {request!r}; open requests: {there}"
+
+
+def _not_open(problem: str) -> CommandFailed:
     return CommandFailed(ErrorId.NOT_OPEN, problem, command_line("requests"), NOT_FOUND)
 
 
@@ -200,25 +201,20 @@ async def _send_if_unchanged(
 
 
 def _read_response(question: OpenRequest, text: str) -> Any:
-    return read_json(text, "the response", describe_expected(question))
+    """Parse a response, which is JSON. Raises CommandFailed with a hint that says what is expected."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise CommandFailed(ErrorId.WRONG_RESPONSE, "the response is nested too deeply", code=USAGE) from None
+    except ValueError as error:
+        problem = f"the response is not valid JSON: {error}"
+        raise CommandFailed(ErrorId.WRONG_RESPONSE, problem, describe_expected(question), USAGE) from None
 
 
 def describe_expected(question: OpenRequest) -> str:
     """Return what a response has to look like, on one line."""
     shape = shape_of(schema_for(question.data, question.response_type, question.response_schema))
     return f"{question.request_id!r} expects {question.response_type}: {shape}"
-
-
-def read_json(text: str, what: str, hint: str = "") -> Any:
-    """Parse JSON. Raises CommandFailed with a hint that says what is expected."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise CommandFailed(ErrorId.WRONG_RESPONSE, f"{what} is nested too deeply", code=USAGE) from None
-    except ValueError as error:
-        quoting = """a string is quoted for JSON and for the shell: '"like this"'"""
-        problem = f"{what} is not valid JSON: {error}"
-        raise CommandFailed(ErrorId.WRONG_RESPONSE, problem, hint or quoting, USAGE) from None
 
 
 def check_answer(question: OpenRequest, value: Any) -> None:

@@ -80,16 +80,12 @@ def find_location() -> StoreLocation:
     if address is not None:
         hide_address(address)
     scheme, divider, rest = (address or "").partition("://")
-    if address is None or scheme in SQLITE:
+    if address is None or scheme in SQLITE or (not divider and _is_sqlite(Path(address))):
         from stepwell.cli.stores.sqlite_file import SQLiteFile  # lazy: 30 ms, and a command needs one kind
 
-        if address is not None:
-            return SQLiteFile(_parse_path(rest))
-        return SQLiteFile(default_path(), f"name another with --store or ${VARIABLE}; {FORMS}")
-    if not divider and _is_sqlite(Path(address)):
-        from stepwell.cli.stores.sqlite_file import SQLiteFile  # lazy: 30 ms, and a command needs one kind
-
-        return SQLiteFile(Path(address))
+        if address is None:
+            return SQLiteFile(default_path(), f"name another with --store or ${VARIABLE}; {FORMS}")
+        return SQLiteFile(_parse_path(rest) if scheme in SQLITE else Path(address))
     if not divider and address.startswith(("host=", "dbname=", "user=")):
         problem = "the address of a PostgreSQL store is a URL: postgresql://USER@HOST/DATABASE"
         raise CommandFailed(ErrorId.NOT_A_STORE, problem, code=USAGE)

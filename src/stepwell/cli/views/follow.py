@@ -14,7 +14,7 @@ from stepwell.cli.views.live_view_state import CHATTER, Scene
 from stepwell.cli.views.output import print_json_line
 from stepwell.cli.views.text import wrap_line
 
-_HIDDEN = frozenset({"checkpoint"})  # the store has it; its event only repeats the commit
+_HIDDEN = "checkpoint"  # the store has it; its event only repeats the commit
 
 
 class Lines(Follower):
@@ -34,7 +34,7 @@ class JsonLines(Follower):
     """Prints one JSON document per event to stdout."""
 
     def show(self, timed: TimedEvent) -> None:
-        if timed.event.type not in _HIDDEN:
+        if timed.event.type != _HIDDEN:
             print_json_line(**timed.to_dict())
 
 

@@ -11,6 +11,7 @@ from stepwell.agents.executor import AgentExecutor
 from stepwell.errors import DefinitionError
 from stepwell.graph.executor import Executor
 from stepwell.orchestrations.group_chat.orchestrator import (
+    DEFAULT_ORCHESTRATOR,
     AgentGroupChatOrchestrator,
     GroupChatOrchestrator,
     SelectionFunction,
@@ -21,8 +22,6 @@ from stepwell.orchestrations.participants import Check, Participant, TeamOptions
 from stepwell.orchestrations.review import ReviewingTeamBuilder
 from stepwell.workflows.builder import WorkflowBuilder
 from stepwell.workflows.workflow import Workflow
-
-DEFAULT_ORCHESTRATOR = "group_chat_orchestrator"
 
 
 class GroupChatBuilder(ReviewingTeamBuilder):

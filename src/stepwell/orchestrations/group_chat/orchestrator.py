@@ -41,6 +41,8 @@ SelectionFunction = Callable[[GroupChatState], str | Awaitable[str | None] | Non
 
 ChatContext = WorkflowContext[Any, AgentResponse]
 
+DEFAULT_ORCHESTRATOR = "group_chat_orchestrator"
+
 Interface = Literal["agent", "executor", "messages"]
 """How a participant is addressed: as an agent, by group chat messages, or by the whole conversation."""
 
@@ -106,7 +108,7 @@ class GroupChatOrchestrator(TeamEntry):
 
     _state_key_patterns = ("agents/{id}/", "group_chat/{id}")
 
-    def __init__(self, selection_func: SelectionFunction | None = None, *, id: str = "group_chat_orchestrator") -> None:
+    def __init__(self, selection_func: SelectionFunction | None = None, *, id: str = DEFAULT_ORCHESTRATOR) -> None:
         super().__init__(id)
         self.selection_func = selection_func
         self.termination_condition: TerminationCondition | None = None
@@ -230,7 +232,7 @@ class AgentGroupChatOrchestrator(GroupChatOrchestrator):
     row; then the run fails.
     """
 
-    def __init__(self, agent_id: str, *, id: str = "group_chat_orchestrator", retry_attempts: int = 2) -> None:
+    def __init__(self, agent_id: str, *, id: str, retry_attempts: int) -> None:
         super().__init__(id=id)
         self.agent_id, self.retry_attempts = agent_id, retry_attempts
 

@@ -141,11 +141,13 @@ class HandoffBuilder(TeamBuilder):
 
     def _limits(self, members: Mapping[str, Executor]) -> dict[str, int]:
         """Return the turn limits of the agents in autonomous mode."""
-        chosen = list(members) if self._autonomous is None else list(map(self._id_of, self._autonomous))
         stated = {self._id_of(mention): limit for mention, limit in self._turn_limits.items()}
-        limits = {id: stated.get(id, DEFAULT_TURN_LIMIT) for id in chosen}
+        limits = {id: stated.get(id, DEFAULT_TURN_LIMIT) for id in self._list_autonomous(members)}
         # A limit of 0 turns autonomous mode off for an agent.
         return {id: limit for id, limit in limits.items() if limit}
+
+    def _list_autonomous(self, members: Mapping[str, Executor]) -> list[str]:
+        return list(members) if self._autonomous is None else list(map(self._id_of, self._autonomous))
 
     def _check(self, members: Mapping[str, Executor]) -> Iterable[Check]:
         for id, member in members.items():
@@ -189,7 +191,7 @@ class HandoffBuilder(TeamBuilder):
                 not isinstance(limit, int) or limit < 0,
                 f"the turn limit of {self._id_of(mention)!r} must be an integer of at least 0, not {limit!r}",
             )
-        chosen = members if self._autonomous is None else set(map(self._id_of, self._autonomous))
+        chosen = self._list_autonomous(members)
         for id in map(self._id_of, dict.fromkeys([*self._prompts, *self._turn_limits])):
             yield (
                 id in members and id not in chosen,

@@ -109,13 +109,13 @@ class MagenticBuilder(TeamBuilder):
         return limited
 
     def _check(self, members: Mapping[str, Executor]) -> Iterable[Check]:
-        managers_given = [option for option, value in self._managers.items() if value is not None]
-        named = " and ".join(managers_given) or "nothing"
+        managers = [option for option, value in self._managers.items() if value is not None]
+        named = " and ".join(managers) or "nothing"
         yield (
-            len(managers_given) != 1,
+            len(managers) != 1,
             f"a team has exactly one manager: pass one of {', '.join(self._managers)}, not {named}",
         )
-        has_agent = any("agent" in option for option in managers_given)
+        has_agent = any("agent" in option for option in managers)
         for option, value in self._agent_options.items():
             yield (
                 value is not None and not has_agent,

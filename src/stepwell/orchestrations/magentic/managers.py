@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Protocol, Self
 
 from stepwell.agents.agent_types import Agent, agent_of
@@ -44,7 +44,7 @@ class MagenticContext:
     stall_count: int = 0
     reset_count: int = 0
     plan_message: Message | None = None  # the latest result of `plan` or `replan`
-    progress_ledger: MagenticProgressLedger | None = field(default=None)
+    progress_ledger: MagenticProgressLedger | None = None
 
     @property
     def team(self) -> str:

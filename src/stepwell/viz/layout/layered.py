@@ -69,9 +69,9 @@ def _loop_widths(connectors: Iterable[Connector]) -> dict[str, float]:
 
 def _add_passing_slots(slots: list[Slot], a: int, b: int, connector: Connector) -> list[int]:
     """Add the slots of an arrow in the layers between its ends; the middle one has room for its label."""
-    between = range(slots[a].layer + 1, slots[b].layer)
     if a == b:
         return []
+    between = range(slots[a].layer + 1, slots[b].layer)
     places = list(range(len(slots), len(slots) + len(between)))
     for layer in between:
         is_middle = layer == between[len(between) // 2]
@@ -109,8 +109,7 @@ class _Routes:
     ) -> None:
         self._boxes = [placed[box.id] for box in boxes]
         self._slots, self._spans, self._downward, self._passing = slots, spans, downward, passing
-        self._leaving = self._ports([(a, n) for n, (a, b) in enumerate(downward) if a != b], first=True)
-        self._reaching = self._ports([(b, n) for n, (a, b) in enumerate(downward) if a != b], first=False)
+        self._leaving, self._reaching = self._ports(first=True), self._ports(first=False)
 
     def route(self, number: int, *, reverse: bool) -> tuple[Point, ...]:
         a, b = self._downward[number]
@@ -136,11 +135,12 @@ class _Routes:
             x, y = middle.x, sum(self._spans[middle.layer]) / 2
         return Rectangle(x, y, connector.width, connector.height)
 
-    def _ports(self, ends: Sequence[tuple[int, int]], *, first: bool) -> dict[int, float]:
-        """Return where each arrow touches its box, so that several at one side are spread in their order."""
+    def _ports(self, *, first: bool) -> dict[int, float]:
+        """Return where each arrow touches its first or its last box: several at one side are spread in their order."""
         by_box: dict[int, list[int]] = {}
-        for box, number in ends:
-            by_box.setdefault(box, []).append(number)
+        for number, (a, b) in enumerate(self._downward):
+            if a != b:
+                by_box.setdefault(a if first else b, []).append(number)
         ports = {}
         for box, numbers in by_box.items():
             numbers.sort(key=lambda number: (self._next_x(number, first=first), number))
