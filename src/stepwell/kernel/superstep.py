@@ -16,7 +16,7 @@ from stepwell.errors import RoutingFailed, RunError, StepwellError
 from stepwell.graph.edges import Edge, FanIn
 from stepwell.graph.graph import Graph
 from stepwell.graph.type_matching import describe
-from stepwell.kernel.requests import inner_id, release_answers
+from stepwell.kernel.requests import inner_id, release_answers, unused_warning
 from stepwell.kernel.timers import TimerChanges, change_timers, next_timer
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
@@ -169,6 +169,7 @@ def merge(
     warnings: list[str] = []
     if early:
         ordered, early, warnings = release_answers(ordered, early)
+    warnings += _unused_responses(current, outcomes)
     asked: list[Request] = []
     saved: dict[str, Payload] = {}
     others: list[Outcome] = []  # those that change more
@@ -217,6 +218,13 @@ def merge(
         warnings=tuple(warnings),
     )
     return CommitDecision(commit, following)
+
+
+def _unused_responses(current: Plan, outcomes: Outcomes) -> list[str]:
+    """Return a warning for each response to a sub-workflow run that did not wait for it any more."""
+    replies = [(d.id, d.reply) for d in current.deliveries if d.reply is not None and d.reply.child is not None]
+    # A response that moves such a run says where it was left.
+    return [unused_warning(reply.request_id) for id, reply in replies if reply.child not in outcomes[id].children]
 
 
 def _is_waiting(before: Checkpoint, withdrawn: Collection[str]) -> bool:

@@ -12,14 +12,26 @@ from stepwell.model.commit import Commit, CommitKind
 from stepwell.model.request import Request
 
 
-def find_effects(commits: Sequence[Commit], request_id: str) -> Sequence[Commit] | None:
+def find_effects(
+    commits: Sequence[Commit], answers: Collection[str], open_now: Collection[str]
+) -> Sequence[Commit] | None:
     """Return the commits between a response and the next response or timer; None if it was never applied.
 
-    If several were applied at once, the commits belong to the first of them.
+    `answers` has the id of its request; if it is empty, the commits are those that follow a timer. If several
+    responses were applied at once, the commits belong to the first of them. `open_now` are the requests that are open
+    afterwards: if it is one of them, the handler that waits has rejected the response.
     """
+    if not answers:
+        return _find_timer_effects(commits)
+    (request_id,) = answers
     begin = next((n for n, commit in enumerate(commits) if request_id in _applied_requests(commit)), None)
+    if begin is None and request_id in open_now:
+        return ()
     if begin is None:
-        return None
+        # The handler that waited for it was called again, and has returned without it.
+        last = next((n for n, commit in enumerate(commits) if request_id in commit.closed), None)
+        moved = last is not None and len(_until_next(commits[: last + 1], timers=True)) == last + 1
+        return _until_next(commits, timers=True) if moved else None
     if _applied_requests(commits[begin])[0] != request_id:
         return ()
     # An intake only sends it on; a handler that waited has used it in the commit itself.
@@ -27,14 +39,19 @@ def find_effects(commits: Sequence[Commit], request_id: str) -> Sequence[Commit]
     return [*first, *_until_next(commits[begin + 1 :], timers=True)]
 
 
-def find_timer_effects(commits: Sequence[Commit]) -> Sequence[Commit]:
+def _find_timer_effects(commits: Sequence[Commit]) -> Sequence[Commit]:
     """Return the commits between the first timer that fired and the next response; empty if none fired."""
     begin = next((n for n, commit in enumerate(commits) if _has_timers(commit)), len(commits))
     return _until_next(commits[begin + 1 :], timers=False)
 
 
-def read_effects(commits: Sequence[Commit], at: Checkpoint) -> tuple[list[Any], list[Request]]:
-    """Return the outputs of some commits, and those of their requests that are still open."""
+def read_effects(
+    commits: Sequence[Commit], at: Checkpoint, open_now: Mapping[str, Request], answers: Collection[str]
+) -> tuple[list[Any], list[Request]]:
+    """Return the outputs of some commits, and those of their requests that are still open.
+
+    With them, what is open beside the checkpoint, and what is open again because its response was rejected.
+    """
     # A commit may be a snapshot: what is new in it is read from its outcomes.
     outputs: list[Any] = []
     requests: list[Request] = []
@@ -43,6 +60,8 @@ def read_effects(commits: Sequence[Commit], at: Checkpoint) -> tuple[list[Any], 
         new = {*commit.questions, *(id for done in commit.done for id in done.asked)}
         # Requests that are answered already are not asked again.
         requests += [request for request in commit.asked if request.id in new and request.id in at.requests]
+    known = {request.id for request in requests}
+    requests += [r for id, r in open_now.items() if id not in known and (id not in at.requests or id in answers)]
     return outputs, requests
 
 

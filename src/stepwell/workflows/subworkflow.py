@@ -47,7 +47,7 @@ from stepwell.storage.archive import Archive
 from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.ids import child_run_id, forked_child_id
 from stepwell.storage.json_text import json_of
-from stepwell.workflows.response_effects import compare_requests, find_effects, find_timer_effects, read_effects
+from stepwell.workflows.response_effects import compare_requests, find_effects, read_effects
 from stepwell.workflows.workflow import Workflow
 
 
@@ -137,9 +137,8 @@ class WorkflowExecutor(Nesting):
         assert reply is not None
         key = reply.child or ""
         request_id = kernel.inner_id(reply.request_id, key)
-        if not await self._answer(ctx, key, request_id, response):
-            # Another response moved the run on, and it does not wait for this one any more.
-            await ctx.add_event(WorkflowEvent("warning", kernel.unused_warning(request_id)))
+        # If another response has moved the run on, and it does not wait for this one, the commit has a warning.
+        await self._answer(ctx, key, request_id, response)
 
     async def handle_timer(self, key: str, ctx: InternalContext) -> None:
         """Resume a run one of whose timers is due."""
@@ -200,12 +199,11 @@ class WorkflowExecutor(Nesting):
             at = await self._come_to_rest(ctx, key, drive)
             since = child.number if at.run_id == child.run_id else -1
             history = await archive.commits(at.run_id, after=since)
-            commits = find_effects(history, next(iter(responses))) if responses else find_timer_effects(history)
+            commits = find_effects(history, responses, drive.open_requests)
             if commits is None:
                 return False
             self._keep_child(ctx, key, drive, at)
-        outputs, requests = read_effects(commits, at)
-        requests += [request for id, request in drive.open_requests.items() if id not in at.requests]  # early ones
+        outputs, requests = read_effects(commits, at, drive.open_requests, responses)
         closed, new = compare_requests(ctx.at, key, drive.open_requests, requests, answers=responses)
         for id in closed:
             ctx.withdraw(id)
