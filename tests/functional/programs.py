@@ -1,4 +1,4 @@
-"""Random durable functions, by a seed: steps, branches, loops, questions, sleeps, caught errors, other functions."""
+"""Random durable functions, by a seed: steps, branches, loops, questions, sleeps, errors, clean-up, other functions."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Program:
             # Beside other branches that have recorded steps, a decision is the careful one.
             kinds += ["patch"]
         if depth < 2:
-            kinds += ["gather", "gather", "group", "loop", "inside", "child"]
+            kinds += ["gather", "gather", "group", "loop", "inside", "child", "held"]
         kind = self._random.choice(kinds)
         if kind in ("gather", "group"):
             return kind, [self._make_parts(depth + 1) for _ in range(self._random.randint(2, 3))]
-        if kind in ("loop", "inside", "child"):
+        if kind in ("loop", "inside", "child", "held"):
             return kind, self._make_parts(depth + 1)
         return kind, self._random.choice("abc")
 
@@ -86,10 +86,23 @@ class Program:
                     return await self._step(what, fails=True, remember=ConnectionError)
                 except ConnectionError as error:
                     return str(error)
+            case "held":
+                return await self._hold(what, ctx)
             case "inside":
                 return await ctx.step("inside", self._inside, what)
             case _:
                 return await self._step(what, plain=kind == "plain")
+
+    async def _hold(self, parts: list[Part], ctx: RunContext) -> list[Any]:
+        """Do something between two steps, the second of which says whether it comes after what it should."""
+        await self._step("lock")
+        is_done = False
+        try:
+            results = await self._do_all(parts, ctx)
+            is_done = True
+            return results
+        finally:
+            await self._step(f"unlock, done: {is_done}")
 
     async def _ask(self, what: str, ctx: RunContext) -> Any:
         return await ctx.ask(f"{what}?", str)

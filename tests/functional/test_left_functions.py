@@ -10,7 +10,7 @@ import pytest
 
 from stepwell import InMemoryCheckpointStorage, RunContext, WorkflowEvent, step, workflow
 from stepwell.functional import DurableFunction
-from stepwell.testing import Ledger, crash_everywhere
+from stepwell.testing import CrashingStore, FailingStore, Ledger, crash_everywhere
 
 LEDGER = Ledger()
 
@@ -87,9 +87,12 @@ def answer(event: WorkflowEvent) -> str:
 
 
 @pytest.mark.parametrize("function", [in_finally, in_a_context_manager, in_a_thread, with_exceptions_as_results])
-async def test_each_step_is_made_once_wherever_it_stands(function: DurableFunction[None, str]) -> None:
+@pytest.mark.parametrize("fault", [CrashingStore, FailingStore])
+async def test_each_step_is_made_once_wherever_it_stands(
+    function: DurableFunction[None, str], fault: type[CrashingStore] | type[FailingStore]
+) -> None:
     LEDGER.clear()
-    await crash_everywhere(function, answer=answer, ledger=LEDGER)
+    await crash_everywhere(function, answer=answer, ledger=LEDGER, fault=fault)
     assert sorted(effect[0] for effect in LEDGER.effects) == ["lock", "unlock", "work"]
 
 

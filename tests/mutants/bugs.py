@@ -198,6 +198,20 @@ TIME = (
         (FUNCTIONS,),
     ),
     Bug(
+        "a function that is stopped makes its clean-up steps on the way out",
+        "engine/handler/call_steps.py",
+        "        if self.lost is None and self._scope.is_left():\n",
+        "        if False:\n",
+        ("functional/test_stopped_functions.py",),
+    ),
+    Bug(
+        "what a time limit of its own cancels is taken for a function that is left",
+        "engine/superstep/reading_task.py",
+        "self._task.cancelling() > self._cancelled_before",
+        "asyncio.current_task().cancelling() > 0",
+        ("functional/test_stopped_functions.py",),
+    ),
+    Bug(
         "a handler whose step asks is never left",
         "engine/handler/context.py",
         "self.asking + len(set(map(id, self._waiting_steps)))",

@@ -42,6 +42,10 @@ async def drive_slice(drive: Drive, is_over: Callable[[], bool], counters: Count
     Cancelled in the middle of a superstep, it leaves the run at its last commit, with the outcomes
     of the handlers that have returned.
     """
+    return await drive.reading_task.read(_read_slice(drive, is_over, counters, was_left=was_left))
+
+
+async def _read_slice(drive: Drive, is_over: Callable[[], bool], counters: Counters, *, was_left: bool) -> bool:
     seen = None
     try:
         async with aclosing(drive.batches()) as batches:

@@ -32,6 +32,7 @@ from stepwell.engine.opening.drive_options import DriveOptions, ExecutorSource
 from stepwell.engine.opening.executor_state import RunExecutors
 from stepwell.engine.opening.open_run import StartingPoint, make_first_commit, open_run, plan_first
 from stepwell.engine.opening.passed_responses import check_passed
+from stepwell.engine.superstep.reading_task import ReadingTask
 from stepwell.engine.superstep.run import SuperstepRun
 from stepwell.engine.superstep.superstep import Superstep
 from stepwell.errors import CommitConflict, DurabilityError
@@ -62,6 +63,7 @@ class Drive:
         self._intake = Intake(definition.graph, self._archive, options.timers_until)
         self._broadcast = Broadcast(options.archive, options.streaming)
         self._running: SuperstepRun | None = None  # the latest superstep
+        self.reading_task = ReadingTask()
         self._cancel_check: asyncio.Task[None] | None = None
         self._asks: Questions | None = None  # of the superstep in progress
         self._stopped = self._ended = False
@@ -72,12 +74,10 @@ class Drive:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.gathers = False  # a batch may wait for the end of the drive
         self.hands_over = False  # if it leaves the run in the middle, others have their turn: it is not stalled
-        # Reads the stream of this drive to its end.
-        self.reader: Callable[[], Awaitable[None]] | None = None
+        self.reader: Callable[[], Awaitable[None]] | None = None  # reads the stream of this drive to its end
         self.run_id: str | None = None
         self.at: Checkpoint | None = None  # that of the latest commit
-        # When it was opened, the run was completed, and nothing had arrived for it since.
-        self.was_completed = False
+        self.was_completed = False  # when it was opened, and nothing had arrived for it since
         self.executors: Mapping[str, Executor] = {}
 
     @property
@@ -203,7 +203,7 @@ class Drive:
                     break
                 continue
             superstep = self._create_superstep(scope, at, plan)
-            self._running = running = SuperstepRun(superstep, self._broadcast, at)
+            self._running = running = SuperstepRun(superstep, self._broadcast, at, self.reading_task)
             try:
                 is_stopped = self._cancelled is not None or at.since_input >= self._definition.max_iterations
                 if self._options.streaming and not is_stopped:
@@ -289,6 +289,7 @@ class Drive:
             archive=self._archive,
             executors=executors,
             emit=self._broadcast.emit_live,
+            is_left=self.reading_task.is_leaving,
             holds_lease=partial(lease_renewal.renew_and_check, self._lease.held),
         )
         return run, scope, at, first

@@ -56,6 +56,7 @@ async def replay(
         archive=archive,
         executors=RunExecutors(at.run_id, {executor.id: executor}, archive.pack),
         emit=lambda event: None,
+        is_left=lambda: False,
         holds_lease=_no_lease,
     )
     superstep_log = SuperstepLog(archive, at, dict(log.entries))

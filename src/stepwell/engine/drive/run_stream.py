@@ -226,4 +226,8 @@ async def run_to_end(begin: Callable[[], Drive], finish: Callable[[list[Workflow
     """Drive a run until it stops, and return what `finish` makes of its events."""
     drive = begin()
     drive.gathers = True
-    return finish([event async for batch in drive.batches() for event in batch])
+
+    async def read() -> list[WorkflowEvent]:
+        return [event async for batch in drive.batches() for event in batch]
+
+    return finish(await drive.reading_task.read(read()))

@@ -48,6 +48,7 @@ class HandlerSteps:
             log=log,
             pack=scope.pack,
             on_retry=on_retry,
+            find_stop=self.find_stop,
             recall_changed=scope.options.recall_changed,
         )
         # For steps with a key: two branches may ask for the same one at once.
@@ -58,6 +59,8 @@ class HandlerSteps:
         self._settled: asyncio.Future[None] | None = None
         # The handler waits for answers and nothing else: it is left.
         self.is_left = False
+        # It will be left and called again, whatever it makes of that.
+        self.is_parked = False
         # What those who drive the run are handling: no concern of the handler.
         self._handled_outside = sys.exc_info()[1]
         # The first that could not be stored: its error may reach nobody if the handler is left meanwhile.
@@ -101,12 +104,21 @@ class HandlerSteps:
         Otherwise the steps of a `finally` block would be made at the first wait, and recalled at the end. Errors and
         cancellations may be the handler's own, and have their clean-up.
         """
-        stop = sys.exc_info()[1]
-        may_be_own = isinstance(stop, Exception | asyncio.CancelledError | BaseExceptionGroup)
-        if stop is not None and stop is not self._handled_outside and not may_be_own:
-            raise stop
+        error = sys.exc_info()[1]
+        if error is not None and error is not self._handled_outside:
+            if not isinstance(error, Exception | asyncio.CancelledError | BaseExceptionGroup):
+                raise error
+            # A task group cancels its other tasks when one of them sleeps, and raises a group.
+            if self.is_parked and (isinstance(error, asyncio.CancelledError) or _holds_parked(error)):
+                raise Parked(None)
         if self.is_left:
             raise Parked(None)
+
+    def find_stop(self) -> BaseException | None:
+        """Return why nothing new begins: the run is left where it is, or what was done could not be stored."""
+        if self.lost is None and self._scope.is_left():
+            return asyncio.CancelledError(f"run {self._scope.run_id!r} is left: no step begins now")
+        return self.lost
 
     async def do(self, step: Step) -> Any:
         """Return the result of a step, executed once, even if two branches call it with the same explicit key."""
@@ -251,6 +263,10 @@ class HandlerSteps:
         """Return the result of a `do_by_name`, as a fresh copy; None if there is none."""
         entry = self._log[step_key(self._delivery.id, name, 0)]
         return None if entry is None or entry.value is None else entry.value.open()
+
+
+def _holds_parked(error: BaseException) -> bool:
+    return isinstance(error, BaseExceptionGroup) and error.subgroup(Parked) is not None
 
 
 class _UnderWay:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import nullcontext
@@ -23,7 +24,7 @@ from stepwell.engine.handler.questions import Questions
 from stepwell.engine.handler.staged_context import DONE, Ready, StagedContext
 from stepwell.engine.handler.steps import Step, check_transaction
 from stepwell.engine.handler.time_limits import TimeLimit
-from stepwell.errors import CommitConflict
+from stepwell.errors import CommitConflict, DurabilityError
 from stepwell.graph.step_options import StepOptions
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
@@ -61,6 +62,7 @@ class HandlerContext(StagedContext):
         "branch",
         "busy",
         "parked",
+        "refused",
     )
 
     def __init__(
@@ -93,6 +95,8 @@ class HandlerContext(StagedContext):
         self._thread_waits: set[concurrent.futures.Future[Any]] = set()
         # The handler sleeps until then or waits for an answer, and is to be left.
         self.parked: Parked | None = None
+        # Why a step, sleep or question of it did not begin.
+        self.refused: BaseException | None = None
         # How many of its steps, sleeps and questions are under way, and how many of them wait for an answer.
         self.busy = self.asking = 0
         # The steps around those questions.
@@ -224,7 +228,7 @@ class HandlerContext(StagedContext):
         if entry is None:
             entry = LogEntry(moment.isoformat())
             if (moment - clock.now()).total_seconds() >= NOT_WORTH_LOGGING:
-                await self._log.add(key, entry)
+                await self.await_or_park(self._log.add(key, entry))
         await self.wait_until(entry.due)
 
     async def wait_until(self, due: str) -> None:
@@ -266,20 +270,36 @@ class HandlerContext(StagedContext):
         return await self.await_or_park(self.steps.do_by_name(name, function, call))
 
     async def await_or_park(self, running: Awaitable[Any]) -> Any:
-        """Wait; if the wait is parked, note it, because the handler itself may catch Parked."""
+        """Wait; if the wait is parked, or may not begin, note it, because the handler itself may catch that."""
+        if (stop := self.steps.find_stop()) is not None:
+            self.refused = stop
+            if inspect.iscoroutine(running):
+                running.close()
+            # A handler that tries again and again must not block the event loop.
+            await asyncio.sleep(0)
+            raise stop
         self.busy += 1
         try:
             return await running
         except Parked as parked:
             due = parked.due if self.parked is None else earliest(self.parked.due, parked.due)
             self.parked = Parked(due)
+            self.steps.is_parked = True
             # A task of the handler that nobody awaits any more has not failed.
             if (task := asyncio.current_task()) is not None:
                 task.add_done_callback(_retrieve)
             raise
+        except DurabilityError as error:
+            self.steps.lost = self.steps.lost or error
+            raise
         finally:
             self.busy -= 1
             self._questions.check_soon()
+
+    @property
+    def stop(self) -> BaseException | None:
+        """Why the handler is left, although it has returned: what it makes of that does not count."""
+        return self.refused or (None if self._steps is None else self._steps.lost)
 
     @property
     def is_waiting(self) -> bool:

@@ -59,6 +59,8 @@ class DriveScope(msgspec.Struct, frozen=True):
     private: PrivateValues
     options: DriveOptions
     emit: Callable[[WorkflowEvent], None]
+    # True once the run is left where it is: nothing new begins in its handlers.
+    is_left: Callable[[], bool]
     # False once another process has acquired the run.
     holds_lease: Callable[[], Awaitable[bool]]
     pack: Pack  # of the archive
@@ -77,6 +79,7 @@ def create_scope(
     archive: Archive,
     executors: RunExecutors,
     emit: Callable[[WorkflowEvent], None],
+    is_left: Callable[[], bool],
     holds_lease: Callable[[], Awaitable[bool]],
 ) -> DriveScope:
     """Return what the handler calls of a drive share that starts at a checkpoint, on the loop of the caller."""
@@ -90,6 +93,7 @@ def create_scope(
         private=PrivateValues(at.run_id, options.private),
         options=options,
         emit=emit,
+        is_left=is_left,
         holds_lease=holds_lease,
         pack=archive.pack,
         streaming=options.streaming,

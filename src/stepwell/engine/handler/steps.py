@@ -70,6 +70,8 @@ class StepContext(msgspec.Struct, frozen=True):
     log: SuperstepLog
     pack: Pack
     on_retry: OnRetry
+    # Return why no other attempt begins, and a failure is none: the run is left, for example.
+    find_stop: Callable[[], BaseException | None]
     # Return a stored result even if the call has changed.
     recall_changed: bool
 
@@ -94,6 +96,8 @@ async def do_once(step: Step, context: StepContext) -> Any:
                 else:
                     result = await _call(step, context)
         except Exception as error:
+            if (stop := context.find_stop()) is not None:
+                raise stop from error
             if step.options.transaction and isinstance(error, _NOT_RETRIED):
                 raise
             details = details_of(context.executor, error)

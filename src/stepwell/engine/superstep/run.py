@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from stepwell.engine.events.broadcast import Broadcast
+from stepwell.engine.superstep.reading_task import ReadingTask
 from stepwell.engine.superstep.superstep import Superstep
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowEvent, WorkflowRunState
@@ -20,6 +21,7 @@ class SuperstepRun(msgspec.Struct, eq=False):
     _superstep: Superstep
     _broadcast: Broadcast
     _at: Checkpoint
+    _reading_task: ReadingTask
     _task: asyncio.Task[Any] | None = None
     _cancelled: bool = False
     _stopped: bool = False
@@ -30,20 +32,40 @@ class SuperstepRun(msgspec.Struct, eq=False):
         live = self._broadcast.live
         self._task = asyncio.create_task(self._superstep.run_handlers())
         self._task.add_done_callback(lambda _: live.put_nowait(None))
+        self._reading_task.watch()
         while (event := await live.get()) is not None:
             yield event
+            self._reading_task.watch()
         if not self._cancelled and not self._stopped:
             self._task.result()
 
     async def run(self) -> None:
-        """Run the handlers in the caller's task: nobody reads a stream, so events can wait for the commit."""
+        """Run the handlers: nobody reads a stream, so events can wait for the commit."""
         self._broadcast.hold((self._emit_started(),))
-        self._task = asyncio.current_task()
+        try:
+            if self._reading_task.has_own_task:
+                await self._run_here()
+            else:
+                self._reading_task.watch()
+                self._task = asyncio.create_task(self._superstep.run_handlers())
+                await self._task
+        except asyncio.CancelledError:
+            if not self._cancelled or self._reading_task.is_cancelled:
+                raise
+        if self._reading_task.is_cancelled:
+            # A handler has caught it.
+            raise asyncio.CancelledError
+
+    async def _run_here(self) -> None:
+        """Run the handlers in the task that reads the drive, which saves one for each superstep."""
+        task = self._task = asyncio.current_task()
+        assert task is not None
         try:
             await self._superstep.run_handlers()
         except asyncio.CancelledError:
-            if not self._cancelled or self._task is None or self._task.uncancel() > 0:
-                raise  # somebody else cancelled the task
+            if self._cancelled:
+                task.uncancel()
+            raise
         finally:
             self._task = None
 
@@ -53,12 +75,12 @@ class SuperstepRun(msgspec.Struct, eq=False):
 
     def cancel(self) -> None:
         """Cancel the handlers: the run is cancelled."""
-        self._cancelled = True
+        self._cancelled = self._reading_task.has_left = True
         self._interrupt()
 
     def stop(self) -> None:
         """Cancel the handlers: the drive stops at the last commit."""
-        self._stopped = True
+        self._stopped = self._reading_task.has_left = True
         self._interrupt()
 
     def _interrupt(self) -> None:
@@ -67,6 +89,7 @@ class SuperstepRun(msgspec.Struct, eq=False):
 
     async def halt(self) -> None:
         """Stop the handlers; store finished outcomes, so that a resume does not execute them again."""
+        self._reading_task.has_left = True
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -319,7 +319,7 @@ class Superstep(msgspec.Struct, eq=False):
         except Parked as parked:
             self.parked[delivery.id] = parked.due
         except BaseException as error:
-            if is_stop(error):
+            if is_stop(error) or self._scope.is_left():
                 raise
             failure = make_failure(self._scope.run_id, delivery.executor, error, stored=self.is_stored)
             self.failures[delivery.id] = Failure(failure.error, self._with_call(delivery, failure.details))
@@ -369,19 +369,24 @@ class Superstep(msgspec.Struct, eq=False):
             context.finish()
 
     async def _call(self, call: ChosenHandler, context: HandlerContext, limit: TimeLimit | None) -> Outcome:
-        """Run the handler within its time limit. Raises Parked if it sleeps, even if it caught that itself."""
+        """Run the handler within its time limit. Raises what it is left by, such as Parked, even if it caught that."""
         try:
             if limit is None:
                 await invoke(call, context, limit)
             else:
                 async with limit:
                     await invoke(call, context, limit)
-        except (Exception, BaseExceptionGroup, Parked):
+        except (Exception, BaseExceptionGroup, Parked) as error:
+            if self._scope.is_left():
+                # Whatever it has made of its cancellation has not failed.
+                raise asyncio.CancelledError from error
             if context.parked is None:
                 raise
+        if context.stop is not None:
+            raise context.stop
         # Checked after a normal return too: the handler may have swallowed Parked in an `except`.
         if context.parked is not None:
-            raise context.steps.lost or context.parked
+            raise context.parked
         executors, id = self._scope.executors, context.delivery.executor
         return context.outcome(await executors.save(id) if id in executors.stateful else None)
 
