@@ -47,7 +47,7 @@ export function RunPage({ id, feed, address, onRefused }) {
       tab: [null, "requests", "overview"].includes(address.query.get("tab")) ? "changes" : address.query.get("tab"),
     });
   useCommitKeys(head?.commits ?? [], run?.number ?? 0, goTo);
-  const status = problem?.details?.status;
+  const status = problem?.details?.status ?? 0;
   useEffect(() => void (REFUSED.includes(status) && onRefused()), [status]);
   if (!run || !head)
     return html`<div class="page narrow">${(problem ?? past.problem) && html`<h1 class="mono">${id}</h1>`}<${Trouble}
@@ -192,7 +192,7 @@ function Strip({ run, number, node, onChoose }) {
     [number, commits.length],
   );
   return html`<section class="strip" aria-label="Commits"><h2>Commits <small>
-    ${node === undefined ? `one for each superstep, input or answer; [ and ] move${run.parent_run ? `; what ran before the fork is in ${shortId(run.parent_run)}` : ""}` : `${node} ran in ${ran} of them`}
+    ${node === undefined ? html`one for each superstep, input or answer<span class="by-keys">; [ and ] move</span>${run.parent_run ? `; what ran before the fork is in ${shortId(run.parent_run)}` : ""}` : `${node} ran in ${ran} of them`}
     </small></h2><ol ref=${list}>
     ${commits.map(
       (
