@@ -160,6 +160,28 @@ async def test_hostile_text_is_text(shop_page: Page, shop: Studio) -> None:
         assert db.execute("SELECT count(*) FROM runs WHERE run_id LIKE '%<b>x'").fetchone() == (1,)
 
 
+async def test_a_question_of_a_handler_that_waits_is_answered_otherwise_in_a_fork(
+    shop_page: Page, shop: Studio
+) -> None:
+    page = shop_page
+    await submit(page, shop, "<script>alert(2)</script>", "Which colour?", "colour")
+    await page.goto(f"{shop.home}#/runs/colour")
+    await page.get_by_label("Answer", exact=True).fill("red", timeout=15_000)
+    await page.get_by_role("button", name="Send response").click()
+    await expect(page.locator(".pill").first).to_have_text("completed", timeout=15_000)
+    await page.get_by_role("button", name="Fork with another answer…").first.click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("Which colour? (The fork asks this anew, and then gets your answer.)")
+    await dialog.get_by_label("Answer", exact=True).fill("blue")
+    await dialog.get_by_role("button", name="Fork", exact=True).click()
+    await expect(page.get_by_role("heading", name="colour-fork")).to_be_visible(timeout=15_000)
+    await expect(page.locator(".pill").first).to_have_text("completed", timeout=15_000)
+    await page.get_by_role("link", name="Compare with colour").click()
+    changed = page.locator(".diff .line", has_text="outputs")
+    await expect(changed.locator(".side.gone")).to_have_text("red")
+    await expect(changed.locator(".side.new")).to_have_text("blue")
+
+
 async def test_words_of_an_agent_are_seen_before_they_are_stored_and_struck_out_if_withdrawn(
     shop_page: Page, shop: Studio
 ) -> None:

@@ -182,9 +182,16 @@ def encode_answers(
     answers = []
     for id, value in responses.items():
         request = checkpoint.requests.get(id)
-        # A handler that waits is called afresh, and asks anew.
-        if request is None or request.is_awaited:
+        if request is None:
             raise _unknown_error(checkpoint.run_id, id, checkpoint.requests, f" at commit {checkpoint.number}")
+        if request.is_awaited:
+            raise UnknownRequest(
+                f"request {id!r} of run {checkpoint.run_id!r} cannot be answered with the fork: {request.executor!r} "
+                f"waits for it in its handler, which is called afresh and asks anew; fork without it, and answer the "
+                f"fork when it has asked",
+                run_id=checkpoint.run_id,
+                request_id=id,
+            )
         check_deadline(checkpoint.run_id, id, request.deadline)
         answers.append((request, _encode_answer(id, value, by, comment)))
     return answers

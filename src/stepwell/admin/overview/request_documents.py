@@ -30,6 +30,7 @@ def request_to_dict(request: Request, pending: Response | None = None) -> dict[s
         "deadline": request.deadline,
         "question": question_of(stored),
         "data": to_data(stored),
+        "is_awaited": request.is_awaited,
         "answer": None if pending is None else pending_answer_to_dict(pending),
     }
 

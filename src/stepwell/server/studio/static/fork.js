@@ -1,7 +1,7 @@
 // A new run from a checkpoint of another, with other answers or another state.
 import { AnswerFields, firstAnswer, responseOf } from "./answer_form.js";
 import { go, link } from "./address.js";
-import { change, useRead } from "./api.js";
+import { change, read, useRead } from "./api.js";
 import { shortId } from "./format.js";
 import { html, useEffect, useState } from "./html.js";
 import { Dialog, Trouble, useAction } from "./parts.js";
@@ -27,6 +27,25 @@ function nameOf(id, runs) {
   }
 }
 
+const AGAIN = 300, // milliseconds between two looks
+  LOOKS = 40;
+
+/**
+ * Answer what a fork asks anew, once a worker has driven it to there. If none does, the question stays on its page.
+ * @param {string} id of the fork @param {any} asked the request of its parent @param {any} value
+ */
+async function answerAnew(id, asked, value) {
+  const path = `runs/${encodeURIComponent(id)}`,
+    isSame = (/** @type {any} */ request) =>
+      request.executor === asked.executor && JSON.stringify(request.data) === JSON.stringify(asked.data);
+  for (let look = 0; look < LOOKS; look++) {
+    const { requests } = await read("requests", { run: id }),
+      request = requests.find((/** @type {any} */ each) => isSame(each) && !each.answered);
+    if (request) return change(`${path}/requests/${encodeURIComponent(request.request_id)}/response`, { value });
+    await new Promise((resolve) => setTimeout(resolve, AGAIN));
+  }
+}
+
 export function ForkDialog({ id, at, request: first, onClose }) {
   const path = `runs/${encodeURIComponent(id)}`,
     { data: run, problem } = useRead(path, { at }),
@@ -47,11 +66,12 @@ export function ForkDialog({ id, at, request: first, onClose }) {
   }, [run !== null]);
   const act = () =>
     action.run(async () => {
-      const responses = Object.fromEntries(
-        requests
+      const given = requests
           .filter((each) => each.request_id in answers)
-          .map((each) => [each.request_id, responseOf(each, answers[each.request_id])]),
-      );
+          .map((each) => ({ request: each, value: responseOf(each, answers[each.request_id]) })),
+        responses = Object.fromEntries(
+          given.filter(({ request }) => !request.is_awaited).map(({ request, value }) => [request.request_id, value]),
+        );
       const child = await change(`${path}/fork`, {
         number: Number(at),
         set: valuesOf(edits, "set"),
@@ -60,6 +80,7 @@ export function ForkDialog({ id, at, request: first, onClose }) {
         responses,
         ...(name ? { run_id: name } : {}),
       });
+      for (const { request, value } of given) if (request.is_awaited) await answerAnew(child.run_id, request, value);
       go(link(["runs", child.run_id]));
       onClose();
     });
@@ -74,7 +95,7 @@ export function ForkDialog({ id, at, request: first, onClose }) {
       ) => html`<div class="card"><div class="tick"><input type="checkbox" id="fork-${request.request_id}"
         checked=${request.request_id in answers} onChange=${() => toggle(request)} />
         <label for="fork-${request.request_id}">Answer ${request.executor} in the fork</label></div><p class="mut">
-        ${request.question}</p>
+        ${request.question}${request.is_awaited ? " (The fork asks this anew, and then gets your answer.)" : ""}</p>
       ${request.request_id in answers && html`<${AnswerFields} request=${request} value=${answers[request.request_id]}
         onChange=${(value) => setAnswers({ ...answers, [request.request_id]: value })} />`}</div>`,
     )}
