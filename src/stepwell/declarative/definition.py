@@ -6,7 +6,7 @@ Nothing here can run. `binding` connects a definition with agents, `files` reads
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from stepwell.declarative.conditions.condition import Condition
@@ -129,7 +129,7 @@ class Definition:
     checkpointing: bool = False
     retention: Retention = FullHistory
     description: str | None = None
-    version: int = field(default=FORMAT)
+    version: int = FORMAT
 
     def node(self, id: str) -> Node:
         """Return the node with that id, which must exist."""

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from stepwell.codec.codec import Codec
 from stepwell.declarative.binding import Bindings, bind
-from stepwell.declarative.conductor import VALUES, check_routes
+from stepwell.declarative.conductor import NODES, check_routes
 from stepwell.declarative.definition import Definition
 from stepwell.declarative.definition_store import save_definition
 from stepwell.declarative.diagram import diagram_of_nodes, graph_of_nodes, to_mermaid
@@ -23,6 +23,7 @@ from stepwell.declarative.files.writer import to_json, to_yaml
 from stepwell.declarative.messages import AgentWorkflowOutcome, BeginWorkflow, NodeApprovalRequest
 from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.schedule import SETTLED
+from stepwell.declarative.stored_run import values_of
 from stepwell.engine.drive.run_stream import RunStream
 from stepwell.errors import CheckpointMissing, DefinitionError
 from stepwell.model.checkpoint import Checkpoint, FullHistory, Retention
@@ -223,7 +224,7 @@ class AgentWorkflowInstance(NotebookDrawing):
             archive = kept if self.storage is None else self._archive_on(self.storage)
             head = await archive.head(run_id) if archive is not None else None
             state = {} if head is None else head.state
-            return {key.removeprefix(VALUES): value.open() for key, value in state.items() if key.startswith(VALUES)}
+            return {key: value.open() for key, value in values_of(state).items()}
 
         return AgentWorkflowStream(
             events(), translator, run_id, read_values=read_values, graph=graph_of_nodes(self._graph)
@@ -262,7 +263,7 @@ class AgentWorkflowInstance(NotebookDrawing):
         if "begun" not in head.state:
             return {}
         check_routes(head.state["begun"].open().ways, self._graph, head.run_id)
-        states = {id: head.state.get(f"nodes/{id}") for id in self._graph.ids}
+        states = {id: head.state.get(NODES + id) for id in self._graph.ids}
         return {id: state.open().status for id, state in states.items() if state is not None}
 
     def make_start_message(self, input: Any, session_id: str) -> BeginWorkflow:

@@ -133,9 +133,10 @@ class NodeExecutor(AgentExecutor):
                 failure = await steps.named_step(record, _never_called)
                 if failure["answer"] is not None:
                     open_turn = self._ask_again(open_turn, failure["answer"], failure["why"], ctx)
-                # Resuming a run that had failed for good grants all attempts again.
-                spent = 0 if failure["final"] else spent + 1
-                if not failure["final"]:
+                if failure["final"]:
+                    spent = 0  # resuming a run that had failed for good grants all attempts again
+                else:
+                    spent += 1
                     await ctx.sleep(_delay(self.node.retry, spent))
                 continue
             try:

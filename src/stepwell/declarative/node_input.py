@@ -39,15 +39,15 @@ def build_prompt(node: Node, values: Mapping[str, Any], upstream: Mapping[str, A
 
 def _find_texts(paths: Iterable[str], node: Node, values: Mapping[str, Any], run_id: str) -> dict[str, str]:
     """Return the values at some paths as text. Raises MissingInput naming every path without one."""
-    found = {path: look_up(path, values) for path in paths}
-    if missing := [repr(path) for path, value in found.items() if value is MISSING]:
+    by_path = {path: look_up(path, values) for path in paths}
+    if missing := [repr(path) for path, value in by_path.items() if value is MISSING]:
         names = ", ".join(map(repr, values)) or "none"
         raise MissingInput(
             f"{node.id!r} in run {run_id!r} needs {', '.join(missing)}, which no agent has produced; there are "
             f"{names}: use one of them, or add an edge from the agent with that output_key",
             run_id=run_id,
         )
-    return {path: _as_text(value) for path, value in found.items()}
+    return {path: _as_text(value) for path, value in by_path.items()}
 
 
 def _as_text(value: Any) -> str:

@@ -79,7 +79,7 @@ class TooManyLoops(Exception):
     """A node of a loop was to run more often than `max_iterations` allows."""
 
     def __init__(self, node: str, limit: int, running: Iterable[str]) -> None:
-        self.node, self.limit, self.running = node, limit, tuple(running)
+        self.node, self.running = node, tuple(running)
         still_running = ", ".join(map(repr, self.running)) or "none"
         super().__init__(
             f"{node!r} has run {limit} times, the maximum set by max_iterations, and would run again; "

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from stepwell.declarative.definition import INNER_PREFIX, Approval, Definition, Edge, Node, Retries
 
 Where = tuple[str | int, ...]
-"""A place in a definition, in the keys of a file: `("nodes", 2, "fallback")`."""
+"""The path to a place in a definition, in the keys of a file: `("nodes", 2, "fallback")`."""
 
 Check = tuple[bool, str, str]
 """Whether there is a problem, the part of the definition that it is about, and the problem."""
@@ -155,8 +155,11 @@ def _check_chain(node: Node, definition: Definition) -> Iterator[Check]:
         return
     falls_to = {other.id: other.fallback for other in definition.nodes if other.fallback is not None}
     first = next(other.id for other in definition.nodes if other.fallback == node.fallback)
-    taken = f"{node.fallback!r} is already the fallback of {first!r}: add the agent again under another id"
-    yield first != node.id, "fallback", taken
+    yield (
+        first != node.id,
+        "fallback",
+        f"{node.fallback!r} is already the fallback of {first!r}: add the agent again under another id",
+    )
     visited, last = {node.id}, node.fallback
     while last in falls_to and last not in visited:
         visited.add(last)

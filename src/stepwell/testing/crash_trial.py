@@ -110,11 +110,16 @@ class WatchedStore(WrappedStore):
             record = args[0]
             done = json.loads(record.body).get("done", ())
             self._witness.durable |= {(record.entry.run_id, outcome["delivery"]) for outcome in done}
-        elif name == "write_log" and "/" not in args[2]:
+        elif is_outcome(name, args):
             self._witness.durable.add((args[0], args[2]))
         elif name == "write_log" and "/step/" in args[2]:
             self._witness.add_step((args[0], args[2]))
         return result
+
+
+def is_outcome(name: str, args: tuple[Any, ...]) -> bool:
+    """Return whether a write to a store logs the outcome of a delivery."""
+    return name == "write_log" and "/" not in args[2]
 
 
 S = TypeVar("S", bound=Store)

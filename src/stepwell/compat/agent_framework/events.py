@@ -30,8 +30,8 @@ def translate(event: NativeEvent, services: RunServices, first_iteration: int) -
         case "executor_invoked" | "executor_bypassed":
             return WorkflowEvent(event.type, executor_id=id, data=event.data, origin=_FRAMEWORK)
         case "executor_completed":
-            said = services.completed.pop(event.delivery or "", None)
-            return said or WorkflowEvent("executor_completed", executor_id=id, data=event.data, origin=_FRAMEWORK)
+            completed = services.completed.pop(event.delivery or "", None)
+            return completed or WorkflowEvent("executor_completed", executor_id=id, data=event.data, origin=_FRAMEWORK)
         case "executor_failed":
             return services.failed.pop(id, None) or WorkflowEvent.executor_failed(id, _details(event))
         case "output" | "intermediate":

@@ -55,7 +55,7 @@ class _Storage:
 
     async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
         """Return the checkpoints of a workflow, oldest first."""
-        return [framework_checkpoint(one) for one in await self.native.list_checkpoints(workflow_name=workflow_name)]
+        return list(map(framework_checkpoint, await self.native.list_checkpoints(workflow_name=workflow_name)))
 
     async def delete(self, checkpoint_id: str) -> bool:
         """Delete a checkpoint; False if it is not stored."""

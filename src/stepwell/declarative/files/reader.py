@@ -16,12 +16,11 @@ from stepwell.declarative.files.source_lines import (
     LineTree,
     Problems,
     StopReading,
-    Where,
     build,
     is_unreadable,
     tokenize_data,
 )
-from stepwell.declarative.validation import find_problems
+from stepwell.declarative.validation import Where, find_problems
 from stepwell.errors import DefinitionError
 
 SCHEMA_KEY = "$schema"  # editors find the schema by it; the reader ignores it

@@ -37,10 +37,10 @@ def schema() -> dict[str, Any]:
 
 
 def _record(of: type) -> dict[str, Any]:
-    usual = get_defaults(of)
+    defaults = get_defaults(of)
     return _object(
-        {part.name: _part(part, usual) for part in FIELDS[of]},
-        [part.name for part in FIELDS[of] if part.attribute not in usual],
+        {spec.name: _field(spec, defaults) for spec in FIELDS[of]},
+        [spec.name for spec in FIELDS[of] if spec.attribute not in defaults],
     )
 
 
@@ -53,13 +53,13 @@ def _object(properties: Mapping[str, Any], required: Iterable[str]) -> dict[str,
     }
 
 
-def _part(part: FieldSpec, usual: Mapping[str, Any]) -> dict[str, Any]:
-    entry: dict[str, Any] = {**part.shape.schema, "description": part.description}
-    default = usual.get(part.attribute)
+def _field(spec: FieldSpec, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    entry: dict[str, Any] = {**spec.shape.schema, "description": spec.description}
+    default = defaults.get(spec.attribute)
     # None and empty values mean "not set"; as a stated default they would only confuse editors.
     if isinstance(default, bool | int | float | str) and default != "":
         entry["default"] = str(default) if isinstance(default, str) else default
-    if part.attribute == "nodes":
+    if spec.attribute == "nodes":
         entry["minItems"] = 1
     return entry
 
@@ -79,7 +79,7 @@ def _condition() -> dict[str, Any]:
             properties["value"] = _OPERAND_SCHEMAS[operand]
         shapes.append(_object(properties, properties))
     for name, key in GROUPS.items():
-        one = CONDITION.schema
-        inner = {"type": "array", "items": one, "minItems": 1} if key == "conditions" else one
+        condition = CONDITION.schema
+        inner = {"type": "array", "items": condition, "minItems": 1} if key == "conditions" else condition
         shapes.append(_object({"kind": {"const": name}, key: inner}, ["kind", key]))
     return {"oneOf": shapes}

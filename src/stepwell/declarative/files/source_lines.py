@@ -11,15 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from stepwell.declarative.conditions.operators import shorten
+from stepwell.declarative.validation import Where
 from stepwell.model.valid_text import is_text
 
 MAX_DEPTH = 100  # nested lists and mappings
 MAX_PROBLEMS = 100
 MAX_PROBLEM_LENGTH = 500  # characters
 TOO_DEEP = f"lists and mappings are nested more than {MAX_DEPTH} levels deep"
-
-Where = tuple[str | int, ...]
-"""The path to a value from the root: `("nodes", 2, "fallback")`."""
 
 
 class StopReading(Exception):

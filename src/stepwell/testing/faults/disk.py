@@ -16,7 +16,6 @@ from typing import Any
 _MAKING = ("mkdir", "rename", "replace", "link", "symlink")  # need room for a directory entry
 _TAKING = ("unlink", "remove", "rmdir")  # need no room, so they work on a full disk
 _FILLING = ("write", "pwrite", "fsync", "ftruncate")
-_NEW = os.O_CREAT
 _WRITING = os.O_WRONLY | os.O_RDWR
 
 
@@ -46,9 +45,10 @@ class FailingDisk:
         self.failures = 0
 
     def __enter__(self) -> FailingDisk:
-        names = (*_MAKING, *_FILLING, *(_TAKING if self._read_only else ()), "open", "close")
+        by_path = (*_MAKING, *_TAKING) if self._read_only else _MAKING
+        names = (*by_path, *_FILLING, "open", "close")
         self._real = {name: getattr(os, name) for name in names if hasattr(os, name)}  # Windows has no pwrite
-        for name in (*_MAKING, *(_TAKING if self._read_only else ())):
+        for name in by_path:
             setattr(os, name, self._by_path(self._real[name]))
         for name in self._real.keys() & set(_FILLING):
             setattr(os, name, self._by_handle(name, self._real[name]))
@@ -107,7 +107,7 @@ class FailingDisk:
     def _open(self, path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
         if not self._is_below(path):
             return int(self._real["open"](path, flags, *args, **kwargs))
-        creates = flags & _NEW and not os.path.exists(path)
+        creates = flags & os.O_CREAT and not os.path.exists(path)
         if creates or (self._read_only and flags & _WRITING):
             self.meet(os.fsdecode(path))
         handle = int(self._real["open"](path, flags, *args, **kwargs))
@@ -115,7 +115,7 @@ class FailingDisk:
         return handle
 
     def _close(self, fd: int) -> None:
-        self._files.pop(fd, None)
+        self.forget(fd)
         self._real["close"](fd)
 
     def _open_file(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -95,7 +95,7 @@ class FunctionalWorkflow(FrameworkWorkflow):
             chosen = checkpoint_storage or self._checkpoint_storage
             storage = None if chosen is None else native_storage(chosen)
             run, position = await self._open(message, checkpoint_id, storage)
-            given = await self._answers(run, position, responses or {})
+            converted = await self._answers(run, position, responses or {})
             yield _framework_event(WorkflowEvent.started)
             yield _framework_event(WorkflowEvent.status, WorkflowRunState.IN_PROGRESS)
             options = DriveOptions(
@@ -103,11 +103,11 @@ class FunctionalWorkflow(FrameworkWorkflow):
                 run.archive,
                 streaming=streaming,
                 private={},
-                responses=given,
+                responses=converted,
                 archive_for=archives_on(run.storage),
                 may_take_over=partial(was_left, run.run_id),
             )
-            drive = Drive(self._definition, options, ExecutorSource(self._executors, lambda *_: None))
+            drive = Drive(self._definition, options, ExecutorSource(lambda: {self.name: self._node}, lambda *_: None))
             async with aclosing(self._events(drive)) as events:
                 async for event in events:
                     yield event
@@ -117,9 +117,6 @@ class FunctionalWorkflow(FrameworkWorkflow):
             yield _framework_event(WorkflowEvent.status, rest)
         finally:
             self._release_run_guard()
-
-    def _executors(self) -> Mapping[str, Executor]:
-        return {self.name: self._node}
 
     async def _open(
         self, message: Any, checkpoint_id: str | None, storage: CheckpointStorage | None
@@ -170,12 +167,12 @@ class FunctionalWorkflow(FrameworkWorkflow):
             # A run that has not moved since is continued where it is.
             if source is not None and (at is None or at.place != source.place):
                 at = source
-        given = {}
+        converted = {}
         for id in responses.keys() & (set() if at is None else set(at.requests)):
-            given[id] = responses[id]
-            if given[id] is not None and id in self._response_types:
-                given[id] = _coerce_request_info_response(given[id], self._response_types[id], id)
-        return given
+            converted[id] = responses[id]
+            if converted[id] is not None and id in self._response_types:
+                converted[id] = _coerce_request_info_response(converted[id], self._response_types[id], id)
+        return converted
 
     async def _events(self, drive: Drive) -> AsyncGenerator[WorkflowEvent[Any], None]:
         shown: set[str] = set()
