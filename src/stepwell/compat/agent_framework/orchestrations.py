@@ -41,47 +41,27 @@ from agent_framework_orchestrations import (
     create_completion_message,
 )
 
-from stepwell.compat.agent_framework.adopted_workflow import Workflow, adopt
+from stepwell.compat.agent_framework.adopted_workflow import AdoptingBuilder
 
 
-class SequentialBuilder(_orchestrations.SequentialBuilder):
+class SequentialBuilder(AdoptingBuilder, _orchestrations.SequentialBuilder):
     """A team whose participants work one after the other."""
 
-    def build(self) -> Workflow:
-        """Return the workflow, to be run by Stepwell."""
-        return adopt(super().build())
 
-
-class ConcurrentBuilder(_orchestrations.ConcurrentBuilder):
+class ConcurrentBuilder(AdoptingBuilder, _orchestrations.ConcurrentBuilder):
     """A team whose participants work at the same time."""
 
-    def build(self) -> Workflow:
-        """Return the workflow, to be run by Stepwell."""
-        return adopt(super().build())
 
-
-class GroupChatBuilder(_orchestrations.GroupChatBuilder):
+class GroupChatBuilder(AdoptingBuilder, _orchestrations.GroupChatBuilder):
     """A team whose orchestrator chooses who speaks next."""
 
-    def build(self) -> Workflow:
-        """Return the workflow, to be run by Stepwell."""
-        return adopt(super().build())
 
-
-class HandoffBuilder(_orchestrations.HandoffBuilder):
+class HandoffBuilder(AdoptingBuilder, _orchestrations.HandoffBuilder):
     """A team whose agents hand the conversation over to each other."""
 
-    def build(self) -> Workflow:
-        """Return the workflow, to be run by Stepwell."""
-        return adopt(super().build())
 
-
-class MagenticBuilder(_orchestrations.MagenticBuilder):
+class MagenticBuilder(AdoptingBuilder, _orchestrations.MagenticBuilder):
     """A team whose manager plans, assigns and reviews the work."""
-
-    def build(self) -> Workflow:
-        """Return the workflow, to be run by Stepwell."""
-        return adopt(super().build())
 
 
 __all__ = [
