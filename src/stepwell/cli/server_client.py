@@ -126,15 +126,17 @@ def _read_events(lines: Iterable[bytes]) -> Iterator[tuple[str | None, str, dict
             fields = {}
 
 
-def find_server() -> ServerClient | None:
-    """Return the server that --server names; None if a store is meant."""
+def find_server(*, by: str | None = None) -> ServerClient | None:
+    """Return the server that --server names; None if a store is meant.
+
+    Raises CommandFailed if `by` names who does it, too: the server knows who calls.
+    """
     address = Settings.current().server
-    return None if address is None else ServerClient(address)
-
-
-def check_no_by(by: str | None) -> None:
-    """Raise CommandFailed if somebody wants to be stored as who did it: the server knows who calls."""
+    if address is None:
+        return None
+    server = ServerClient(address)
     if by is not None:
         raise CommandFailed(
             ErrorId.WRONG_USAGE, "with --server, who does it is the holder of the token", "leave --by out", USAGE
         )
+    return server

@@ -110,6 +110,12 @@ follow_option = click.option(
 )
 
 
+# Of every command that starts a run.
+input_option = click.option(
+    "--input", "argument", metavar="TEXT|@FILE|@-", help="The input: a string, a file, or stdin."
+)
+
+
 def _check_text(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
     # Arguments that are not UTF-8 arrive as lone surrogates, which cannot be stored.
     if text is not None and not is_text(text):

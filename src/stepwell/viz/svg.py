@@ -8,7 +8,7 @@ from stepwell.viz.diagram import Diagram
 from stepwell.viz.layout import Rectangle
 from stepwell.viz.markup import escape, shorten
 from stepwell.viz.palette import PALETTE
-from stepwell.viz.placed import ICON, LINE, SMALL_LINE, PlacedArrow, PlacedDiagram, PlacedNode, curve, place
+from stepwell.viz.placed_diagram import ICON, LINE, SMALL_LINE, PlacedArrow, PlacedDiagram, PlacedNode, curve, place
 from stepwell.viz.progress import Progress
 from stepwell.viz.workflow_diagram import Graph, diagram_of
 

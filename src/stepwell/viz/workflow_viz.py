@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from stepwell.viz import dot, mermaid, text
-from stepwell.viz.placed import place
+from stepwell.viz.placed_diagram import place
 from stepwell.viz.svg import draw
 from stepwell.viz.workflow_diagram import Graph, diagram_of
 

@@ -7,7 +7,7 @@ by a worker or a server, whichever runs; a lease sees to it that one process doe
     destination.py which addresses are allowed
     signature.py   signing, and checking a signature (Standard Webhooks)
     payload.py     a message as it is sent
-    sending.py     one HTTP request, with limits
+    http_post.py   one HTTP request, with limits
     deliverer.py   sends what is due, in order, until it is delivered
 """
 
@@ -16,7 +16,7 @@ from stepwell.codec import modules as _modules
 _HOMES = {
     "BadSignature": "webhooks.signature",
     "WaitingMessage": "webhooks.webhook",
-    "DeliveryFailed": "webhooks.sending",
+    "DeliveryFailed": "webhooks.http_post",
     "UnknownWebhook": "webhooks.webhook",
     "Webhook": "webhooks.webhook",
     "WebhookDeliverer": "webhooks.deliverer",

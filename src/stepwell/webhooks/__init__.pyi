@@ -1,7 +1,7 @@
 """What type checkers see of `stepwell.webhooks`. `__init__.py` lists the same names for Python."""
 
 from stepwell.webhooks.deliverer import WebhookDeliverer
-from stepwell.webhooks.sending import DeliveryFailed
+from stepwell.webhooks.http_post import DeliveryFailed
 from stepwell.webhooks.signature import BadSignature, verify_signature
 from stepwell.webhooks.webhook import (
     UnknownWebhook,

@@ -19,8 +19,8 @@ from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.lease import this_process
 from stepwell.storage.outbox import Attempt, OutboxRow
+from stepwell.webhooks.http_post import TIMEOUT, DeliveryFailed, send
 from stepwell.webhooks.payload import MakeLink, build_payload, message_id
-from stepwell.webhooks.sending import TIMEOUT, DeliveryFailed, send
 from stepwell.webhooks.signature import sign
 from stepwell.webhooks.webhook import Webhook, list_webhooks, outbox_of, stop_webhook
 

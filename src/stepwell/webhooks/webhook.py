@@ -16,8 +16,8 @@ from stepwell.storage.checked_reads import decode_stored
 from stepwell.storage.outbox import Attempt, MessageKind, OutboxRow, WebhookRow
 from stepwell.storage.verified_outbox import VerifiedOutbox
 from stepwell.webhooks.destination import Destination, parse_destination
+from stepwell.webhooks.http_post import send
 from stepwell.webhooks.payload import message_id
-from stepwell.webhooks.sending import send
 from stepwell.webhooks.signature import make_secret, read_secret, sign
 
 KINDS: tuple[str, ...] = get_args(MessageKind)

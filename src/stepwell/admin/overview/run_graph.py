@@ -15,7 +15,7 @@ from stepwell.model.commit import Commit
 from stepwell.storage.built_in_storage import BuiltInStorage
 from stepwell.storage.ids import child_run_id
 from stepwell.viz.diagram import Diagram
-from stepwell.viz.placed import CalledRun, PlacedDiagram, place
+from stepwell.viz.placed_diagram import CalledRun, PlacedDiagram, place
 from stepwell.viz.progress import Progress, progress_of
 from stepwell.viz.workflow_diagram import diagram_of
 

@@ -7,7 +7,7 @@ import click
 from stepwell import admin
 from stepwell.cli.completion import complete_runs
 from stepwell.cli.failures import refusals
-from stepwell.cli.server_client import check_no_by, find_server
+from stepwell.cli.server_client import find_server
 from stepwell.cli.settings import by_option, common_options, json_option, text_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
@@ -31,8 +31,7 @@ def command(run: str, reason: str | None, by: str | None, json: bool) -> None:
     as it is, which is not an error.
     """
 
-    if (server := find_server()) is not None:
-        check_no_by(by)
+    if (server := find_server(by=by)) is not None:
         with refusals():
             moved = server.post("runs", run, "cancel", reason=reason)
         if json:

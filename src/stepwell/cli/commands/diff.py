@@ -17,7 +17,7 @@ from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.changes import describe_difference, print_difference
-from stepwell.cli.views.output import print_json, print_note
+from stepwell.cli.views.output import note_shortened_values, print_json
 from stepwell.error_ids import ErrorId
 
 
@@ -50,7 +50,7 @@ def command(checkpoint: str, other: str | None, patch: bool, full: bool, json: b
     else:
         print_difference(difference, json=json)
         if difference["is_shortened"] and not json:
-            print_note("long values are shortened; --full shows them")
+            note_shortened_values()
 
 
 async def _compare(storage: BuiltInStorage, checkpoint: str, other: str | None, full: bool) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from stepwell.cli.server_events import print_history
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
-from stepwell.cli.views.output import print_json_line, print_lines, print_note
+from stepwell.cli.views.output import note_shortened_values, print_json_line, print_lines
 from stepwell.cli.views.text import wrap_line
 from stepwell.error_ids import ErrorId
 
@@ -55,6 +55,6 @@ def command(run: str, full: bool, json: bool) -> None:
                 is_cut = is_cut or any(map(CUT.search, lines))
                 print_lines(wrapped for line in lines for wrapped in wrap_line(line, sys.stdout))
         if is_cut and not full:
-            print_note("long values are shortened; --full shows them")
+            note_shortened_values()
 
     run_on_store(work)

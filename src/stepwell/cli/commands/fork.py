@@ -14,7 +14,7 @@ from stepwell.cli.completion import complete_runs
 from stepwell.cli.failures import refusals
 from stepwell.cli.forms.value_parsers import parse_any
 from stepwell.cli.next_driver import find_next_driver
-from stepwell.cli.server_client import ServerClient, check_no_by, find_server
+from stepwell.cli.server_client import ServerClient, find_server
 from stepwell.cli.settings import by_option, common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
@@ -116,10 +116,9 @@ def command(
             place = await admin.fork(storage, checkpoint, run_id=run_id, by=by, **wanted)
         return place, await find_next_driver(storage, place.run_id)
 
-    if (server := find_server()) is None:
+    if (server := find_server(by=by)) is None:
         outcome = run_on_store(work)
     else:
-        check_no_by(by)
         outcome = _fork_on_server(server, checkpoint, responses, dry_run, {"run_id": run_id, **wanted})
     # After the fork, so that a refused one prints nothing but its error. How each value was
     # understood: 12 may be a number or a string.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from stepwell.cli.completion import complete_requests, complete_runs
-from stepwell.cli.server_client import check_no_by, find_server
+from stepwell.cli.server_client import find_server
 from stepwell.cli.settings import by_option, common_options, json_option, text_option
 from stepwell.cli.views.output import print_document, print_lines, print_note
 from stepwell.cli.views.text import printable
@@ -39,8 +39,7 @@ def command(
     """
     from stepwell.cli.forms.responses import respond, respond_on_server  # lazy: 40 ms
 
-    if (server := find_server()) is not None:
-        check_no_by(by)
+    if (server := find_server(by=by)) is not None:
         question, by, driver = respond_on_server(server, run, request, argument, comment=comment)
     else:
         question, driver = respond(run, request, argument, by=by, comment=comment)

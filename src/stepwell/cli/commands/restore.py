@@ -9,7 +9,7 @@ from stepwell.cli import server_runs
 from stepwell.cli.completion import complete_runs
 from stepwell.cli.failures import refusals
 from stepwell.cli.next_driver import find_next_driver
-from stepwell.cli.server_client import check_no_by, find_server
+from stepwell.cli.server_client import find_server
 from stepwell.cli.settings import by_option, common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
@@ -36,10 +36,9 @@ def command(checkpoint: str, by: str | None, json: bool) -> None:
             place = await admin.restore(storage, checkpoint, by=by)
         return place, await find_next_driver(storage, place.run_id)
 
-    if (server := find_server()) is None:
+    if (server := find_server(by=by)) is None:
         place, driver = run_on_store(work)
     else:
-        check_no_by(by)
         with refusals():
             moved = server_runs.restore(server, server_runs.find_checkpoint(server, checkpoint))
         place, driver = moved.place, moved.driver

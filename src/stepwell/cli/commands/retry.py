@@ -10,7 +10,7 @@ from stepwell import admin
 from stepwell.admin.phrases import pluralise
 from stepwell.cli.completion import complete_runs
 from stepwell.cli.failures import USAGE, CommandFailed, refusals
-from stepwell.cli.server_client import check_no_by, find_server
+from stepwell.cli.server_client import find_server
 from stepwell.cli.settings import by_option, common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_moment_option
@@ -56,8 +56,7 @@ def command(
             ErrorId.WRONG_USAGE, "name the runs to be retried, or pass --status", "--status failed --dry-run", USAGE
         )
 
-    if (server := find_server()) is not None:
-        check_no_by(by)
+    if (server := find_server(by=by)) is not None:
         moment = None if since is None else since.isoformat()
         with refusals():
             answer = server.post(

@@ -12,6 +12,7 @@ from stepwell.cli.settings import (
     common_options,
     durability_option,
     follow_option,
+    input_option,
     json_option,
     tag_option,
 )
@@ -22,7 +23,7 @@ from stepwell.storage.ids import new_run_id
 
 @click.command("run")
 @click.argument("workflow", metavar="MODULE:WORKFLOW|FILE")
-@click.option("--input", "argument", metavar="TEXT|@FILE|@-", help="The input: a string, a file, or stdin.")
+@input_option
 @click.option("--run-id", metavar="ID", help="The id of the run. A run with this id and the same input is resumed.")
 @tag_option("Tag the run; `list` finds runs by tag. Repeatable.")
 @agents_option

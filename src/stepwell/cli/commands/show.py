@@ -17,7 +17,7 @@ from stepwell.cli.server_client import find_server
 from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
-from stepwell.cli.views.output import print_document, print_lines, print_note
+from stepwell.cli.views.output import note_shortened_values, print_document, print_lines
 from stepwell.cli.views.text import format_moment, printable, wrap_line
 from stepwell.storage import clock
 
@@ -102,4 +102,4 @@ def _print(
         print_lines(wrapped for line in ("", *section) for wrapped in wrap_line(line, sys.stdout))
         is_cut = is_cut or any(map(CUT.search, section))
     if is_cut and not full:
-        print_note("long values are shortened; --full shows them")
+        note_shortened_values()

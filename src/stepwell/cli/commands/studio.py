@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 
 from stepwell.cli.code_loader import load_code
-from stepwell.cli.serving import serve_store
 from stepwell.cli.settings import Settings, common_options
+from stepwell.cli.store_server import serve_store
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_note

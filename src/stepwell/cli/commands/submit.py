@@ -7,8 +7,8 @@ import click
 from stepwell.cli.code_loader import get_workflow, load_code
 from stepwell.cli.failures import USAGE, CommandFailed, refusals
 from stepwell.cli.input_text import GIVE_INPUT, read_input
-from stepwell.cli.server_client import check_no_by, find_server
-from stepwell.cli.settings import agents_option, by_option, common_options, json_option, tag_option
+from stepwell.cli.server_client import find_server
+from stepwell.cli.settings import agents_option, by_option, common_options, input_option, json_option, tag_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, reserve_stdout
@@ -19,7 +19,7 @@ from stepwell.storage.ids import new_run_id
 
 @click.command("submit")
 @click.argument("workflow", metavar="MODULE:WORKFLOW|FILE")
-@click.option("--input", "argument", metavar="TEXT|@FILE|@-", help="The input: a string, a file, or stdin.")
+@input_option
 @click.option("--run-id", metavar="ID", help="The id of the run. The same input under the same id changes nothing.")
 @click.option(
     "--priority",
@@ -53,8 +53,7 @@ def command(
     from stepwell.cli.input_option import make_message  # lazy: 25 ms
 
     text = None if argument is None else read_input(argument)
-    if (server := find_server()) is not None:
-        check_no_by(by)
+    if (server := find_server(by=by)) is not None:
         if agents is not None:
             hint = "name a workflow of the server, and leave --agents out"
             raise CommandFailed(ErrorId.WRONG_USAGE, "with --server, the code is that of the server", hint, USAGE)

@@ -64,6 +64,10 @@ def print_note(text: str) -> None:
     click.echo(without_secrets(printable(text)), err=True)
 
 
+def note_shortened_values() -> None:
+    print_note("long values are shortened; --full shows them")
+
+
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, optional: Sequence[str] = (), elastic: str | None = None
 ) -> None:
