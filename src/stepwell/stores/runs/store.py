@@ -229,7 +229,8 @@ class RunStore(ABC):
         def read(run: Run[Any]) -> list[RequestEntry]:
             state = run.state
             status = "" if state.newest is None else state.newest.status
-            is_listed = request_filter.stopped or shows_requests(status, has_owner=state.owner is not None)
+            # The owner in the state of a file outlives a lease that another process has released.
+            is_listed = request_filter.stopped or shows_requests(status, has_owner=run.read_lease() is not None)
             return list(state.requests.values()) if is_listed else []
 
         run_id = request_filter.run_id

@@ -71,6 +71,15 @@ async def a_stale_writer_is_refused(one: Store, other: Store) -> None:
 
 
 @rule_of_two
+async def a_stopped_run_that_the_other_program_releases_is_not_asked_for(one: Store, other: Store) -> None:
+    await one.append(record("r", 0, status="CANCELLED"), CommitEffects(asked=(question("r", "q"),)))
+    await acquire(one, "r")
+    assert await other.requests() == [question("r", "q")]
+    await release(one, "r")
+    assert await other.requests() == await one.requests() == []
+
+
+@rule_of_two
 async def what_one_program_removes_is_gone_for_the_other(one: Store, other: Store) -> None:
     await fill(one, "r", 2)
     await other.send("r", "k", text(1))
