@@ -47,7 +47,7 @@ async def test_a_start_executor_that_does_not_take_the_message_says_what_it_take
 
     workflow = WorkflowBuilder(start_executor=start).build()
     with pytest.raises(
-        RoutingFailed, match=r"the start executor 'start' accepts int, but run\(\) was passed a NoneType"
+        RoutingFailed, match=r"the start executor 'start' accepts int, but the message is of type NoneType"
     ):
         await workflow.run()
 

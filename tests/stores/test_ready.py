@@ -191,3 +191,13 @@ async def test_they_are_found_in_one_call_of_the_store(storage: Any, monkeypatch
     assert calls == ["ready"]
     monkeypatch.undo()
     await storage.close()
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, "2"])
+async def test_a_limit_that_is_none_is_refused_by_every_list(storage: Any, limit: Any) -> None:
+    await append(storage, "a", NOON)
+    for read in (storage.ready_runs, storage.list_runs, storage.pending_requests):
+        with pytest.raises(ValueError, match=rf"limit must be a whole number, 0 or more, not {limit!r}"):
+            await read(limit=limit)
+        assert await read(limit=0) == []
+    await storage.close()

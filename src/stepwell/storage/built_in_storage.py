@@ -19,7 +19,7 @@ from stepwell.model.status_words import SIGNALLED, STANDINGS, Standing
 from stepwell.model.valid_text import is_text
 from stepwell.storage import clock
 from stepwell.storage.checkpoint_list import list_entries
-from stepwell.storage.filters import ReadyFilter, RequestFilter, RunFilter
+from stepwell.storage.filters import ReadyFilter, RequestFilter, RunFilter, check_limit
 from stepwell.storage.integrity import Cipher, VerifiedStore
 from stepwell.storage.lease import LEASE, validate_lease
 from stepwell.storage.live_ring import LiveRing, LiveStore
@@ -161,6 +161,7 @@ class BuiltInStorage:
         """
         if standing is not None and standing not in STANDINGS:
             raise ValueError(f"standing must be one of {', '.join(STANDINGS)}, not {standing!r}")
+        check_limit(limit)
         if not _are_storable(workflow_name, parent, prefix, text, *(tags or {}), *(tags or {}).values()):
             return []
         wanted = None if status is None else WorkflowRunState(status).value
@@ -196,6 +197,7 @@ class BuiltInStorage:
         No payload is read. The cost grows with the runs that have something to do, driven or not; a
         store of files looks at each run.
         """
+        check_limit(limit)
         if not _are_storable(workflow_name):
             return []
         ready_filter = ReadyFilter(
@@ -291,6 +293,7 @@ class BuiltInStorage:
         """
         from stepwell.storage.pending_requests import with_answers  # lazy: 40 ms
 
+        check_limit(limit)
         if not _are_storable(workflow_name, run_id):
             return []
         request_filter = RequestFilter(

@@ -189,6 +189,12 @@ def _searchable_texts(run: RunEntry) -> Iterator[str]:
         yield from tag
 
 
+def check_limit(limit: int | None) -> None:
+    """Raise ValueError unless it is a length of a page. A page of none is one: a driver may have no slot left."""
+    if limit is not None and (not isinstance(limit, int) or limit < 0):
+        raise ValueError(f"limit must be a whole number, 0 or more, not {limit!r}")
+
+
 _LOWER_CASE = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 

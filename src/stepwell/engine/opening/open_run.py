@@ -156,7 +156,7 @@ def start_run(definition: WorkflowDefinition, position: StartRun, archive: Archi
     if not start.can_handle(message):
         accepted = " | ".join(describe(input_type) for input_type in start.input_types)
         raise RoutingFailed(
-            f"the start executor {start.id!r} accepts {accepted}, but run() was passed a {type(message).__name__}",
+            f"the start executor {start.id!r} accepts {accepted}, but the message is of type {type(message).__name__}",
             run_id=run_id,
         )
     header = RunHeader(
