@@ -107,14 +107,14 @@ class DurableFunction(Workflow[ResultT], Generic[InputT, ResultT]):
         functools.update_wrapper(self, function, updated=())
 
     def build(self, *, checkpoint_storage: StorageLike | None = None) -> DurableFunction[InputT, ResultT]:
-        """Return the same function as a workflow that commits its runs to this storage."""
+        """Return the same function as a workflow that commits its runs to this storage, by default its own."""
         return DurableFunction(
             self.function,
             self._declared,
             name=self.name,
             description=self.description,
             limits=self._limits,
-            checkpoint_storage=checkpoint_storage,
+            checkpoint_storage=self._storage if checkpoint_storage is None else checkpoint_storage,
         )
 
     def __call__(self, message: InputT = None) -> Coroutine[Any, Any, ResultT]:  # type: ignore[assignment]
