@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 import zlib
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -32,6 +35,33 @@ def test_the_page_asks_nobody_else_for_anything() -> None:
             addresses = re.findall(r"""(?:src|href|from|import|url)\s*[=(]?\s*["'(](https?:)?//""", path.read_text())
             assert addresses == [], path.name
     assert {path.name for path in (FILES.parent / "licences").iterdir()} == {"preact.txt", "htm.txt"}
+
+
+def test_a_free_port_and_a_token_are_opened_in_the_browser_of_the_person(tmp_path: Path) -> None:
+    """The program named by BROWSER stands in: it notes what it is to open."""
+    note = 'echo "$1" > opened.part; mv opened.part opened'
+    (tmp_path / "browse").write_text(f"#!/bin/sh\n{note}\n")
+    (tmp_path / "browse").chmod(0o755)
+    command = [str(Path(sys.executable).parent / "stepwell"), "studio", "--store", "runs.db"]
+    environment = {**os.environ, "BROWSER": f"{tmp_path}/browse %s"}
+    addresses = set[str]()
+    processes = [
+        subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        addresses.add(process.stdout.readline().strip())
+        process.stdout.close()
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "opened").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    opened = (tmp_path / "opened").read_text().strip()
+    for process in processes:
+        process.terminate()
+        process.wait(20)
+    assert opened in addresses
+    assert len({urlsplit(address).port for address in addresses}) == 2
+    assert all(re.fullmatch(r"http://127\.0\.0\.1:\d+/login\?token=[\w-]{20,}", address) for address in addresses)
 
 
 def test_types_of_the_page_optional(tmp_path: Path) -> None:

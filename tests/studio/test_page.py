@@ -337,3 +337,101 @@ async def test_who_sees_the_page_first_answers_a_waiting_run_forks_it_and_compar
     await page.get_by_role("link", name="Compare with refund-1041").click()
     for text in ("129.00 for A-20931 is on its way", "No refund for A-20931: too late"):
         await expect(page.get_by_text(text)).to_be_visible()
+
+
+async def press_until(page: Page, name: str, *, key: str = "Tab") -> None:
+    """Move through the page as somebody without a mouse does, until what has this name is focused."""
+    reached = """name => {
+        const e = document.activeElement, label = e.labels?.[0]?.textContent ?? '';
+        const words = `${e.ariaLabel ?? ''} ${e.textContent} ${label}`;
+        return !['BODY', 'MAIN'].includes(e.tagName) && words.replace(/\\s+/g, ' ').trim().startsWith(name);
+    }"""
+    for _ in range(80):
+        if await page.evaluate(reached, name):
+            return
+        await page.keyboard.press(key)
+    raise AssertionError(f"{key} does not lead to {name!r}")
+
+
+async def test_a_run_is_found_answered_forked_and_compared_with_the_keyboard_alone(page: Page, studio: Studio) -> None:
+    keys = page.keyboard
+    await page.goto(f"{studio.home}#/runs")
+    await expect(page.get_by_role("link", name="refund-1043", exact=True)).to_be_visible()
+    await keys.press("/")
+    await keys.type("refund-1043")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await press_until(page, "refund-1043")
+    await keys.press("Enter")
+    await expect(page.locator(".sentence")).to_contain_text("is waiting for a response")
+    await press_until(page, "Answer")
+    await keys.press("Enter")
+    await expect(page.get_by_role("radio", name="approve")).to_be_focused()
+    await keys.press("ArrowRight")  # reject
+    await expect(page.get_by_role("radio", name="reject")).to_be_checked()
+    await press_until(page, "Send response")
+    await keys.press("Enter")
+    await expect(page.locator(".pill").first).to_have_text("completed", timeout=15_000)
+    await press_until(page, "Fork with another answer")
+    await keys.press("Enter")
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.get_by_role("radio", name="approve")).to_be_visible()
+    await press_until(page, "approve")
+    await keys.press("Space")
+    await press_until(page, "Fork")
+    await keys.press("Enter")
+    await expect(page.get_by_role("heading", name="refund-1043-fork")).to_be_visible()
+    await expect(page.locator(".pill").first).to_have_text("completed", timeout=15_000)
+    await press_until(page, "Compare with refund-1043")
+    await keys.press("Enter")
+    await expect(page.locator(".diff .line", has_text="state.decision.decision").locator(".new")).to_have_text(
+        "approve"
+    )
+
+
+async def test_what_is_on_the_page_is_shown_again_by_its_link_and_in_the_theme_that_was_chosen(
+    page: Page, studio: Studio
+) -> None:
+    other = await page.context.new_page()
+
+    async def shown(tab: Page) -> str:
+        await tab.wait_for_timeout(400)
+        text = await tab.locator("main").inner_text()
+        fields = await tab.evaluate(
+            "[...document.querySelectorAll('main :is(input, select)')].map(e => e.value).join()"
+        )
+        return re.sub(r"\d+ (s|min) ago|now", "", f"{text} {fields}")
+
+    async def compare() -> None:
+        before = await shown(page)
+        await other.goto("about:blank")
+        await other.goto(page.url)
+        assert await shown(other) == before, page.url
+
+    await page.goto(f"{studio.home}#/inbox")
+    await page.get_by_role("button", name="May buyer call order?").click()
+    await page.get_by_label("Workflow").select_option("workshop")
+    await expect(page.get_by_role("article")).to_have_count(1)
+    await compare()
+    await page.goto(f"{studio.home}#/runs/refund-1042")
+    await page.locator('[data-node="pay"] [role="button"]').click()
+    await expect(page.get_by_text("Only pay")).to_be_visible()
+    await page.locator(".mark").nth(4).click()
+    await compare()
+    await page.get_by_role("tab", name="State").click()
+    await compare()
+    await page.goto(f"{studio.home}#/compare")
+    await page.get_by_label("One run", exact=True).fill("refund-1042")
+    await page.get_by_label("The other run", exact=True).fill("refund-1042-rejected")
+    await page.keyboard.press("Tab")
+    await expect(page.locator(".diff .line").first).to_be_visible()
+    await compare()
+    await page.goto(f"{studio.home}#/operate?tab=decisions")
+    await page.get_by_role("button", name="forked").click()
+    await expect(page.locator("tbody tr").first).to_contain_text("forked")
+    await compare()
+    await page.get_by_role("button", name="Use the dark theme").click()
+    await other.reload()
+    for tab in (page, other):
+        assert await tab.evaluate("document.documentElement.dataset.theme") == "dark"
+        await tab.get_by_role("button", name="Use the light theme").focus()
+    await other.close()

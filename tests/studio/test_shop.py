@@ -257,6 +257,7 @@ async def test_what_is_damaged_is_a_sentence_with_a_command_wherever_it_is_met_a
         asked.clear()
         await page.goto(f"{shop.home}#/runs/nowhere")
         await expect(page.get_by_role("alert")).to_contain_text("no run 'nowhere' in this store")
+        await expect(page.get_by_role("link", name="Show all runs")).to_be_visible()
         await page.wait_for_timeout(3000)
         assert sum("nowhere" in url for url in asked) <= 3, asked
         await expect(page.get_by_role("status")).to_have_text("")

@@ -64,9 +64,11 @@ export const Empty = ({ title, command, children }) =>
 
 export function Trouble({ problem }) {
   if (!problem) return null;
-  const { detail, hint } = problem.details ?? { detail: String(problem) },
+  const { detail, hint, status } = problem.details ?? { detail: String(problem) },
     command = /`(stepwell [^`]+)`/.exec(hint ?? "")?.[1];
-  return html`<div class="trouble" role="alert"><p>${detail}</p>${hint && html`<p>${hint.replaceAll("`", "")}</p>`}
+  // What is not there has a hint for programs; a person looks at the list.
+  return html`<div class="trouble" role="alert"><p>${detail}</p>
+    ${status === 404 ? html`<p><a href=${link(["runs"])}>Show all runs</a></p>` : hint && html`<p>${hint.replaceAll("`", "")}</p>`}
     ${command && html`<${Command} text=${command} />`}</div>`;
 }
 
