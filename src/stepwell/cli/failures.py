@@ -121,13 +121,12 @@ def _describe(error: BaseException, settings: Settings) -> CommandFailed:
     match error:
         case CommandFailed():
             return error
-        case click.NoSuchOption() if meant := _find_meant(error):
-            path = "stepwell" if error.ctx is None else error.ctx.command_path
-            problem = f"there is no option {error.option_name}; did you mean {meant}?"
-            return CommandFailed(ErrorId.WRONG_USAGE, problem, f"{path} --help", USAGE)
         case click.UsageError():
+            problem = error.format_message()
+            if isinstance(error, click.NoSuchOption) and (meant := _find_meant(error)):
+                problem = f"there is no option {error.option_name}; did you mean {meant}?"
             path = "stepwell" if error.ctx is None else error.ctx.command_path
-            return CommandFailed(ErrorId.WRONG_USAGE, error.format_message(), f"{path} --help", USAGE)
+            return CommandFailed(ErrorId.WRONG_USAGE, problem, f"{path} --help", USAGE)
         case click.ClickException():
             return CommandFailed(ErrorId.WRONG_USAGE, error.format_message(), code=error.exit_code)
         case StepwellError():

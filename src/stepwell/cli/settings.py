@@ -15,6 +15,8 @@ from stepwell.model.valid_text import is_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+
 
 @dataclass
 class Settings:

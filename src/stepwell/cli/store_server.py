@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from stepwell.worker.slices import Served
 
 
+NOTHING_DRIVEN = "no run is driven here: pass --work MODULE:WORKFLOW, or start `stepwell worker`"
+
+
 async def serve_store(
     storage: BuiltInStorage,
     workflows: Sequence[Served],

@@ -17,11 +17,10 @@ def diagram_of_nodes(graph: NodeGraph) -> Diagram:
 
     Dotted arrows are taken only if nothing else is: default edges, and edges to a fallback.
     """
-    definition = graph.definition
+    definition, edges = graph.definition, graph.definition.edges
     routes = [
-        Arrow(route.source, route.target, edge.describe(), dotted=edge.default)
+        Arrow(route.source, route.target, edges[route.edge].describe(), dotted=edges[route.edge].default)
         for route in graph.routes
-        for edge in (definition.edges[route.edge],)
     ]
     routes += [
         Arrow(node.id, node.fallback, "if it fails", dotted=True)

@@ -70,6 +70,11 @@ class Diagram:
         """The nodes that get the input: the start, or those that its arrows lead to."""
         return [a.target for a in self.arrows if a.source == START] if self.start == START else [self.start]
 
+    @property
+    def inner(self) -> dict[str, Diagram]:
+        """The diagrams of sub-workflows, by the ids of their nodes."""
+        return {node.id: node.inner for node in self.nodes if node.inner is not None}
+
     def names(self, prefix: str = "") -> dict[str, str]:
         """Return a name for each node that any format accepts: an id may be a keyword, or contain quotes."""
         return dict(self._number_nodes(prefix))

@@ -13,14 +13,14 @@ from stepwell.viz.text import indent
 def to_dot(diagram: Diagram) -> str:
     """Return a diagram as a DOT graph."""
     rows = ["rankdir=TD;", "node [shape=box, style=filled, fillcolor=lightblue];"]
-    if any(node.inner is not None for node in diagram.nodes):
+    if diagram.inner:
         rows.insert(1, "compound=true;")  # lets arrows end at the border of a cluster
     return "\n".join(["digraph workflow {", *indent([*rows, *_rows(diagram, "")]), "}"])
 
 
 def _rows(diagram: Diagram, prefix: str) -> Iterator[str]:
     names = diagram.names(prefix)
-    inner = {node.id: node.inner for node in diagram.nodes if node.inner is not None}
+    inner = diagram.inner
     for node in diagram.nodes:
         name, is_start = names[node.id], node.id == diagram.start
         if node.inner is not None:

@@ -33,7 +33,7 @@ def escape_mermaid(text: str) -> str:
 
 def _rows(diagram: Diagram, prefix: str) -> Iterator[str]:
     names = diagram.names(prefix)
-    inner = {node.id: node.inner for node in diagram.nodes if node.inner is not None}
+    inner = diagram.inner
     for node in diagram.nodes:
         shape = f"{names[node.id]}{_shape(node, is_start=node.id == diagram.start)}"
         if node.inner is not None:

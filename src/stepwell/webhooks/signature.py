@@ -23,7 +23,7 @@ _LEAST, _MOST = 24, 64  # bytes of a secret
 
 
 class BadSignature(StepwellError):
-    """A message was not sent by who knows the secret, or not now."""
+    """The signature of a message is wrong, or was not made just now."""
 
 
 def make_secret() -> str:

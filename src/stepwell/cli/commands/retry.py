@@ -56,13 +56,14 @@ def command(
             ErrorId.WRONG_USAGE, "name the runs to be retried, or pass --status", "--status failed --dry-run", USAGE
         )
 
+    standing = (status or "failed").lower()
     if (server := find_server(by=by)) is not None:
         moment = None if since is None else since.isoformat()
         with refusals():
             answer = server.post(
                 "retry",
                 runs=list(runs),
-                status=(status or "failed").lower(),
+                status=standing,
                 workflow=workflow,
                 since=moment,
                 dry_run=dry_run,
@@ -75,7 +76,7 @@ def command(
             return await admin.retry(
                 storage,
                 runs,
-                status=(status or "failed").lower(),
+                status=standing,
                 workflow_name=workflow,
                 since=since,
                 by=by,

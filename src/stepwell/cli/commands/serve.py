@@ -11,8 +11,8 @@ import click
 
 from stepwell.cli.code_loader import load_code
 from stepwell.cli.server_errors import TOKEN
-from stepwell.cli.settings import common_options
-from stepwell.cli.store_server import serve_store
+from stepwell.cli.settings import LOG_FORMAT, common_options
+from stepwell.cli.store_server import NOTHING_DRIVEN, serve_store
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_note
@@ -73,7 +73,7 @@ def command(
     def announce(address: str) -> None:
         click.echo(address)
         if not codes:
-            print_note("no run is driven here: pass --work MODULE:WORKFLOW, or start `stepwell worker`")
+            print_note(NOTHING_DRIVEN)
 
     async def work(storage: BuiltInStorage) -> None:
         built = [await code.build() for code in codes]
@@ -90,6 +90,6 @@ def command(
             key=key,
         )
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     logging.getLogger("mcp").setLevel(logging.WARNING)  # it announces itself
     run_on_store(work, make=True, patient=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 
 from stepwell.cli.code_loader import load_code
-from stepwell.cli.settings import Settings, common_options
-from stepwell.cli.store_server import serve_store
+from stepwell.cli.settings import LOG_FORMAT, Settings, common_options
+from stepwell.cli.store_server import NOTHING_DRIVEN, serve_store
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_note
@@ -45,7 +45,7 @@ def command(workflows: tuple[str, ...], demo: bool, port: int, no_browser: bool)
     def announce(address: str) -> None:
         click.echo(address)
         if not codes and not demo:
-            print_note("no run is driven here: pass --work MODULE:WORKFLOW, or start `stepwell worker`")
+            print_note(NOTHING_DRIVEN)
         if not no_browser:
             webbrowser.open(address)
 
@@ -61,7 +61,7 @@ def command(workflows: tuple[str, ...], demo: bool, port: int, no_browser: bool)
             storage, built, secret=secrets.token_urlsafe(24), host="127.0.0.1", port=port, announce=announce
         )
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(level=logging.WARNING, format=LOG_FORMAT)
     with ExitStack() as stack:
         if demo:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="stepwell-demo-"))

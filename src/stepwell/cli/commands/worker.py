@@ -9,7 +9,7 @@ from datetime import timedelta
 import click
 
 from stepwell.cli.code_loader import load_code
-from stepwell.cli.settings import common_options
+from stepwell.cli.settings import LOG_FORMAT, common_options
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_span
 from stepwell.cli.type_names import BuiltInStorage
@@ -119,7 +119,7 @@ def command(
                 await worker.serve()
         exit_soon(0)  # a plain function that still runs in a thread must not keep the process
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     logging.getLogger("procrastinate").setLevel(logging.WARNING)  # otherwise two lines for each job
     with reserve_stdout():
         run_on_store(serve, make=True, patient=True)

@@ -36,7 +36,7 @@ class SQLiteFile(StoreLocation):
             return
         if not self.path.is_file():
             raise missing_store(f"{self.path} does not exist", self.hint)
-        if self._query("SELECT count(*) FROM sqlite_schema") == 0:
+        if self._is_empty():
             raise missing_store(f"{self.path} is empty", self.hint)
 
     def open_storage(self, *, patient: bool = False) -> BuiltInStorage:
@@ -46,7 +46,7 @@ class SQLiteFile(StoreLocation):
             raise CommandFailed(ErrorId.NOT_A_STORE, str(error), FORMS, USAGE) from None
 
     def read_format(self) -> Format | None:
-        if not self.path.exists() or self._query("SELECT count(*) FROM sqlite_schema") == 0:
+        if not self.path.exists() or self._is_empty():
             return Format(0, schema.FORMAT)
         # Somebody else's database: opening it raises the error that explains this.
         if self._query("PRAGMA application_id") != schema.APPLICATION:
@@ -56,6 +56,9 @@ class SQLiteFile(StoreLocation):
 
     def count_records(self) -> int:
         return self._query("SELECT count(*) FROM commits") or 0
+
+    def _is_empty(self) -> bool:
+        return bool(self._query("SELECT count(*) FROM sqlite_schema") == 0)
 
     def _query(self, query: str) -> Any:
         """Return the single value of a query; None on any error, which opening explains."""

@@ -15,7 +15,7 @@ from stepwell.compat.agent_framework.runner import Runner
 class Workflow(FrameworkWorkflow):
     """A workflow of Agent Framework whose runs are driven and stored by Stepwell."""
 
-    # That of the framework, for those who look.
+    # `inspect.signature` shows the parameters of the framework's class.
     __signature__ = inspect.signature(FrameworkWorkflow)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -41,7 +41,7 @@ _CONTROL_ERRORS = (MiddlewareFailure, MiddlewareTermination, UserInputRequiredEx
 class Agent(FrameworkAgent[OptionsT]):
     """An agent whose calls of its model and its tools are steps, wherever a stored run of the door runs it."""
 
-    # That of the framework, for those who look.
+    # `inspect.signature` shows the parameters of the framework's class.
     __signature__ = inspect.signature(FrameworkAgent)
 
     def __init__(self, *args: Any, **options: Any) -> None:

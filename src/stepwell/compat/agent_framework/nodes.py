@@ -72,7 +72,7 @@ class RunServices:
         self.context = context
         # Keyword arguments of the run. They are never stored: they may hold secrets of a user.
         self.state = state
-        # What executors said of their calls, for the events of the commit.
+        # The events that executors emitted about their calls: the commit emits them, instead of its own.
         self.completed: dict[str, WorkflowEvent[Any]] = {}
         self.failed: dict[str, WorkflowEvent[Any]] = {}
         # The classes that open requests named; after a restart only their names are known.

@@ -260,8 +260,9 @@ class Runner:
         """Make the open requests of a checkpoint those of the context, which emits them again."""
         unanswered = [request for request in at.requests.values() if request.id not in answered]
         requests = {request.id: self._request_event(request) for request in unanswered}
-        name, hash = self._definition.name, ""
-        await self.context.apply_checkpoint(WorkflowCheckpoint(name, hash, pending_request_info_events=requests))
+        await self.context.apply_checkpoint(
+            WorkflowCheckpoint(self._definition.name, graph_signature_hash="", pending_request_info_events=requests)
+        )
 
     def _request_event(self, request: Request) -> WorkflowEvent[Any]:
         data = request.payload.open()

@@ -91,9 +91,10 @@ def native_storage(storage: Any) -> CheckpointStorage:
     if isinstance(storage, _Storage):
         return storage.native
     # One for each object: what the engine knows of a storage belongs to it.
-    if not isinstance(getattr(storage, _ADAPTED, None), AdaptedStorage):
-        setattr(storage, _ADAPTED, AdaptedStorage(storage))
-    adapted: AdaptedStorage = getattr(storage, _ADAPTED)
+    adapted = getattr(storage, _ADAPTED, None)
+    if not isinstance(adapted, AdaptedStorage):
+        adapted = AdaptedStorage(storage)
+        setattr(storage, _ADAPTED, adapted)
     return adapted
 
 

@@ -20,7 +20,7 @@ class FunctionalWorkflowDefinition(FrameworkDefinition):
     In earlier versions of the framework it was run as it is; that works too, for one caller.
     """
 
-    # That of the framework, for those who look.
+    # `inspect.signature` shows the parameters of the framework's class.
     __signature__ = inspect.signature(FrameworkDefinition)
 
     def __init__(self, func: Any, *, checkpoint_storage: Any = None, **options: Any) -> None:

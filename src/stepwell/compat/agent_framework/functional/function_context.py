@@ -37,10 +37,8 @@ class FunctionContext(RunContext):
     async def request_info(self, request_data: Any, response_type: type, *, request_id: str | None = None) -> Any:
         """Ask, and wait for the response: the run is left in the meantime, and nothing that is done is repeated."""
         if request_id is None:
-            request_id, self._auto_request_info_index = (
-                f"auto::{self._auto_request_info_index}",
-                self._auto_request_info_index + 1,
-            )
+            request_id = f"auto::{self._auto_request_info_index}"
+            self._auto_request_info_index += 1
         self._response_types[request_id] = response_type
         native = self._native
         request = make_request(

@@ -54,7 +54,7 @@ class _Run:
 class FunctionalWorkflow(FrameworkWorkflow):
     """A function whose runs are driven and stored by Stepwell."""
 
-    # That of the framework, for those who look.
+    # `inspect.signature` shows the parameters of the framework's class.
     __signature__ = inspect.signature(FrameworkWorkflow)
 
     def __init__(self, *args: Any, **options: Any) -> None:
