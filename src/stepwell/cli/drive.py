@@ -33,11 +33,12 @@ from stepwell.cli.views.events import Follower
 from stepwell.cli.views.follow import make_follower
 from stepwell.cli.views.live_view_state import Scene
 from stepwell.cli.views.output import print_document, print_json_line, print_lines, print_note, reserve_stdout
-from stepwell.cli.views.text import format_moment, printable
+from stepwell.cli.views.text import format_moment
 from stepwell.declarative.stored_run import find_node
 from stepwell.error_ids import ErrorId
 from stepwell.errors import InputMismatch, RunError, StoreUnavailable
 from stepwell.model.status_words import SLEEPING, status_word
+from stepwell.model.visible_text import visible
 from stepwell.storage import clock
 
 
@@ -194,6 +195,6 @@ def _print_output(stored: Any) -> None:
     """Print a stored output of a run: a string without control characters, or one line of JSON."""
     output = main_part(stored)
     if isinstance(output, str):
-        print_lines("\t".join(map(printable, line.split("\t"))) for line in output.split("\n"))
+        print_lines("\t".join(map(visible, line.split("\t"))) for line in output.split("\n"))
     else:
         print_lines([to_line(output, longest=None)])

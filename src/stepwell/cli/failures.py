@@ -14,7 +14,6 @@ import click
 
 from stepwell.cli.secrets import without_secrets
 from stepwell.cli.settings import ON_SERVER, Settings
-from stepwell.cli.views.text import printable
 from stepwell.error_ids import ErrorId
 from stepwell.errors import (
     CannotUnseal,
@@ -26,6 +25,7 @@ from stepwell.errors import (
     RunError,
     StepwellError,
 )
+from stepwell.model.visible_text import visible
 
 OK, FAILED, USAGE, NOT_FOUND, WAITING, INCOMPATIBLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 # What people try first, and click would not find: its suggestions have similar letters.
@@ -94,13 +94,13 @@ def end_with(error: BaseException, settings: Settings) -> int:
     # Not Python's own traceback: it would print secrets, and control characters of stored strings.
     if settings.debug:
         for line in "".join(traceback.format_exception(error)).rstrip().split("\n"):
-            _print_error(printable(line))
+            _print_error(visible(line))
     failure = _describe(error, settings)
     first, *more = str(failure).splitlines() or [type(error).__name__]
-    _print_error(f"stepwell: {printable(first)} [{failure.id}]")
+    _print_error(f"stepwell: {visible(first)} [{failure.id}]")
     for line in more:
-        _print_error(f"  {printable(line)}")
-    _print_error(f"hint: {printable(failure.hint or f'stepwell explain {failure.id}')}")
+        _print_error(f"  {visible(line)}")
+    _print_error(f"hint: {visible(failure.hint or f'stepwell explain {failure.id}')}")
     return failure.code
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from stepwell.codec.classes import import_path, tag_of
 from stepwell.codec.registry import REGISTRY
-from stepwell.codec.standard_values import VALUES, require
+from stepwell.codec.standard_values import BUILT_IN, require
 from stepwell.codec.traversal import Close, Open, Refused, ValueKind, shorten
 
 _PROTOCOL = 4  # fixed, so that every Python version that Stepwell supports can read it
-_BUILT_IN: dict[str, Any] = {tag_of(cls): cls for cls in (str, bool, int, float, list, *VALUES)}
+_BUILT_IN: dict[str, Any] = {tag_of(cls): cls for cls in BUILT_IN - {type(None)}}  # no pickle names that of None
 
 
 class PickleKind:

@@ -15,12 +15,11 @@ from stepwell.codec.class_kinds import is_storable
 from stepwell.codec.classes import FIRST, Upcast, Versions, tag_of
 from stepwell.codec.modules import ROOT
 from stepwell.codec.numpy_arrays import numpy_kind
-from stepwell.codec.standard_values import VALUES
+from stepwell.codec.standard_values import BUILT_IN
 from stepwell.codec.stored_names import find_class, is_ours
 from stepwell.codec.traversal import shorten
 
 _TAG = re.compile(r"[^:\s]+:[^:]+")
-_NEVER_PICKLED = frozenset({str, bool, type(None), int, float, list, *VALUES})
 
 
 class Registration(msgspec.Struct, frozen=True):
@@ -138,7 +137,7 @@ def make_registration(
 def _check_class(cls: Any, registration: Registration) -> None:
     if not isinstance(cls, type):
         raise TypeError(f"register_checkpoint_type takes a class, not {shorten(repr(cls))}")
-    if registration.pickled and (cls in _NEVER_PICKLED or numpy_kind(cls) or is_ours(cls)):
+    if registration.pickled and (cls in BUILT_IN or numpy_kind(cls) or is_ours(cls)):
         raise TypeError(f"`{cls.__qualname__}` is stored without pickle: leave out pickle=True")
     if not registration.pickled and registration.omitted_attributes is None and not is_storable(cls):
         raise TypeError(

@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from stepwell.codec.traversal import (
+    ATOMS,
     Close,
     Open,
     Refused,
@@ -306,6 +307,9 @@ VALUES: dict[type, ValueKind] = {
     PurePosixPath: _text_value("PurePosixPath", str, PurePosixPath),
     PureWindowsPath: _text_value("PureWindowsPath", str, PureWindowsPath),
 }
+
+BUILT_IN: frozenset[type] = frozenset({*ATOMS, list, *VALUES})
+"""The types of Python and its library that are stored as they are. A class that extends one of them is not."""
 
 # Strings are plain JSON, so only one that is not valid UTF-8 is read this way; `_escape` writes it.
 _ESCAPED = _text_value("str", str, lambda text: b64decode(text, validate=True).decode("utf-8", "surrogatepass"))

@@ -15,10 +15,10 @@ DEPTH = 200
 TOO_DEEP = f"the value is nested deeper than {DEPTH} levels: flatten it, or send a reference to it"
 STACK_EXHAUSTED = "the value is nested deeper than Python's stack allows here: flatten it, or send a reference to it"
 
-VERBATIM = frozenset({str, bool, type(None)})
+VERBATIM: frozenset[type] = frozenset({str, bool, type(None)})
 """Types of which every instance is written unchanged."""
 
-ATOMS = VERBATIM | {int, float}
+ATOMS: frozenset[type] = VERBATIM | {int, float}
 """Immutable types that are plain JSON but for a few values: integers beyond 64 bits, nan, infinity."""
 
 # Many JSON parsers, and msgspec's own integers, stop at 64 bits; larger ones are stored as text.

@@ -6,8 +6,7 @@ from dataclasses import is_dataclass
 from datetime import tzinfo
 
 from stepwell.codec.numpy_arrays import is_special_array
-from stepwell.codec.standard_values import VALUES
-from stepwell.codec.traversal import ATOMS
+from stepwell.codec.standard_values import BUILT_IN
 
 
 def explain_unstorable(cls: type) -> str:
@@ -17,7 +16,7 @@ def explain_unstorable(cls: type) -> str:
         return f"`{name}` is a time zone that cannot be stored: use `zoneinfo.ZoneInfo` or a fixed `datetime.timezone`"
     if is_special_array(cls):
         return f"`{name}` extends `ndarray` and would come back as a plain array: store numpy.asarray(...) instead"
-    base = next((base for base in cls.__mro__[1:] if base in ATOMS or base in VALUES or base is list), None)
+    base = next((base for base in cls.__mro__[1:] if base in BUILT_IN), None)
     if base is not None:
         return f"`{name}` extends `{base.__name__}` and would lose its type: use a plain `{base.__name__}`"
     if is_dataclass(cls):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell.admin.phrases import format_deadline, format_span
-from stepwell.cli.views.text import printable
+from stepwell.model.visible_text import visible
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -30,5 +30,5 @@ def test_a_deadline_is_to_come_or_has_passed() -> None:
 
 @given(st.text())
 def test_a_printable_text_is_left_as_it_is(text: str) -> None:
-    assert printable(text).isprintable()
-    assert printable(printable(text)) == printable(text)
+    assert visible(text).isprintable()
+    assert visible(visible(text)) == visible(text)

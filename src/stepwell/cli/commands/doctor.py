@@ -18,8 +18,8 @@ from stepwell.cli.stores.locations import Format
 from stepwell.cli.stores.session import find_location, run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
-from stepwell.cli.views.text import printable
 from stepwell.errors import CannotUnseal, DurabilityError, NewerFormat
+from stepwell.model.visible_text import visible
 
 _COUNTS = ("runs", "records", "bytes", "log_entries", "signals", "requests")
 EVERY = 0.2  # seconds between two updates of the progress line
@@ -115,7 +115,7 @@ class _Findings:
         if not self._json:
             at = "" if finding.number is None else f"@{finding.number}"
             place = "" if finding.run_id is None else f"run {finding.run_id}{at}: "
-            print_lines([printable(f"{finding.severity}: {place}{finding.what}")])
+            print_lines([visible(f"{finding.severity}: {place}{finding.what}")])
 
     def finish(self, store_format: Format | None) -> None:
         # A store of an older format that cannot be read has no summary, but it has a finding.

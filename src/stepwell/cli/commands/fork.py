@@ -20,8 +20,8 @@ from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.changes import describe_difference, print_difference
 from stepwell.cli.views.output import print_document, print_lines, print_note
-from stepwell.cli.views.text import printable
 from stepwell.model.event import CheckpointInfo
+from stepwell.model.visible_text import visible
 
 # The first checkpoint of the new run, and who drives it; or what a fork would change.
 Outcome = tuple[CheckpointInfo, str] | Mapping[str, Any]
@@ -134,7 +134,7 @@ def command(
     if json:
         print_document(run_id=place.run_id, number=place.number, checkpoint_id=place.checkpoint_id)
     else:
-        print_lines([printable(place.run_id)])
+        print_lines([visible(place.run_id)])
         print_note(driver)
 
 

@@ -17,9 +17,9 @@ from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
-from stepwell.cli.views.text import printable
 from stepwell.error_ids import ErrorId
 from stepwell.errors import CannotUnseal, CheckpointCorrupt, CodecError
+from stepwell.model.visible_text import visible
 
 STDIN = "-"
 HINTS = {
@@ -66,7 +66,7 @@ def command(file: str, name: str | None, inspect_only: bool, max_memory: int, js
                 missing=list(imported.missing),
             )
         else:
-            print_lines([printable(imported.run_id)])
+            print_lines([visible(imported.run_id)])
             print_note(_describe(imported))
 
     run_on_store(work, make=True)

@@ -21,10 +21,10 @@ from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_span_option
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
-from stepwell.cli.views.text import printable
 from stepwell.error_ids import ErrorId
 from stepwell.errors import DurabilityError
 from stepwell.model.status_words import STANDINGS, Standing
+from stepwell.model.visible_text import visible
 
 SHOWN = 20  # runs per list; JSON holds all of them
 _HOW = "--dry-run shows what would be deleted, --yes deletes it"
@@ -162,7 +162,7 @@ def _describe(report: admin.PruneReport) -> Iterator[str]:
     yield f"{'would delete' if report.dry_run else 'deleted'}: {' and '.join(what)}, {report.bytes:,} bytes"
     rows = [f"{id}: the entire run" for id in report.runs]
     rows += [f"{id}: {pluralise(number, 'checkpoint')}" for id, number in fewer.items()]
-    yield from (f"  {printable(row)}" for row in rows[:SHOWN])
+    yield from (f"  {visible(row)}" for row in rows[:SHOWN])
     if len(rows) > SHOWN:
         yield f"  ... and {pluralise(len(rows) - SHOWN, 'more run')}"
     yield from _explain_kept(report)
@@ -179,7 +179,7 @@ def _explain_kept(report: admin.PruneReport) -> Iterator[str]:
     yield f"not deleted entirely: {pluralise(sum(map(len, reasons.values())), 'run')}"
     for why, ids in reasons.items():
         more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
-        yield f"  {printable(why)}: {printable(', '.join(ids[:SHOWN]))}{more}"
+        yield f"  {visible(why)}: {visible(', '.join(ids[:SHOWN]))}{more}"
 
 
 def _to_dict(report: admin.PruneReport, dry_run: bool) -> dict[str, Any]:

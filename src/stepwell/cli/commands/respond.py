@@ -8,7 +8,7 @@ from stepwell.cli.completion import complete_requests, complete_runs
 from stepwell.cli.server_client import find_server
 from stepwell.cli.settings import by_option, common_options, json_option, text_option
 from stepwell.cli.views.output import print_document, print_lines, print_note
-from stepwell.cli.views.text import printable
+from stepwell.model.visible_text import visible
 
 
 @click.command("respond")
@@ -46,5 +46,5 @@ def command(
     if json:
         print_document(run_id=question.run_id, request_id=question.request_id, by=by, comment=comment)
         return
-    print_lines([f"responded to {printable(question.request_id)} of {printable(question.run_id)}"])
+    print_lines([f"responded to {visible(question.request_id)} of {visible(question.run_id)}"])
     print_note(driver)

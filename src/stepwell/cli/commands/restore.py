@@ -14,8 +14,8 @@ from stepwell.cli.settings import by_option, common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
-from stepwell.cli.views.text import printable
 from stepwell.model.event import CheckpointInfo
+from stepwell.model.visible_text import visible
 
 
 @click.command("restore")
@@ -45,5 +45,5 @@ def command(checkpoint: str, by: str | None, json: bool) -> None:
     if json:
         print_document(run_id=place.run_id, number=place.number, checkpoint_id=place.checkpoint_id)
     else:
-        print_lines([printable(f"{place.run_id}@{place.number}")])
+        print_lines([visible(f"{place.run_id}@{place.number}")])
         print_note(driver)

@@ -16,8 +16,8 @@ from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.time_parser import parse_moment_option
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, print_note
-from stepwell.cli.views.text import printable
 from stepwell.error_ids import ErrorId
+from stepwell.model.visible_text import visible
 
 
 @click.command("retry")
@@ -91,7 +91,7 @@ def _print(report: admin.RetryReport, json: bool) -> None:
     if json:
         print_document(dry_run=dry_run, runs=list(report.runs), skipped=dict(report.skipped))
         return
-    print_lines(map(printable, report.runs))
+    print_lines(map(visible, report.runs))
     for run_id, why in report.skipped.items():
         print_note(f"not retried: {run_id}: {why}")
     print_note(f"{'would retry' if dry_run else 'ready again'}: {pluralise(len(report.runs), 'run')}")

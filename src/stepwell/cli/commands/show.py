@@ -18,7 +18,8 @@ from stepwell.cli.settings import common_options, json_option
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import note_shortened_values, print_document, print_lines
-from stepwell.cli.views.text import format_moment, printable, wrap_line
+from stepwell.cli.views.text import format_moment, wrap_line
+from stepwell.model.visible_text import visible
 from stepwell.storage import clock
 
 
@@ -96,7 +97,7 @@ def _print(
     if command is not None:
         following = command_line(command["name"], *command["arguments"], options=command["options"])
     # A command is there to be copied, so it alone is not wrapped.
-    print_lines([*wrap_line(sentence, sys.stdout), f"next: {printable(following)}", *explanation])
+    print_lines([*wrap_line(sentence, sys.stdout), f"next: {visible(following)}", *explanation])
     is_cut = False
     for section in sections:
         print_lines(wrapped for line in ("", *section) for wrapped in wrap_line(line, sys.stdout))

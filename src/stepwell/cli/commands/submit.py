@@ -12,8 +12,8 @@ from stepwell.cli.settings import agents_option, by_option, common_options, inpu
 from stepwell.cli.stores.session import run_on_store
 from stepwell.cli.type_names import BuiltInStorage
 from stepwell.cli.views.output import print_document, print_lines, reserve_stdout
-from stepwell.cli.views.text import printable
 from stepwell.error_ids import ErrorId
+from stepwell.model.visible_text import visible
 from stepwell.storage.ids import new_run_id
 
 
@@ -89,4 +89,4 @@ def _print(run_id: str, json: bool) -> None:
     if json:
         print_document(run_id=run_id)
     else:
-        print_lines([printable(run_id)])
+        print_lines([visible(run_id)])

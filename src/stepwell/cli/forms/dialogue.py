@@ -24,8 +24,8 @@ from stepwell.cli.forms.value_parsers import are_numbered
 from stepwell.cli.input_text import PASS_RESPONSE
 from stepwell.cli.settings import Settings
 from stepwell.cli.views.output import print_note
-from stepwell.cli.views.text import printable
 from stepwell.error_ids import ErrorId
+from stepwell.model.visible_text import visible
 from stepwell.storage import clock
 from stepwell.storage.checked_reads import read_moment
 
@@ -50,7 +50,7 @@ def ask_for_response(question: OpenRequest) -> Any:
     schema = schema_for(question.data, question.response_type, question.response_schema)
     if not _is_interactive():
         problem = f"{question.request_id!r} expects {question.response_type}, and nobody can be asked for it"
-        hint = f"{PASS_RESPONSE}, in JSON: {printable(shape_of(schema))}"
+        hint = f"{PASS_RESPONSE}, in JSON: {visible(shape_of(schema))}"
         raise CommandFailed(ErrorId.NOBODY_TO_ASK, problem, hint, USAGE)
     _introduce(question)
     try:
@@ -114,7 +114,7 @@ def _read_answer(prompt: Prompt) -> str:
     place = format_path(prompt.path) if prompt.path else "response"
     wanted = prompt.wants if prompt.enter is None else f"{prompt.wants}; Enter: {prompt.enter}"
     try:
-        return _read_line(f"{printable(place)} ({printable(wanted)}): ")
+        return _read_line(f"{visible(place)} ({visible(wanted)}): ")
     except (EOFError, KeyboardInterrupt):
         click.echo(err=True)  # end the line of the prompt
         raise click.Abort from None

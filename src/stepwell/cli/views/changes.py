@@ -11,7 +11,7 @@ import click
 
 from stepwell import admin
 from stepwell.cli.views.output import print_document, print_lines
-from stepwell.cli.views.text import printable
+from stepwell.model.visible_text import visible
 
 _COLOURS = {"+": "green", "-": "red", "~": "yellow"}
 
@@ -49,11 +49,11 @@ def print_difference(difference: Mapping[str, Any], *, json: bool) -> None:
 
 def _format_lines(lines: Sequence[str]) -> Iterator[str]:
     """Yield the lines, those of changes coloured on a terminal."""
-    yield printable(lines[0])
+    yield visible(lines[0])
     # https://no-color.org: any value that is not empty turns colours off.
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     for line in lines[1:]:
-        yield click.style(printable(line), fg=_COLOURS.get(line[0])) if coloured else printable(line)
+        yield click.style(visible(line), fg=_COLOURS.get(line[0])) if coloured else visible(line)
 
 
 def _where(difference: Mapping[str, Any], side: str) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from typing import Any
 from stepwell.admin.calls import summarise_calls
 from stepwell.admin.phrases import pluralise
 from stepwell.admin.run_events import TimedEvent
-from stepwell.cli.views.text import printable
 from stepwell.model.status_words import status_word
+from stepwell.model.visible_text import visible
 
 # The states of an executor
 UNTOUCHED, NEXT, RUNNING, RETRYING, STOPPED = "-", "next", "running", "retrying", "stopped"
@@ -99,7 +99,7 @@ class Scene:
 
     def heading(self, now: float) -> str:
         parts = [self.run_id, self.workflow, self.status, f"superstep {self.superstep}"]
-        return printable("  ".join([*parts, format_seconds((self.ended or now) - self.began)]))
+        return visible("  ".join([*parts, format_seconds((self.ended or now) - self.began)]))
 
     def rows(self, now: float, room: int) -> Iterator[tuple[str, str, str, str, str]]:
         """Yield name, state, calls, time and what it does of each executor; without room, idle ones are left out."""
@@ -109,7 +109,7 @@ class Scene:
             calls = pluralise(view.calls, "call") if view.calls else ""
             took = now - view.since if view.state in AT_WORK else view.took
             time = "" if took is None else format_seconds(took)
-            yield printable(name), view.state, calls, time, printable(view.doing)
+            yield visible(name), view.state, calls, time, visible(view.doing)
         if len(shown) < len(views):
             yield f"... and {pluralise(len(views) - len(shown), 'other')}", "", "", "", ""
 

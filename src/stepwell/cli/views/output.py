@@ -11,8 +11,7 @@ import click
 import msgspec
 
 from stepwell.cli.secrets import without_secrets
-from stepwell.cli.views.text import printable
-from stepwell.model.visible_text import visible_json
+from stepwell.model.visible_text import visible, visible_json
 
 # The version of the JSON documents: raised when a field is removed or changes its meaning.
 # 2: statuses are the words that people read, such as `completed`.
@@ -61,7 +60,7 @@ def print_lines(rows: Iterable[str]) -> None:
 def print_note(text: str) -> None:
     """Print a note for people, without secrets."""
     # Notes quote errors and addresses, which data does not.
-    click.echo(without_secrets(printable(text)), err=True)
+    click.echo(without_secrets(visible(text)), err=True)
 
 
 def note_shortened_values() -> None:
@@ -78,7 +77,7 @@ def print_table(
     Control characters in cells are escaped, and nothing else is cut.
     """
     # Stored strings may hold escape sequences, which a terminal would obey.
-    cells = [[printable(cell) for cell in row] for row in rows]
+    cells = [[visible(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         with suppress(ModuleNotFoundError):
             from stepwell.cli.views.rich_table import draw_table  # lazy: rich takes 15 ms and may be missing

@@ -10,14 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TextIO
 
 from stepwell.cli.settings import Settings
-from stepwell.model.visible_text import visible
 
 _NARROWEST = 40  # columns: wrapping for less would leave no room beside the margin
-
-
-def printable(text: str) -> str:
-    """Escape control characters and invisible characters."""
-    return visible(text)
 
 
 def format_moment(stored: str) -> str:
