@@ -64,7 +64,7 @@ class HandlerSteps:
         # What those who drive the run are handling: no concern of the handler.
         self._handled_outside = sys.exc_info()[1]
         # The first that could not be stored: its error may reach nobody if the handler is left meanwhile.
-        self.lost: DurabilityError | None = None
+        self.lost: BaseException | None = None
         is_durable = scope.graph.executors[delivery.executor]._is_durable_function
         self.replay = Replay(delivery.id, log.entries, handler) if is_durable else None
         # Whether a branch has come to a new step, if only recorded ones are made.
