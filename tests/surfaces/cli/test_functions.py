@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from stepwell import SQLiteCheckpointStorage
+from stepwell.admin import report_run
 from tests.support.command_line import Say
 
 STORE = ("--store", "sqlite:///runs.db")
@@ -79,3 +85,66 @@ def test_it_is_forked_and_the_runs_are_compared(say: Say) -> None:
     assert compared.exit_code == 0, compared.output
     assert '"yes"' in compared.stdout
     assert '"no"' in compared.stdout
+
+
+def test_what_it_asks_and_did_is_listed_and_followed(say: Say) -> None:
+    begin(say, "r-1")
+    assert "Refund Ada?" in say("requests", *STORE).stdout
+    assert "waiting" in say("list", *STORE).stdout
+    followed = say("tail", "r-1", *STORE)
+    assert followed.exit_code == 0, followed.output
+    assert "Refund Ada?" in followed.stdout
+    answer(say, "r-1", "yes")
+    events = say("events", "r-1", *STORE)
+    assert events.exit_code == 0, events.output
+    assert "completed" in say("list", *STORE).stdout
+    assert "refund" in events.stdout
+
+
+def test_it_is_cancelled_retried_and_moved_back(say: Say, tmp_path: Path) -> None:
+    begin(say, "r-1")
+    cancelled = say("cancel", "r-1", *STORE)
+    assert cancelled.exit_code == 0, cancelled.output
+    assert "cancelled" in say("list", *STORE).stdout
+    # What it did is kept; what it asked is asked again.
+    assert say("resume", "r-1", "function_code:refund", *STORE).exit_code == 4
+    assert "Ada: yes" in answer(say, "r-1", "yes")
+    assert (tmp_path / "calls").read_text() == "ada\n"
+    restored = say("restore", "r-1@0", *STORE)
+    assert restored.exit_code == 0, restored.output
+    assert say("resume", "r-1", "function_code:refund", *STORE).exit_code == 4
+    # It starts anew.
+    assert (tmp_path / "calls").read_text() == "ada\nada\n"
+
+
+async def test_a_report_says_what_it_asked_and_which_steps_it_made(say: Say, tmp_path: Path) -> None:
+    await asyncio.to_thread(begin, say, "r-1")
+    await asyncio.to_thread(answer, say, "r-1", "yes")
+    storage = SQLiteCheckpointStorage(tmp_path / "runs.db")
+    page = await report_run(storage, "r-1")
+    await storage.close()
+    for part in ("Refund Ada?", "lookup", "Ada: yes"):
+        assert part in page
+
+
+@pytest.mark.process
+def test_a_worker_of_the_command_line_drives_it(say: Say, tmp_path: Path) -> None:
+    arguments = ("worker", "function_code:refund", *STORE, "--name", "w-1")
+    working = subprocess.Popen([sys.executable, "-m", "stepwell.cli", *arguments], cwd=tmp_path)
+    try:
+        submitted = say("submit", "function_code:refund", *STORE, "--input", "ada", "--run-id", "r-1")
+        assert submitted.exit_code == 0, submitted.output
+        _wait_until(say, "waiting")
+        assert say("respond", "r-1", *STORE, "--response", '"yes"').exit_code == 0
+        _wait_until(say, "completed")
+    finally:
+        working.terminate()
+        working.wait(30)
+    assert (tmp_path / "calls").read_text() == "ada\n"
+
+
+def _wait_until(say: Say, standing: str) -> None:
+    give_up = time.monotonic() + 30
+    while standing not in (listed := say("list", *STORE).stdout):
+        assert time.monotonic() < give_up, listed
+        time.sleep(0.1)

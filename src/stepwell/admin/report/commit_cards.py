@@ -76,6 +76,11 @@ def _render_parts(row: CommitRow) -> Iterator[str]:
     for done in calls[:_CALLS]:
         yield from _render_call(done, commit, messages, asked)
     yield note_rest(len(calls) - _CALLS, "handler calls")
+    # A handler that waits for the answer has not returned, and has no call here.
+    returned = {id for done in commit.done for id in done.asked}
+    awaited = [request for request in commit.asked if request.id not in returned]
+    yield from (_render_question(request.executor, _question(request)) for request in awaited[:_CALLS])
+    yield note_rest(len(awaited) - _CALLS, "questions")
     for failure in commit.failures[:_PARTS]:
         yield render_failure(failure)
     for sentence in (*commit.migrated[:_CALLS], *commit.warnings[:_PARTS]):
@@ -114,8 +119,7 @@ def _render_call(
         yield f'<div class="sent output"><span class="soft small">{kind}</span> {_value(output.payload)}</div>'
     yield note_rest(len(done.outputs) - _PARTS, "outputs")
     for id in done.asked[:_PARTS]:
-        question = _question(asked[id]) if id in asked else escape(id)
-        yield f'<div class="sent asked"><span class="soft small">asked</span> {question}</div>'
+        yield _render_question("", _question(asked[id]) if id in asked else escape(id))
     yield "</div>"
 
 
@@ -199,6 +203,12 @@ def _render_changes(row: CommitRow) -> Iterator[str]:
 def _seconds_between(before: Commit, commit: Commit) -> str:
     times = [datetime.fromisoformat(each.stamp.at) for each in (before, commit)]
     return format_seconds(max((times[1] - times[0]).total_seconds(), 0.0))
+
+
+def _render_question(asker: str, question: str) -> str:
+    return (
+        f'<div class="sent asked"><span class="soft small">{escape(f"{asker} asked".strip())}</span> {question}</div>'
+    )
 
 
 def _question(request: Request) -> str:
