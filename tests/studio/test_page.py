@@ -222,7 +222,7 @@ async def test_new_runs_appear_and_do_not_move_what_somebody_points_at(page: Pag
 
 async def test_workers_are_seen_with_their_slots_and_what_waits_for_them(page: Page, studio: Studio) -> None:
     await page.goto(f"{studio.home}#/operate")
-    await expect(page.locator(".sentence")).to_contain_text("1 worker alive, 0 of 50 slots in use.")
+    await expect(page.locator(".sentence")).to_contain_text("1 worker alive, 0 of 50 slots in use.", timeout=15_000)
     await expect(page.locator(".sentence")).to_contain_text("the oldest for")  # a stalled run, whose code nobody has
     worker = page.locator("tbody tr")
     await expect(worker).to_contain_text("refunds, workshop, articles, reminders")

@@ -140,6 +140,7 @@ async def test_hostile_text_is_text(shop_page: Page, shop: Studio) -> None:
     await submit(page, shop, "<script>alert(2)</script>", '"><svg onload=alert(3)>', "'><b>x")
     await page.goto(f"{shop.home}#/runs?workflow=%3Cscript%3Ealert(2)%3C%2Fscript%3E")
     await expect(page.locator("tbody tr")).to_have_count(1, timeout=15_000)
+    await expect(page.locator("tbody tr")).to_have_count(1)
     await expect(page.locator("tbody tr")).to_contain_text("waiting", timeout=15_000)
     await page.locator("tbody a.mono").click()
     await expect(page.locator("article h2")).to_have_text('"><svg onload=alert(3)>')

@@ -70,7 +70,7 @@ const REST = 3; // a read that is repeated because something changed leaves the 
  * What a path says now. It is read again when `path`, the query or `version` changes; what was there stays until the new is.
  * A read that is under way is not given up for a new version: on a large store it would never come to an end.
  * @param {string | null} path @param {Record<string, unknown>} [query] @param {unknown} [version]
- * @returns {{data: any, problem: Problem | null, reload: () => void}}
+ * @returns {{data: any, problem: Problem | null, isOld: boolean, reload: () => void}} `isOld`: it answers an earlier query
  */
 export function useRead(path, query, version) {
   const [state, setState] = useState(
@@ -129,6 +129,7 @@ export function useRead(path, query, version) {
   return {
     data: isOther ? null : state.data,
     problem: isOther ? null : state.problem,
+    isOld: state.data !== null && state.at !== key,
     reload: useCallback(() => refresh.current(true), []),
   };
 }

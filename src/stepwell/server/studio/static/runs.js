@@ -16,7 +16,7 @@ function toFilter({ within, between, ...query }) {
 export function Runs({ address, version }) {
   const query = Object.fromEntries(address.query),
     filter = toFilter(query);
-  const { data, problem, reload } = useRead("runs", { ...filter, limit: PAGE, damaged: true }, query.after ? 0 : version);
+  const { data, problem, isOld, reload } = useRead("runs", { ...filter, limit: PAGE, damaged: true }, query.after ? 0 : version);
   const [marked, setMarked] = useState(/** @type {Set<string>} */ (new Set())),
     [isOver, setOver] = useState(false),
     list = useRef(/** @type {any[]} */ ([]));
@@ -43,7 +43,7 @@ export function Runs({ address, version }) {
       <a href=${link(["runs"])}>Show all runs</a><//>` : html`<${Empty} title="This store has no runs yet" command="stepwell run module:workflow 'your input'">Start one from a program, or from a shell:<//>`)}
     ${
       runs.length > 0 &&
-      html`<table onPointerEnter=${() => setOver(true)} onPointerLeave=${() => setOver(false)}><thead><tr><th>
+      html`<table aria-busy=${isOld} onPointerEnter=${() => setOver(true)} onPointerLeave=${() => setOver(false)}><thead><tr><th>
         <input type="checkbox" aria-label="Mark all runs of this page" checked=${isWhole}
         onChange=${() => setMarked(new Set(isWhole ? [] : runs.map((run) => run.run_id)))} /></th><th>Status</th>
         <th>Run</th><th class="wide">Workflow</th><th class="wide">Tags</th><th class="num wide">Commits</th>
