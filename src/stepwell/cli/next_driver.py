@@ -1,4 +1,4 @@
-"""Who drives a run that a command has made ready."""
+"""Finds who drives a run that a command has made ready."""
 
 from __future__ import annotations
 

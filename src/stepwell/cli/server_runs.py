@@ -1,4 +1,4 @@
-"""What commands do to the runs of a server: the functions of `admin`, over its HTTP API.
+"""Operations on the runs of a server: the functions of `admin`, over its HTTP API.
 
 They take and return the values of those functions, so that a command reports one result, wherever it
 comes from, and raise the same errors.
@@ -22,7 +22,7 @@ _PAGE = 500  # requests
 
 @dataclass(frozen=True)
 class ChangedRun:
-    """Where a run is after a change of it, and who drives it then."""
+    """The place of a run after a change, and who drives it then."""
 
     place: CheckpointInfo
     driver: str

@@ -46,5 +46,5 @@ class AttributesKind:
 
 
 def register_attributes(cls: type, *, omitted: Mapping[str, Any] | None = None) -> None:
-    """Store instances of exactly this class by their attributes, without the omitted ones: these are read as given."""
+    """Store instances of exactly this class by their attributes; the omitted ones are not stored, but read as given."""
     REGISTRY.register(cls, Registration(omitted_attributes=omitted or {}))

@@ -1,7 +1,7 @@
 """The conductor: receives the result of each node and starts the nodes that follow.
 
-It only keeps the books in the state of the run; what follows from what is decided by the pure
-functions of `schedule`.
+It keeps the state of each node in the state of the run. The pure functions of `schedule` decide what
+follows.
 """
 
 from __future__ import annotations

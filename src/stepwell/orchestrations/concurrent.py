@@ -27,8 +27,8 @@ Aggregate = Callable[..., Any]
 class Dispatcher(TeamEntry):
     """Sends the same messages to every participant."""
 
-    def __init__(self, id: str, members: Mapping[str, Executor]) -> None:
-        super().__init__(id)
+    def __init__(self, members: Mapping[str, Executor]) -> None:
+        super().__init__("dispatcher")
         self.by_list = [id for id, member in members.items() if not takes(member, AgentExecutorRequest)]
         self.by_request = [id for id in members if id not in self.by_list]
 
@@ -136,7 +136,7 @@ class ConcurrentBuilder(ReviewingTeamBuilder):
         aggregator = self._aggregators[0] if self._aggregators else Aggregator("aggregator")
         if not isinstance(aggregator, Executor):
             aggregator = CallbackAggregator(aggregator)
-        dispatcher = Dispatcher("dispatcher", team)
+        dispatcher = Dispatcher(team)
         builder = self._start_builder(dispatcher, [aggregator.id], result=aggregator.id)
         builder.add_fan_out_edges(dispatcher, list(team.values()))
         return builder.add_fan_in_edges(list(team.values()), aggregator)

@@ -33,7 +33,7 @@ class DiagramNode:
 
     @property
     def label(self) -> str:
-        """What people read."""
+        """The text in the node: its id, or the word for its kind."""
         return self.id if self.runs else self.kind
 
     @property

@@ -1,4 +1,4 @@
-"""How far each executor of a run is, as a drawing shows it."""
+"""The progress of each executor of a run, as a drawing shows it."""
 
 from __future__ import annotations
 

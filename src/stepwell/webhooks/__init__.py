@@ -1,7 +1,7 @@
 """Webhooks: messages to other programs when a request is asked or expires, and when a run ends or fails.
 
 A store writes the messages in the commits that cause them (`storage.outbox`). Here they are sent,
-by a worker or a server, whichever runs; a lease sees to it that one process does it at a time.
+by a worker or a server, whichever runs; a lease ensures that one process does it at a time.
 
     webhook.py     webhooks as users see them, and what they do with them
     destination.py which addresses are allowed

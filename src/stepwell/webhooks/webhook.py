@@ -41,7 +41,7 @@ _decode_settings = msgspec.json.Decoder(_Settings).decode
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Where messages are sent to, and which."""
+    """An address, and which messages are sent to it."""
 
     id: str
     url: str

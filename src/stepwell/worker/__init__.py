@@ -15,7 +15,7 @@ one costs the second until the worker looks anyway, a doubled one costs a query.
     metrics.py      what it reports; health.py answers those who ask, by HTTP
     housekeeping.py deleting old runs by a policy
     shutdown.py     SIGTERM and SIGINT
-    validation.py   what a worker refuses when it is made
+    validation.py   checks of the arguments that a worker is made from
     dispatch/       what makes a worker look before its second is over
 """
 

@@ -1,4 +1,4 @@
-"""What a worker refuses when it is made."""
+"""Checks of the arguments that a worker is made from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be known about each error id: the pages of the docs, which the package brings along."""
+"""The explanation of each error id, from the pages of the docs that the package contains."""
 
 from __future__ import annotations
 

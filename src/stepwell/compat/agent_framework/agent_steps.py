@@ -2,7 +2,7 @@
 
 A turn of an agent that is cut off is taken again from its beginning, and what its model and its tools have
 done is recalled. Two middlewares do that. They are the innermost ones of an agent, so that those of a program
-see what they always see, and they let calls pass that are not made in a stored run of the door.
+see what they always see, and they let calls pass that are not made in a stored run of this package.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CONTROL_ERRORS = (MiddlewareFailure, MiddlewareTermination, UserInputRequiredEx
 
 
 class Agent(FrameworkAgent[OptionsT]):
-    """An agent whose calls of its model and its tools are steps, wherever a stored run of the door runs it."""
+    """An agent whose calls of its model and its tools are steps, wherever a stored run of this package runs it."""
 
     # `inspect.signature` shows the parameters of the framework's class.
     __signature__ = inspect.signature(FrameworkAgent)

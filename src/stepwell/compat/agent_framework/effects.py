@@ -1,4 +1,4 @@
-"""What a handler of the door does to its run."""
+"""The effects of a handler of Agent Framework on its run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the calls that a handler or function of the door makes are stored: as steps, in the log of its run.
+"""Where the calls of Agent Framework's handlers and functions are stored: as steps, in the log of their run.
 
 A workflow that runs inside a handler keeps no log of its own: it is a part of the checkpoints of the run that it
 works for. Its calls, and the outcomes of its handlers, are steps of the handler that it runs in.
@@ -56,9 +56,9 @@ _CALLS: ContextVar[StoredCalls | None] = ContextVar("stepwell_compat_calls", def
 
 
 def find_calls() -> StoredCalls | None:
-    """Return where calls made here are stored; None outside of handlers of the door, and if their run is not stored."""
+    """Return where calls made here are stored; None outside of such a handler, and if its run is not stored."""
     calls = _CALLS.get()
-    # Not in a run of another kind that a handler of the door has started.
+    # Not in a native run that a handler of Agent Framework has started.
     return calls if calls is not None and find_current() is calls.handler else None
 
 

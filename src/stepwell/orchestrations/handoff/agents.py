@@ -55,7 +55,7 @@ class HandoffSentEvent:
 
 @dataclass(frozen=True, slots=True)
 class HandoffRoutes:
-    """Where an agent's answers lead."""
+    """Where an agent's handoffs and the user's replies lead, and when the conversation is over."""
 
     start: str  # the agent that receives the user's first message
     tools: Mapping[str, str] = field(default_factory=dict)  # target of each handoff tool

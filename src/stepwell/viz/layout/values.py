@@ -1,4 +1,4 @@
-"""What is placed, and where it is afterwards."""
+"""Boxes and connectors, and the layout that they get."""
 
 from __future__ import annotations
 
