@@ -182,6 +182,7 @@ def test_a_parcel_is_closed_when_it_is_packed_and_opened_afresh() -> None:
 @pytest.mark.parametrize("atom", [None, True, 1, 1.5, "text", math.inf, "\ud800", 2**100])
 def test_an_atom_is_opened_as_it_is_and_stored_like_any_value(atom: object) -> None:
     parcel = DEFAULT_CODEC.pack(atom, "$")
+    assert isinstance(parcel, Encoded)
     assert alike(parcel.open(), atom)
     assert parcel.json == DEFAULT_CODEC.encode(atom)
     assert alike(parcel.open(), atom)
@@ -189,6 +190,7 @@ def test_an_atom_is_opened_as_it_is_and_stored_like_any_value(atom: object) -> N
 
 def test_parcels_are_equal_when_their_bytes_are_and_survive_copy_and_pickle() -> None:
     parcel = DEFAULT_CODEC.pack({"a": Point(1)}, "$")
+    assert isinstance(parcel, Encoded)
     stored = Encoded(parcel.json, Codec())
     assert parcel == stored
     assert hash(parcel) == hash(stored)

@@ -9,6 +9,7 @@ from stepwell.declarative.conditions.condition import equals
 from stepwell.declarative.definition import Definition, Edge, Node
 from stepwell.declarative.node_graph import NodeGraph
 from stepwell.declarative.schedule import Decision, NodeState, Scheduler, TooManyLoops
+from tests.support.conditions import find_holding
 
 
 class Course:
@@ -21,7 +22,8 @@ class Course:
 
     def _do(self, what: str, *args: Any) -> Decision:
         scheduler = Scheduler(self.graph, self.states, {})
-        decision: Decision = getattr(scheduler, what)(*args)
+        holding = [find_holding(scheduler, *args)] if what == "succeed" else []
+        decision: Decision = getattr(scheduler, what)(*args, *holding)
         self.states = scheduler.states
         return decision
 

@@ -22,6 +22,7 @@ from stepwell.declarative.schedule import (
     find_final_nodes,
 )
 from stepwell.declarative.validation import find_problems
+from tests.support.conditions import find_holding
 
 IDS = ("a", "b", "c", "d", "e", "f")
 MODES: tuple[ErrorMode, ...] = ("stop", "skip", "isolate", "fallback")
@@ -77,7 +78,8 @@ class Course:
     def step(self, what: str, *args: Any) -> Decision:
         before = {*self.busy()}
         scheduler = Scheduler(self.graph, self.states, {})
-        decision: Decision = getattr(scheduler, what)(*args)
+        holding = [find_holding(scheduler, *args)] if what == "succeed" else []
+        decision: Decision = getattr(scheduler, what)(*args, *holding)
         assert not {*decision.start} & (before - {*args[:1]}), "somebody is begun who is running"
         assert len({*decision.start}) == len(decision.start)
         self.states = scheduler.states

@@ -243,6 +243,7 @@ def test_a_digest_does_not_depend_on_order(value: dict[Any, Any], random: Any) -
 @given(values)
 def test_a_parcel_opens_to_the_value_however_it_travelled(value: Any) -> None:
     parcel = CODEC.pack(value, "$.message")
+    assert isinstance(parcel, Encoded)
     for travelled in (parcel, Encoded(parcel.json, CODEC), pickle.loads(pickle.dumps(parcel))):
         assert travelled == parcel
         assert spelled(travelled.open()) == spelled(value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from math import isfinite
-from typing import Any, overload
+from typing import Any
 
 import msgspec
 
@@ -52,10 +52,6 @@ class PayloadCodec(ABC):
     def dump_part(self, value: object, depth: int) -> bytes:
         """Return the bytes of a part of a value that is inside of `depth` others. Raises Refused."""
 
-    @overload
-    def pack(self, value: object, what: str, before: None = None, /) -> Encoded: ...
-    @overload
-    def pack(self, value: object, what: str, before: Payload | None = None, /) -> Payload: ...
     def pack(self, value: object, what: str, before: Payload | None = None, /) -> Payload:
         """Make a value into a payload that later changes cannot reach. Raises CodecError.
 

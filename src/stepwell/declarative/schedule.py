@@ -128,15 +128,9 @@ class Scheduler:
         values = outputs if owner == id else self._outputs_for(owner, id, outputs)
         return conditions, {**self._values, **values}
 
-    def succeed(self, id: str, outputs: Mapping[str, Any], holding: Mapping[int, bool] | None = None) -> Decision:
-        """A node has succeeded, for itself or as a fallback.
-
-        `holding` says which of `conditions_after` hold; without it they are evaluated here.
-        """
+    def succeed(self, id: str, outputs: Mapping[str, Any], holding: Mapping[int, bool]) -> Decision:
+        """A node has succeeded, for itself or as a fallback; `holding` says which of `conditions_after` hold."""
         owner = self._owner(id)
-        if holding is None:
-            conditions, values = self.conditions_after(id, outputs)
-            holding = {edge: condition.holds(values) for edge, condition in conditions.items()}
         self.states[id] = replace(self.states[id], status="succeeded", outputs=outputs, reason="", instead_of=None)
         if owner != id:
             owner_outputs = self._outputs_for(owner, id, outputs)
