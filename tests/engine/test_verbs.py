@@ -12,6 +12,7 @@ import pytest
 
 from stepwell import (
     CheckpointMissing,
+    GraphChanged,
     HandlerFailed,
     InMemoryCheckpointStorage,
     InputMismatch,
@@ -183,6 +184,18 @@ async def test_an_answer_is_checked_and_stored_and_the_first_one_wins(storage: A
     assert [(event.by, event.comment) for event in answers] == [("ada", "fine")]
     with pytest.raises(CheckpointMissing):
         await workflow.respond("none", "q", True)
+    await storage.close()
+
+
+async def test_code_without_the_executor_that_asks_says_so(storage: Any) -> None:
+    await asking(storage).run(Order(7, ["tea"]), run_id="r")
+    (request,) = await storage.pending_requests()
+    other, words = counting(storage), r"run 'r' of workflow 'refunds' .*: executor 'desk', whose request"
+    with pytest.raises(GraphChanged, match=words):
+        await other.respond("r", request.request_id, True)
+    with pytest.raises(GraphChanged, match=words):
+        await other.attach("r").respond({request.request_id: True})
+    assert (await storage.get_run("r")).standing == "waiting"
     await storage.close()
 
 

@@ -106,8 +106,11 @@ class RunVerbs(Generic[OutputT]):
     ) -> None:
         """Answer an open request of a run. Durable when it returns; the process that drives the run applies it.
 
-        The answer is checked against the requested type. The first one wins. `by` and `comment` are stored with it.
-        Raises UnknownRequest, ResponseRejected or RequestExpired, and RunError if the run failed or was cancelled.
+        The answer is checked against the requested type; plain JSON for a class that a handler waits for in `ctx.ask`
+        is checked when that handler continues. The first one wins. `by` and `comment` are stored with it.
+
+        Raises UnknownRequest, ResponseRejected or RequestExpired, RunError if the run failed or was cancelled, and
+        GraphChanged if the executor that asks is not in this workflow.
         """
         archive = self._archive_on(self._storage_for(checkpoint_storage))
         await send_answers(self._definition, archive, run_id, {request_id: value}, by=by, comment=comment)

@@ -6,7 +6,15 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Never
 
-from stepwell.errors import DefinitionError, RequestError, RequestExpired, ResponseRejected, RunError, UnknownRequest
+from stepwell.errors import (
+    DefinitionError,
+    GraphChanged,
+    RequestError,
+    RequestExpired,
+    ResponseRejected,
+    RunError,
+    UnknownRequest,
+)
 from stepwell.graph.context import NO_DEFAULT
 from stepwell.graph.executor import Executor
 from stepwell.graph.graph import Graph
@@ -251,14 +259,25 @@ def _find_open(at: Checkpoint, requests: Mapping[str, Request], id: str) -> Requ
 
 
 def convert_response(graph: Graph, at: Checkpoint, request: Request, value: Any, pack: Pack) -> Payload:
-    """Return a response converted to the requested type. Raises ResponseRejected, naming the request, otherwise."""
+    """Return a response converted to the requested type.
+
+    Raises ResponseRejected, naming the request, for another type, and GraphChanged if its executor is not there.
+    """
     return pack(_convert(graph, at, request, value), f"$.responses.{request.id}")
 
 
 def _convert(graph: Graph, at: Checkpoint, request: Request, value: Any) -> Any:
     if request.waiting is not None:
         return _check_for_asker(at, request, value)
-    accepted = graph.executors[request.executor]._handler_table.response_types(request.payload.open())
+    executor = graph.executors.get(request.executor)
+    if executor is None:
+        missing = f"executor {request.executor!r}, whose request {request.id!r} is open, is not in this workflow"
+        raise GraphChanged(
+            f"run {at.run_id!r} of workflow {at.header.workflow!r} cannot be answered with this code: {missing}; "
+            f"respond with the code that drives the run, or without any: stepwell.admin.respond",
+            differences=[missing],
+        )
+    accepted = executor._handler_table.response_types(request.payload.open())
     wanted = [reply_type for reply_type in accepted if named_in(request.response_type, reply_type)] or [Any]
     try:
         return answer_as(value, wanted)
