@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any, get_args
 
 import pytest
@@ -18,6 +21,10 @@ from stepwell import (
 )
 from stepwell.admin import open_requests, respond
 from stepwell.model.status_words import Standing
+from stepwell.storage.built_in_storage import BuiltInStorage
+from stepwell.stores.memory.store import MemoryStore
+from stepwell.testing import Crash, CrashingStore
+from stepwell.testing.clock import FakeClock
 from tests.admin.test_early_requests import listed, until_listed
 
 
@@ -47,6 +54,13 @@ class Asker(Executor):
         ctx.yield_output(f"asker {answer}")
 
 
+class Sleeper(Executor):
+    @handler
+    async def sleep(self, text: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.sleep(timedelta(hours=1))
+        ctx.yield_output("slept")
+
+
 class Worker(Executor):
     """Works until it is released; fails as long as it is broken."""
 
@@ -58,6 +72,8 @@ class Worker(Executor):
             raise ValueError("broken")
         Worker.reached.set()
         await Worker.released.wait()
+        if Worker.is_broken:
+            raise ValueError("broken")
 
 
 @pytest.fixture(autouse=True)
@@ -159,3 +175,71 @@ async def stop(workflow: Workflow, storage: Any, running: asyncio.Future[Any], h
         with pytest.raises(RunError, match="broken"):
             await running
         Worker.is_broken = False
+
+
+@pytest.mark.parametrize("beside", [Asker, Sleeper])
+@pytest.mark.parametrize("how", ["failed", "cancelled"])
+async def test_an_answer_from_before_a_stop_is_applied_by_the_resume(everywhere: Any, how: str, beside: Any) -> None:
+    storage = everywhere()
+    workflow = build(storage, Desk("desk"), beside("beside"), Worker("worker"))
+    Asker.works, Worker.is_broken = False, False
+    running = asyncio.ensure_future(workflow.run("go", run_id="r"))
+    async with asyncio.timeout(20):
+        await Worker.reached.wait()
+        while "desk" not in await listed(storage):  # noqa: ASYNC110 - what another task stores sets no event
+            await asyncio.sleep(0.01)
+    await workflow.respond("r", "desk", True, by="ann")
+    if how == "failed":
+        Worker.is_broken = True
+        Worker.released.set()
+    else:
+        await workflow.cancel("r")
+    await asyncio.wait([running])
+    assert (await storage.get_run("r")).standing == how
+    Worker.is_broken = False
+    Worker.released.set()
+    await workflow.run(run_id="r")
+    # The drive that resumes the run leaves nothing to do for another one.
+    assert await storage.ready_runs() == []
+    assert await listed(storage) == (["asker"] if beside is Asker else [])
+    answers = [event.by for event in await storage.event_history("r") if event.type == "request_answered"]
+    assert answers == ["ann"]
+    with FakeClock() as clock:
+        clock(hours=2)
+        result = await workflow.run(run_id="r", responses={"asker": True} if beside is Asker else None)
+    assert sorted(result.get_outputs()) == sorted(["desk True", "asker True" if beside is Asker else "slept"])
+    await storage.close()
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_wherever_a_resume_dies_an_answer_from_before_is_applied_once(after: bool) -> None:
+    for at in itertools.count(1):
+        inner = MemoryStore()
+        workflow = build(BuiltInStorage(inner), Desk("desk"), Sleeper("beside"))
+        await workflow.run("go", run_id="r")
+        await workflow.respond("r", "desk", True)
+        await workflow.cancel("r")
+        dying = CrashingStore(inner, at=at, after=after)
+        with suppress(Crash):
+            await build(BuiltInStorage(dying), Desk("desk"), Sleeper("beside")).run(run_id="r")
+        with FakeClock() as clock:
+            clock(minutes=5)  # the lease of the dead one is over
+            await workflow.run(run_id="r")
+            assert await BuiltInStorage(inner).ready_runs() == []
+            clock(hours=2)
+            assert sorted((await workflow.run(run_id="r")).get_outputs()) == ["desk True", "slept"]
+        if not dying.is_dead:
+            assert at > 3
+            return
+
+
+async def test_a_run_whose_question_is_answered_waits_for_nobody_while_a_sibling_sleeps(everywhere: Any) -> None:
+    storage = everywhere()
+    workflow = build(storage, Asker("asker"), Sleeper("beside"))
+    Asker.works = False
+    assert (await workflow.run("go", run_id="r")).get_final_state() == "IDLE_WITH_PENDING_REQUESTS"
+    result = await workflow.run(run_id="r", responses={"asker": True})
+    run = await storage.get_run("r")
+    assert (result.get_final_state(), run.status, run.standing) == ("IN_PROGRESS", "IN_PROGRESS", "sleeping")
+    assert (result.get_request_info_events(), await listed(storage)) == ([], [])
+    await storage.close()

@@ -201,7 +201,9 @@ def settle_asks(before: Checkpoint, commit: Commit, log: RecalledLog) -> Commit:
     awaited = {id: request for id, request in {**before.requests, **asked}.items() if request.is_awaited}
     waiting = {id: request for id, request in awaited.items() if id not in answered and id not in left}
     new = tuple(request for id, request in waiting.items() if id not in before.requests)
-    status = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS if waiting else commit.status
+    # Those that are still open when nobody waits for an answer are answered when the superstep has ended.
+    open_later = commit.status if before.requests.keys() - closed.keys() else WorkflowRunState.IN_PROGRESS
+    status = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS if waiting else open_later
     return replace(commit, asked=new, questions=tuple(request.id for request in new), status=status)
 
 

@@ -198,8 +198,8 @@ class Drive:
                     yield [*self._broadcast.drain(), *self._broadcast.emit_commit(intake.commit, at)]
                     if intake.error is not None:
                         raise intake.error
-            if plan is None or not plan.deliveries:
-                if plan is None or not await timers.wait_for_timer(at, self._archive):
+            if plan is None or not plan.deliveries or self._lease.is_over:
+                if plan is None or plan.deliveries or not await timers.wait_for_timer(at, self._archive):
                     break
                 continue
             superstep = self._create_superstep(scope, at, plan)
@@ -239,10 +239,9 @@ class Drive:
                 yield self._broadcast.drain()
             if decision.error is not None:
                 raise decision.error
-            if decision.consumed:
-                self._intake.signals = None  # handlers that waited have used some of them: read them again
-            is_parked = decision.commit.kind is CommitKind.PARKED
-            plan, self._intake.log, may_have_run = decision.next, superstep.log if is_parked else EMPTY_LOG, False
+            may_have_run = decision.commit.kind is CommitKind.PARKED
+            self._intake.end_superstep(superstep.log if may_have_run else EMPTY_LOG, decision.consumed)
+            plan = plan if may_have_run and self._intake.can_continue(at, plan) else decision.next
         if self.gathers:
             yield self._broadcast.drain()
 

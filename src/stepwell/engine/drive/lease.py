@@ -41,6 +41,7 @@ class DriveLease:
         await self._release()
         owner = this_process(new_run_id())
         if not self._archive.is_durable:
+            self.is_over = False
             return await self._archive.open(run_id, owner)
         await lease_renewal.wait_for_releases(run_id)
         self.held, stored = await lease_renewal.acquire_and_read(

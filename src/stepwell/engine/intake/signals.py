@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -152,6 +152,20 @@ class Intake:
         if not plan.deliveries or not kernel.is_parked(at) or self.find_asks(at):
             return False
         return bool(self.signals or self._find_overdue(at) or find_due(at, self._timers_until))
+
+    def end_superstep(self, log: RecalledLog, consumed: Sequence[str]) -> None:
+        """Note that a superstep was committed, or parked with that log, and which signals its handlers have used."""
+        self.log = log
+        if consumed:
+            left = {key: signal for key, signal in (self.signals or {}).items() if key not in consumed}
+            self.signals = left or None  # read them again
+
+    def can_continue(self, at: Checkpoint, plan: Plan) -> bool:
+        """Return whether a run that was just parked has a response or input that it could not apply before.
+
+        One that was resumed after it had failed or was cancelled calls its handlers first.
+        """
+        return self.is_late(at, plan) and bool(self.judge(at).arrived)
 
     def rests(self, at: Checkpoint, plan: Plan) -> bool:
         """Return whether the handlers of a run sleep or wait, and there is nothing to do yet."""
