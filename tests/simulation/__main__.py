@@ -6,10 +6,12 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Callable
 
+from tests.simulation.crowd_model import crowded_plan_of
 from tests.simulation.growing import plan_of
 from tests.simulation.loop import simulated_loop
-from tests.simulation.plan import shown
+from tests.simulation.plan import Plan, shown
 from tests.simulation.shrink import broken_by, smallest
 from tests.simulation.world import Broken, run_plan
 
@@ -22,20 +24,22 @@ def main() -> int:
     parser.add_argument("--soak", action="store_true", help="one world after the other, until stopped")
     parser.add_argument("--minutes", type=float, default=float(os.environ.get("SOAK_MINUTES") or "inf"))
     parser.add_argument("--begin", type=int, help="the first seed of a soak; by default it depends on the time")
+    parser.add_argument("--crowded", action="store_true", help="worlds in which people answer and cancel at any time")
     args = parser.parse_args()
+    make = crowded_plan_of if args.crowded else plan_of
     if args.seed is not None:
-        return replay(args.seed)
+        return replay(make(args.seed))
     if not args.soak:
         parser.error("what is it to be: --seed or --soak?")
-    return soak(args.minutes, args.begin)
+    return soak(make, args.minutes, args.begin)
 
 
-def replay(seed: int) -> int:
-    """Tell what happens in the world of a seed."""
+def replay(plan: Plan) -> int:
+    """Tell what happens in the world of a plan."""
     lines: list[str] = []
     with simulated_loop() as loop:
         try:
-            run_plan(loop, plan_of(seed), lines)
+            run_plan(loop, plan, lines)
         except Broken as broken:
             print("\n".join(lines), broken, sep="\n\n")
             show_smallest(broken)
@@ -51,7 +55,7 @@ def show_smallest(broken: Broken) -> None:
     print(f"the smallest plan found that breaks something:\n{shown(plan)}\n{left}", flush=True)
 
 
-def soak(minutes: float, begin: int | None) -> int:
+def soak(make: Callable[[int], Plan], minutes: float, begin: int | None) -> int:
     """Let worlds happen until time is up, or somebody stops it."""
     first = int(time.time()) * 1000 if begin is None else begin
     started = time.monotonic()
@@ -59,7 +63,7 @@ def soak(minutes: float, begin: int | None) -> int:
     print(f"worlds from seed {first} on; stop with Ctrl-C", flush=True)
     try:
         while time.monotonic() - started < minutes * 60:
-            for broken in _worlds(first + done, _AT_ONCE):
+            for broken in _worlds(make, first + done, _AT_ONCE):
                 failed += 1
                 print(f"\n{broken}", flush=True)
                 show_smallest(broken)
@@ -72,12 +76,12 @@ def soak(minutes: float, begin: int | None) -> int:
     return 1 if failed else 0
 
 
-def _worlds(first: int, count: int) -> list[Broken]:
+def _worlds(make: Callable[[int], Plan], first: int, count: int) -> list[Broken]:
     found = []
     with simulated_loop() as loop:
         for seed in range(first, first + count):
             try:
-                run_plan(loop, plan_of(seed))
+                run_plan(loop, make(seed))
             except Broken as broken:
                 found.append(broken)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
@@ -16,6 +17,7 @@ from stepwell import (
     Executor,
     RetryPolicy,
     StepOptions,
+    UnknownRequest,
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
@@ -28,7 +30,7 @@ from stepwell import (
 )
 from stepwell.engine.handler.internal_context import internal
 from tests.simulation.plan import Edge, Graph, Node
-from tests.simulation.script import Act, Due, Question, Seen, Token, acts_of, default_of, waits_for
+from tests.simulation.script import Act, Due, Question, Seen, Token, acts_of, default_of, twin_of, waits_for
 
 Ctx = WorkflowContext[Token, Token]
 
@@ -49,6 +51,8 @@ class Surroundings(Protocol):
         """The result of a step is known to the handler."""
 
     def asked_for(self, edge: Edge, token: Token) -> None: ...
+    def used(self, question: Question, answer: int) -> None:
+        """A handler has the answer to a question."""
 
 
 WORLD: ContextVar[Surroundings] = ContextVar("world")
@@ -79,6 +83,7 @@ class Actor(Executor):
 
     @response_handler
     async def replied(self, original_request: Question, response: int, ctx: Ctx) -> None:
+        _use(self.node, original_request, response, ctx)
         await self._act(Seen.of(self.node, response, original_request), ctx)
 
     @timer_handler
@@ -103,6 +108,7 @@ class PlainActor(Actor):
 
     @response_handler
     def replied(self, original_request: Question, response: int, ctx: Ctx) -> None:  # type: ignore[override]
+        _use(self.node, original_request, response, ctx)
         self._do(Seen.of(self.node, response, original_request), ctx)
 
     @timer_handler
@@ -139,6 +145,7 @@ def play(actor: Actor, seen: Seen, ctx: Ctx) -> Iterator[Callable[[], Any]]:
         answers: list[int] = []
         yield partial(_hear, answers, node, question, ctx)
         seen.heard = answers[0]
+        world.used(question, seen.heard)
     if node.sleep and not seen.is_reply:
         yield lambda: ctx.sleep(node.sleep)
     for _ in range(0 if node.plain else node.ticks):
@@ -152,6 +159,14 @@ def play(actor: Actor, seen: Seen, ctx: Ctx) -> Iterator[Callable[[], Any]]:
     if node.strict:
         internal(ctx).steps.check_replay()
     world.about_to_return(node, seen)
+
+
+def _use(node: Node, question: Question, answer: int, ctx: Ctx) -> None:
+    """An answer has arrived: it may withdraw the question to another person, if that is open."""
+    WORLD.get().used(question, answer)
+    if node.withdraws:
+        with suppress(UnknownRequest):
+            ctx.withdraw(twin_of(question).trail)
 
 
 async def _branch(world: Surroundings, node: Node, seen: Seen, branch: int, ctx: Ctx) -> None:
@@ -231,7 +246,8 @@ def _do(act: Act, node: Node, ctx: Ctx) -> None:
         case "yield":
             ctx.yield_output(act.value)
         case "ask":
-            ctx.request_info(act.value, int, **_limit(node, act.value))
+            chosen = {"request_id": act.value.trail} if node.withdraws else {}
+            ctx.request_info(act.value, int, **chosen, **_limit(node, act.value))
         case "remind":
             ctx.set_timer(act.value, node.reminds)
         case "append":

@@ -227,11 +227,11 @@ class _Run:
                 if edge.kind == "fan in":
                     joins.append(edge)
                 else:
-                    takers += _takers(edge, token)
+                    takers += takers_of(edge, token)
         return _Message(source, token, tuple(takers), tuple(joins))
 
 
-def _takers(edge: Edge, token: Token) -> Sequence[str]:
+def takers_of(edge: Edge, token: Token) -> Sequence[str]:
     match edge.kind:
         case "when":
             return edge.targets if edge.says_yes(token.trail, token.hops) else ()

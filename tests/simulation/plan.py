@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 from zlib import crc32
 
 EdgeKind = Literal["direct", "when", "fan out", "fan in", "switch", "select"]
-FaultKind = Literal["die", "refuse", "leave", "stop", "rival", "stall", "hasty", "again"]
+FaultKind = Literal["die", "refuse", "leave", "stop", "rival", "stall", "hasty", "again", "cancel", "answer"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Node:
     ticks: int = 0  # others have their turn so often before it goes on
     strict: bool = False  # it makes its steps as a durable function does, and must find all of them again
     child: Graph | None = None  # it is a workflow of its own
+    # It asks two people, and the first answer withdraws the other question. Not part of what `chance` depends on.
+    withdraws: bool = field(default=False, repr=False)
 
     @property
     def all_steps(self) -> int:
@@ -105,6 +107,7 @@ class Plan:
     busy: int = 2  # others have their turn up to so often around each act of the store
     batch: bool = False  # all questions are answered at once
     repeated: bool = False  # people answer again what was answered
+    crowded: bool = False  # people answer and cancel whenever they like
     rebuilt: bool = False  # each drive builds the workflow anew, as another process would
 
     def without_faults(self) -> Plan:

@@ -73,6 +73,8 @@ def acts_of(node: Node, seen: Seen, has_edges: bool) -> Iterator[Act]:
         yield Act("remind", f"{seen.trail} {seen.hops}")
     if node.asks and not seen.is_reply and chance("ask", seen.trail) % 2:
         yield Act("ask", Question(seen.trail, seen.hops, node.name))
+        if node.withdraws:
+            yield Act("ask", twin_of(Question(seen.trail, seen.hops, node.name)))
         return
     said = _said(node, seen)
     sent = node.sends if has_edges and seen.hops > 0 else 0
@@ -80,6 +82,13 @@ def acts_of(node: Node, seen: Seen, has_edges: bool) -> Iterator[Act]:
         yield Act("send", Token(trail("send", said, n), seen.hops))
     if node.yields or not sent:
         yield Act("yield", Token(trail("yield", said), seen.hops))
+
+
+def twin_of(question: Question) -> Question:
+    """The question to another person, which the answer to this one withdraws; and this one, of that."""
+    mark = "'"
+    name = question.trail.removesuffix(mark) if question.trail.endswith(mark) else question.trail + mark
+    return Question(name, question.hops, question.asker)
 
 
 def _said(node: Node, seen: Seen) -> str:

@@ -23,7 +23,7 @@ from tests.simulation.loop import SimulatedLoop, Stuck, WorldClock
 from tests.simulation.model import first_token
 from tests.simulation.people import People
 from tests.simulation.plan import Edge, Fault, Node, Plan, shown
-from tests.simulation.script import Seen, Token
+from tests.simulation.script import Question, Seen, Token
 from tests.simulation.witness import Drive, Witness, WitnessedStore
 
 RUN = "run"
@@ -40,6 +40,7 @@ class Broken(AssertionError):
         what = "".join(f"\n  - {one}" for one in problems)
         super().__init__(
             f"seed {plan.seed} breaks a promise:{what}\nto see it: python -m tests.simulation --seed {plan.seed}"
+            f"{' --crowded' if plan.crowded else ''}"
         )
 
 
@@ -50,6 +51,7 @@ class World:
         self.witness = Witness(plan, RUN, lines=lines)
         self.ledger = Ledger()
         self.steps: dict[tuple[str, int], str] = {}  # the keys of the steps that were done
+        self.answers: dict[str, int] = {}  # those that handlers have got, by the trails of the questions
         self.calls = self._drives = 0
         self._failed: dict[tuple[object, ...], int] = {}
         self._has_left = False
@@ -87,6 +89,11 @@ class World:
         self.witness.done(
             _DRIVE.get(), f"the choice at {edge.kind} from {edge.sources[0]} of {token.trail}", token.trail
         )
+
+    def used(self, question: Question, answer: int) -> None:
+        before = self.answers.setdefault(question.trail, answer)
+        if before != answer:
+            self.witness.broken.append(f"the answer to {question} was {before}, and now it is {answer}")
 
     def _fail(self, times: int, *what: object) -> None:
         before = self._failed.get(what, 0)
@@ -267,11 +274,17 @@ def run_plan(loop: SimulatedLoop, plan: Plan, lines: list[str] | None = None) ->
         lines.append(shown(plan))
     with WorldClock(loop) as clock:
         try:
-            loop.run_until_complete(World(loop, clock, plan, lines).live())
+            loop.run_until_complete(_world_of(plan)(loop, clock, plan, lines).live())
         except Stuck as stuck:
             raise Broken(plan, [str(stuck)]) from stuck
         finally:
             _end_all(loop)
+
+
+def _world_of(plan: Plan) -> type[World]:
+    from tests.simulation.crowd import CrowdedWorld  # it imports this module
+
+    return CrowdedWorld if plan.crowded else World
 
 
 def _end_all(loop: SimulatedLoop) -> None:
