@@ -28,6 +28,7 @@ from stepwell.storage import clock
 from stepwell.storage.signals import answer_key, write_signal
 from stepwell.storage.store_archive import StoreArchive
 from stepwell.testing import crash_everywhere
+from tests.admin.test_early_requests_inside import around
 from tests.conftest import Later
 
 HOUR = timedelta(hours=1)
@@ -187,3 +188,21 @@ async def test_an_expired_question_stays_so_wherever_a_process_dies() -> None:
     workflow = build(None, Asker("asker", timedelta(0), sleep=timedelta(seconds=0.05)))
     report = await crash_everywhere(workflow, "asker")
     assert report.crashes > 5
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+async def test_an_answer_is_on_record_once_although_the_clock_of_its_driver_is_behind(
+    everywhere: Any, later: Later, depth: int
+) -> None:
+    storage = everywhere()
+    workflow = build(None if depth else storage, Asker("asker", HOUR), Worker(HOUR))
+    for level in range(depth):
+        workflow = around(workflow, storage if level == depth - 1 else None)
+    await workflow.run("asker", run_id="r")
+    await workflow.respond("r", "asker", True, by="ann")
+    later(minutes=-10)
+    done = await workflow.run(run_id="r")
+    assert (done.get_outputs(), done.get_final_state()) == (["asker True"], WorkflowRunState.IDLE)
+    assert [e.by async for e in storage.follow("r") if e.type == "request_answered"] == ["ann"]
+    assert await storage.pending_requests() == []
+    await storage.close()

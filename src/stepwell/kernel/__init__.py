@@ -71,7 +71,7 @@ The functions, in the order in which a run meets them:
 
 from stepwell.kernel.commit import apply, events, find_fired, is_at_rest, is_parked, output_events, request_events
 from stepwell.kernel.compatibility import find_incompatibilities, find_rejected_signals
-from stepwell.kernel.lifecycle import begin, cancel, fail, fork, intake, park, restore, retry, settle_asks
+from stepwell.kernel.lifecycle import begin, cancel, fail, fork, intake, is_later, park, restore, retry, settle_asks
 from stepwell.kernel.migrate import Migrator, migrate
 from stepwell.kernel.requests import (
     early_requests,
@@ -120,6 +120,7 @@ __all__ = [
     "intake",
     "is_at_rest",
     "is_expired",
+    "is_later",
     "is_parked",
     "merge",
     "migrate",

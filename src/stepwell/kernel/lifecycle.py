@@ -188,13 +188,15 @@ def settle_asks(before: Checkpoint, commit: Commit, log: RecalledLog) -> Commit:
     asked = log.asked
     used = [(entry.answer, entry.due) for entry in log.entries.values() if entry.answer is not None]
     answered = {answer.request_id for answer, _ in used}
-    last = datetime.fromisoformat(before.stamp.at)
-    answers = tuple(answer for answer, at in used if datetime.fromisoformat(at) > last)
+    answers = tuple(answer for answer, at in used if answer.request_id in before.requests or is_later(at, before.stamp))
     left = find_left(before, log)
     ended = asked if commit.kind is CommitKind.SUPERSTEP else ()  # their entries of the log are dropped
     closed = dict.fromkeys((*commit.closed, *(id for id in answered if id in before.requests), *left, *ended))
     withdrawn = (*commit.withdrawn, *(id for id in left if id in before.requests))
-    commit = replace(commit, answers=answers, closed=tuple(closed), withdrawn=withdrawn)
+    # Not before an answer that it records, or the next commit would record it again: clocks differ.
+    last = max((at for _, at in used if is_later(at, commit.stamp)), key=datetime.fromisoformat, default=commit.stamp.at)
+    stamp = replace(commit.stamp, at=last)
+    commit = replace(commit, stamp=stamp, answers=answers, closed=tuple(closed), withdrawn=withdrawn)
     if commit.kind is not CommitKind.PARKED:
         return commit
     # Those of sub-workflow runs are asked when their handler returns.
@@ -205,6 +207,11 @@ def settle_asks(before: Checkpoint, commit: Commit, log: RecalledLog) -> Commit:
     open_later = commit.status if before.requests.keys() - closed.keys() else WorkflowRunState.IN_PROGRESS
     status = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS if waiting else open_later
     return replace(commit, asked=new, questions=tuple(request.id for request in new), status=status)
+
+
+def is_later(at: str, stamp: Stamp) -> bool:
+    """Return whether a time is later than that of a commit."""
+    return datetime.fromisoformat(at) > datetime.fromisoformat(stamp.at)
 
 
 def _without_asks(source: Checkpoint) -> Checkpoint:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import reduce
 from typing import Any, Protocol
 
@@ -286,8 +287,15 @@ class Questions(msgspec.Struct, eq=False):
             by=signal.by,
             comment=signal.comment,
         )
-        await self._log.add(answer_log_key(key), LogEntry(clock.stamp(), answer=answer), closed=(request.id,))
+        await self._log.add(answer_log_key(key), LogEntry(self._now(), answer=answer), closed=(request.id,))
         return value
+
+    def _now(self) -> str:
+        """Return the time, later than that of the last commit: the clock of its driver may have been ahead."""
+        now, last = clock.stamp(), self._at.stamp
+        if kernel.is_later(now, last):
+            return now
+        return (datetime.fromisoformat(last.at) + timedelta(microseconds=1)).isoformat()
 
     async def _reject(self, key: str, request: Request, signal_key: str, error: NotOfType) -> None:
         """Free a question whose answer does not have the requested type."""

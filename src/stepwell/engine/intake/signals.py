@@ -192,7 +192,8 @@ class Intake:
         cancels = await self.find_cancels(at, self.signals)
         if cancels.first is None and (asked is None or at.status in _OVER):
             return None
-        return CommitDecision(cancel_commit(at, asked or cancels.first), None, consumed=cancels.valid)
+        commit = kernel.settle_asks(at, cancel_commit(at, asked or cancels.first), self.log)
+        return CommitDecision(commit, None, consumed=cancels.valid)
 
     async def decide(self, at: Checkpoint, plan: Plan) -> CommitDecision | None:
         """Decide on the signals that arrived since the last commit, and on requests that got no response in time."""
