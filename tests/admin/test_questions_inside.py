@@ -8,8 +8,11 @@ from datetime import timedelta
 from itertools import count
 from typing import Any
 
+import pytest
+
 from stepwell import (
     Executor,
+    RequestError,
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
@@ -21,6 +24,7 @@ from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.storage import clock
 from stepwell.storage.store_archive import StoreArchive
 from stepwell.testing import crash_everywhere
+from tests.admin import test_late_signals as late
 from tests.admin.test_early_requests import Sibling, listed, until_listed
 
 
@@ -114,4 +118,22 @@ async def test_a_deadline_inside_wakes_nobody_who_cannot_act_on_it(everywhere: A
     while result.get_final_state() != "IDLE":
         result = await workflow.run(run_id="r")
     assert sorted(result.get_outputs()) == ["hurried False", "worked on tea"]
+    await storage.close()
+
+
+async def test_an_answered_request_inside_is_not_listed_again_while_the_run_around_waits(everywhere: Any) -> None:
+    storage = everywhere()
+    inner = WorkflowExecutor(late.build(), "around", allow_direct_output=True)
+    builder = WorkflowBuilder(name="outer", start_executor=Outer("outer"), checkpoint_storage=storage)
+    workflow = builder.add_edge("outer", inner).build()
+    await workflow.run("desk asker", run_id="r")
+    assert sorted(await listed(storage)) == ["asker", "desk", "ready"]
+    await workflow.run(run_id="r", responses={"ready": True, "desk": True})
+    assert sorted(await listed(storage)) == ["asker", "outer"]
+    with pytest.raises(RequestError):
+        await workflow.respond("r", "desk", False)
+    await workflow.run(run_id="r", responses={"outer": "yes"})
+    done = await workflow.run(run_id="r", responses={"asker": True})
+    assert sorted(done.get_outputs()) == ["asker True", "desk True", "outer yes"]
+    assert await listed(storage) == []
     await storage.close()

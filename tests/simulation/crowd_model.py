@@ -15,7 +15,6 @@ from tests.simulation.model import first_token, takers_of
 from tests.simulation.plan import Edge, Fault, Graph, Node, Plan, chance
 from tests.simulation.script import Act, Due, Question, Seen, Token, acts_of, twin_of, waits_for
 
-
 _MOST_CALLS = 16  # of handlers in one plan
 
 

@@ -48,6 +48,7 @@ class Witness:
     questions: dict[str, dict[str, Any]] = field(default_factory=dict)  # what was asked, by request
     told: dict[int, list[object]] = field(default_factory=dict)  # durable events of the run, by commit
     told_early: set[str] = field(default_factory=set)  # requests that a reader saw before their commit
+    warnings: list[str] = field(default_factory=list)  # on record, of every run
     broken: list[str] = field(default_factory=list)
     lines: list[str] | None = None  # what happened, if somebody wants to read it
 
@@ -98,6 +99,7 @@ class Witness:
         kind, name = body["kind"], self._name(entry.run_id)
         self.note(f"    drive {drive.number}: commit {entry.number} of {name}: {kind} {done}, {entry.status}")
         self.heads[entry.run_id] = entry.number
+        self.warnings += body.get("warnings") or ()
         sent = {_trail(one["payload"]) for one in body.get("messages") or () if one["source"] is not None}
         self._keep(drive, {idempotency_key(entry.run_id, 0, one) for one in done} | sent)
         inside = (body.get("children") or {}).items()

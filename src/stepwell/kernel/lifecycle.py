@@ -194,7 +194,9 @@ def settle_asks(before: Checkpoint, commit: Commit, log: RecalledLog) -> Commit:
     closed = dict.fromkeys((*commit.closed, *(id for id in answered if id in before.requests), *left, *ended))
     withdrawn = (*commit.withdrawn, *(id for id in left if id in before.requests))
     # Not before an answer that it records, or the next commit would record it again: clocks differ.
-    last = max((at for _, at in used if is_later(at, commit.stamp)), key=datetime.fromisoformat, default=commit.stamp.at)
+    last = max(
+        (at for _, at in used if is_later(at, commit.stamp)), key=datetime.fromisoformat, default=commit.stamp.at
+    )
     stamp = replace(commit.stamp, at=last)
     commit = replace(commit, stamp=stamp, answers=answers, closed=tuple(closed), withdrawn=withdrawn)
     if commit.kind is not CommitKind.PARKED:

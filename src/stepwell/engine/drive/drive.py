@@ -363,7 +363,7 @@ class Drive:
         self.at = after
         if self._options.list_request is not None:
             requests = {**({} if self._asks is None else self._asks.awaited), **at.requests}
-            await list_changes(self._options.list_request, commit, requests, at_rest=at_rest)
+            await list_changes(self._options.list_request, commit, requests, after, at_rest=at_rest)
         return after
 
     # ---------------------------------------------------------------- the end

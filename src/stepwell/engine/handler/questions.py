@@ -60,14 +60,16 @@ class Asker(Protocol):
 
 
 async def list_changes(
-    list_request: ListRequest, commit: Commit, requests: Mapping[str, Request], *, at_rest: bool
+    list_request: ListRequest, commit: Commit, requests: Mapping[str, Request], after: Checkpoint, *, at_rest: bool
 ) -> None:
     """List what a sub-workflow run asks in a commit, unless it rests now, and take off the list what it has closed.
 
-    `requests` are those that were open before, by id, and the questions of its handlers.
+    `requests` are those that were open before, by id, and the questions of its handlers. What an intake has answered
+    early is on record in its commit, and not open after it.
     """
     for request in () if at_rest else commit.asked:
-        await list_request(request, True)
+        if request.id in after.requests:
+            await list_request(request, True)
     for id in commit.closed:
         if id in requests:
             await list_request(requests[id], False)
