@@ -32,6 +32,8 @@ _MOST_DRIVES = 200
 class CrowdedWorld(World):
     """A run that people answer and cancel whenever they like."""
 
+    _values = 0
+
     async def live(self) -> None:
         WORLD.set(self)
         for turn in range(_MOST_DRIVES):
@@ -77,7 +79,7 @@ class CrowdedWorld(World):
         id, posted = request.request_id, self.witness.posted
         was_posted = id in posted
         is_late = request.deadline is not None and clock.stamp() >= request.deadline
-        values = self.loop.dice.sample(range(1000), 2)
+        values = self._new_values()
         errors = [await self._respond(id, value) for value in values]
         if is_late and not was_posted:
             as_it_should = all(isinstance(error, RequestError) for error in errors)
@@ -86,8 +88,13 @@ class CrowdedWorld(World):
         if not as_it_should:
             self.witness.broken.append(f"{id} was listed, late: {is_late}, answered: {was_posted}, and gave {errors!r}")
 
+    def _new_values(self) -> tuple[int, int]:
+        """Two answers that nobody has given before."""
+        self._values += 2
+        return self._values - 1, self._values
+
     async def _check_refused(self, id: str) -> None:
-        if await self._respond(id, 5000) is None:
+        if await self._respond(id, -5000) is None:
             self.witness.broken.append(f"{id} is not listed, but an answer to it was accepted")
 
     async def _respond(self, id: str, value: int) -> Exception | None:
@@ -131,7 +138,7 @@ class CrowdedWorld(World):
             for request in await self.bare.requests(RequestFilter(run_id=RUN)):
                 if request.request_id in self.witness.posted and self.loop.dice.randrange(20):
                     continue
-                values = self.loop.dice.sample(range(1000), 2)
+                values = self._new_values()
                 answering = [self._respond(request.request_id, value) for value in values]
                 errors = await asyncio.gather(*answering)
                 if errors == [None, None]:
