@@ -26,6 +26,7 @@ from stepwell.storage.store_archive import StoreArchive
 from stepwell.testing import crash_everywhere
 from tests.admin import test_late_signals as late
 from tests.admin.test_early_requests import Sibling, listed, until_listed
+from tests.conftest import Later
 
 
 class Inner(Executor):
@@ -136,4 +137,70 @@ async def test_an_answered_request_inside_is_not_listed_again_while_the_run_arou
     done = await workflow.run(run_id="r", responses={"asker": True})
     assert sorted(done.get_outputs()) == ["asker True", "desk True", "outer yes"]
     assert await listed(storage) == []
+    await storage.close()
+
+
+class Sleeper(Executor):
+    @handler
+    async def sleep(self, text: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.sleep(timedelta(hours=3))
+        ctx.yield_output("slept long")
+
+
+async def test_an_answer_that_is_held_keeps_its_request_off_the_list(everywhere: Any, later: Later) -> None:
+    storage = everywhere()
+    inner = WorkflowExecutor(late.build(), "around", allow_direct_output=True)
+    builder = WorkflowBuilder(name="outer", start_executor=Start("start"), checkpoint_storage=storage)
+    workflow = builder.add_fan_out_edges("start", [inner, Sleeper("sleeper")]).build()
+    await workflow.run("asker sleeper", run_id="r")
+    assert await listed(storage) == ["asker"]
+    await workflow.respond("r", "asker", True)
+    await workflow.run(run_id="r")
+    assert await listed(storage) == []
+    later(minutes=61)  # the run inside wakes up, and waits for that very answer
+    await workflow.run(run_id="r")
+    assert await listed(storage) == []
+    with pytest.raises(RequestError):
+        await workflow.respond("r", "asker", False)
+    later(minutes=121)
+    result = await workflow.run(run_id="r")
+    assert sorted(result.get_outputs()) == ["asker True", "slept", "slept long"]
+    assert (await storage.get_run("r")).standing == "completed"
+    await storage.close()
+
+
+class Pair(Executor):
+    """Asks two people; the answer of the first lets it sleep."""
+
+    @handler
+    async def ask(self, text: str, ctx: WorkflowContext[None, str]) -> None:
+        for name in ("ann", "bo"):
+            ctx.request_info(name, bool, request_id=name)
+
+    @response_handler
+    async def decide(self, name: str, granted: bool, ctx: WorkflowContext[None, str]) -> None:
+        if name == "ann":
+            await ctx.sleep(timedelta(hours=1))
+        ctx.yield_output(name)
+
+
+@pytest.mark.parametrize("answered", [["ann"], ["ann", "bo"]])
+async def test_what_a_sleeping_run_inside_has_asked_before_is_listed_once_until_it_is_answered(
+    everywhere: Any, later: Later, answered: list[str]
+) -> None:
+    storage = everywhere()
+    nested = WorkflowBuilder(name="nested", start_executor=Pair("pair")).build()
+    around = WorkflowExecutor(nested, "around", allow_direct_output=True)
+    workflow = WorkflowBuilder(name="outer", start_executor=around, checkpoint_storage=storage).build()
+    await workflow.run("go", run_id="r")
+    await workflow.run(run_id="r", responses=dict.fromkeys(answered, True))
+    assert (await storage.get_run("r")).standing == "sleeping"
+    assert await listed(storage) == [name for name in ("ann", "bo") if name not in answered]
+    later(minutes=61)
+    result = await workflow.run(run_id="r")
+    if answered == ["ann"]:
+        assert await listed(storage) == ["bo"]
+        result = await workflow.run(run_id="r", responses={"bo": True})
+    assert {"ann", "bo"} >= set(result.get_outputs())
+    assert ((await storage.get_run("r")).standing, await listed(storage)) == ("completed", [])
     await storage.close()

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.simulation.crowd_model import crowded_plan_of
 from tests.simulation.growing import plan_of
 from tests.simulation.loop import simulated_loop
 from tests.simulation.plan import Edge, Fault, Graph, Node, Plan, shown
@@ -14,6 +15,8 @@ from tests.simulation.shrink import smallest
 from tests.simulation.world import Broken, run_plan
 
 SEEDS = 2000
+CROWDED_SEEDS = 120  # they take longer: each answer is a program of its own
+_CROWDED_SHARES = 6
 _SHARES = 40  # so many tests, for several processes to take from
 
 
@@ -36,6 +39,27 @@ def test_every_promise_is_kept(share: int) -> None:
                 pytest.fail(
                     f"{broken}\nsmaller, but broken too:\n{shown(smallest(broken.plan, most=150))}", pytrace=False
                 )
+
+
+@pytest.mark.parametrize("share", range(_CROWDED_SHARES))
+def test_every_promise_is_kept_to_a_crowd(share: int) -> None:
+    each = CROWDED_SEEDS // _CROWDED_SHARES
+    with simulated_loop() as loop:
+        for seed in range(share * each, (share + 1) * each):
+            try:
+                run_plan(loop, crowded_plan_of(seed))
+            except Broken as broken:
+                small = shown(smallest(broken.plan, most=100))
+                pytest.fail(f"{broken}\nsmaller, but broken too:\n{small}", pytrace=False)
+
+
+def test_the_crowded_worlds_have_everything_in_them() -> None:
+    plans = [crowded_plan_of(seed) for seed in range(CROWDED_SEEDS)]
+    inside = [node for plan in plans for node in plan.graph.every_node() if node not in plan.graph.nodes]
+    for what in ("asks", "waits", "deadline", "withdraws", "sleep", "reminds"):
+        assert sum(bool(getattr(node, what)) for node in inside) > 5, what
+    faults = Counter(fault.kind for plan in plans for fault in plan.faults)
+    assert min(faults[kind] for kind in ("die", "rival", "stall", "cancel", "answer")) > 10, faults
 
 
 def test_a_seed_makes_the_same_history_each_time() -> None:

@@ -259,7 +259,9 @@ class StoreArchive:
         return is_new
 
     async def log_outcome(self, at: Checkpoint, outcome: Outcome, *, closed: Sequence[str] = ()) -> None:
-        effects, asked = NO_LOG_EFFECTS, outcome.requests
+        # What was answered while its sub-workflow run was at work is not listed again.
+        held = {message.reply.request_id for message in at.messages if message.is_held and message.reply is not None}
+        effects, asked = NO_LOG_EFFECTS, [request for request in outcome.requests if request.id not in held]
         if asked or closed:
             effects = LogEffects(pending_of(at.header, asked), tuple(closed))
             self._early.update({request.id: request for request in asked})

@@ -9,6 +9,7 @@ from stepwell import kernel
 from stepwell.kernel import find_fired
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind
+from stepwell.model.message import Reply
 from stepwell.model.request import Request
 
 
@@ -85,6 +86,18 @@ def compare_requests(
     replies = [m.reply for m in caller.messages if m.reply is not None and m.reply.child == key and not m.is_held]
     on_the_way = {kernel.inner_id(reply.request_id, key) for reply in replies}.difference(answers)
     return closed, [r for r in found if (r.id, r.at) not in asked and r.id not in on_the_way]
+
+
+def is_new(caller: Checkpoint, key: str, request: Request, applied: Reply | None) -> bool:
+    """Return whether a request of a sub-workflow run is to be listed before its caller's superstep is committed.
+
+    Not if the caller asks it already, or a response to it is under way. `applied` is the response that the run just
+    got: it may ask again under the same id.
+    """
+    asked = {(kernel.inner_id(id, key), r.at) for id, r in caller.requests.items() if r.child == key}
+    replies = [m.reply for m in caller.messages if m.reply is not None and m.reply.child == key and m.reply != applied]
+    answered = {kernel.inner_id(reply.request_id, key) for reply in replies}
+    return (request.id, request.at) not in asked and request.id not in answered
 
 
 def _until_next(commits: Sequence[Commit], *, timers: bool) -> Sequence[Commit]:

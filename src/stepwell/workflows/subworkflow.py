@@ -47,7 +47,7 @@ from stepwell.storage.archive import Archive
 from stepwell.storage.cancellation_shield import finish
 from stepwell.storage.ids import child_run_id, forked_child_id
 from stepwell.storage.json_text import json_of
-from stepwell.workflows.response_effects import compare_requests, find_effects, read_effects
+from stepwell.workflows.response_effects import compare_requests, find_effects, is_new, read_effects
 from stepwell.workflows.workflow import Workflow
 
 
@@ -351,6 +351,8 @@ class WorkflowExecutor(Nesting):
 
     async def _list_request(self, ctx: InternalContext, key: str, request: Request, is_open: bool) -> None:
         """List a request of a run at work, or take it off the list, unless an executor beside this one answers it."""
+        if is_open and not is_new(ctx.at, key, request, ctx.delivery.reply):
+            return
         question = SubWorkflowRequestMessage(SubWorkflowRequest.of(request, key), self.id)
         if self.propagate_request or not await self._answerers(ctx, question):
             await ctx.list_request(replace(request, executor=self.id, child=key), is_open=is_open)
