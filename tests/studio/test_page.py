@@ -141,6 +141,30 @@ async def test_an_older_commit_is_shown_by_a_link_with_what_it_changed(page: Pag
     await expect(page.locator(".tree").first).not_to_contain_text("decision")
 
 
+async def test_one_sentence_says_why_a_run_rests_and_what_is_next(page: Page, studio: Studio) -> None:
+    for run, words in (
+        ("refund-1043", r"is waiting for a response. approval asks: Refund 312.50 to customer 3090\?"),
+        ("reminder-3310", r"is sleeping until .*; reminders comes next then. Worker \S+ wakes it."),
+        ("export-88", r"is stalled: process \d+ on \S+ stopped driving it.*; a resume calls upload. No live worker"),
+        ("refund-1044", r"was cancelled by support desk \(the customer withdrew\)"),
+        ("refund-1042?at=3", r"as it was at commit 3 of 9 \(superstep\); draft comes next."),
+    ):
+        await page.goto(f"{studio.home}#/runs/{run}")
+        await expect(page.locator(".sentence")).to_contain_text(re.compile(words))
+
+
+async def test_an_output_is_a_tree_that_opens_and_is_searched(page: Page, studio: Studio) -> None:
+    await page.goto(f"{studio.home}#/runs/refund-1042?tab=overview")
+    tree = page.locator(".tree").filter(has=page.get_by_role("searchbox", name="Search in the output"))
+    await tree.get_by_role("button", expanded=False).first.press("Enter")
+    await expect(tree).to_contain_text("roleassistant")
+    await tree.get_by_role("searchbox").fill("tool_calls")
+    await expect(tree).to_contain_text("tool_calls1")
+    await expect(tree).not_to_contain_text("messages")
+    await tree.get_by_role("searchbox").fill("no such word")
+    await expect(tree).to_contain_text("Nothing in the output contains")
+
+
 async def test_a_large_state_is_searched(page: Page, studio: Studio) -> None:
     await page.goto(f"{studio.home}#/runs/workshop-7?tab=state")
     await page.get_by_role("searchbox", name="Search in the state").fill("usage")
