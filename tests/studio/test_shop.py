@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from playwright.async_api import Page, expect
 
-from .conftest import Studio, submit
+from .conftest import Studio, check_both_themes, submit
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -241,6 +241,7 @@ async def test_what_is_damaged_is_a_sentence_with_a_command_wherever_it_is_met_a
     try:
         await page.goto(f"{shop.home}#/runs")
         await expect(trouble).to_contain_text(re.compile("run 'broken-entry'.* is damaged"))
+        await check_both_themes(page)
         await expect(page.get_by_role("link", name="whole", exact=True)).to_be_visible()
         await page.goto(f"{shop.home}#/inbox")
         await expect(trouble).to_contain_text(re.compile("run 'broken-request' is damaged"))
