@@ -19,6 +19,7 @@ from starlette.routing import Route
 from stepwell import (
     CheckpointMissing,
     Executor,
+    ResponseRejected,
     RunBusy,
     RunError,
     SQLiteCheckpointStorage,
@@ -93,8 +94,8 @@ async def refuse(request: Request, error: Exception) -> JSONResponse:
 async def drive(run_id: str) -> None:
     try:
         await refunds.run(run_id=run_id)
-    except RunBusy:
-        pass  # another process was faster
+    except (RunBusy, ResponseRejected):
+        pass  # another process was faster, or an answer was of another type: its request is open again
     except RunError:
         logging.exception("run %r failed, and stays so until somebody resumes it", run_id)
 

@@ -16,6 +16,7 @@ from stepwell import (
     WorkflowRunState,
     executor,
 )
+from stepwell.admin import respond
 from tests.support.held import SixMethods
 from tests.support.operating_runs import Order, asking, counting
 
@@ -76,6 +77,20 @@ async def test_an_answer_through_a_watching_handle_is_stored_and_left_to_others(
         await handle.respond({request_id: False}, by="bob")
     await asking(storage).attach("r", drive=True).result()
     assert await standing(storage) == "completed"
+    await storage.close()
+
+
+async def test_a_rejected_answer_is_no_failure_of_the_run(storage: Any, caplog: pytest.LogCaptureFixture) -> None:
+    handle = asking(storage).start(Order(7, ["tea"]), run_id="r")
+    (request,) = (await handle.result()).get_request_info_events()
+    await respond(storage, "r", request.request_id, "maybe")
+    assert len((await handle.result()).get_request_info_events()) == 1
+    async with asyncio.timeout(20):
+        while not caplog.records:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    ((level, text),) = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert (level, text[:43]) == ("WARNING", "run 'r' of 'refunds' waits for another resp")
+    assert await standing(storage) == "waiting"
     await storage.close()
 
 

@@ -49,6 +49,18 @@ async def test_a_run_that_is_over_is_followed_to_its_end_from_anywhere(
     await storage.close()
 
 
+@pytest.mark.parametrize("after", [None, "3", 1.5, True])
+async def test_what_is_not_the_number_of_a_commit_is_refused(storage: Any, after: Any) -> None:
+    workflow = counting(storage)
+    await workflow.run(1, run_id="r")
+    words = "after must be the number of a commit, or -1 for all events, not"
+    with pytest.raises(TypeError, match=words):
+        await followed(storage, "r", after=after)
+    with pytest.raises(TypeError, match=words):
+        [event async for event in workflow.attach("r").events(after=after)]
+    await storage.close()
+
+
 async def test_what_is_committed_meanwhile_comes_without_gap_or_repeat(storage: Any) -> None:
     gate = asyncio.Event()
 

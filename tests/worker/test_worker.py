@@ -44,6 +44,26 @@ async def test_new_runs_are_driven_to_their_end(storage: BuiltInStorage) -> None
     assert (await workflow.run(run_id="r0")).get_outputs() == [3]
 
 
+async def test_a_run_that_rejects_an_answer_has_not_failed(
+    storage: BuiltInStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    workflow = asking(storage)
+    await workflow.run("tea?", run_id="r")
+    worker = Worker(storage, [workflow])
+
+    async def is_rejected() -> bool:
+        return "run 'r' of 'asking' waits for another response: the response to 'q'" in caplog.text
+
+    async with serving(worker):
+        await admin.respond(storage, "r", "q", 7, by="ann")
+        await eventually(is_rejected)
+        assert await standings(storage) == {"r": "waiting"}
+        assert worker._counters.failed_runs == 0
+        await workflow.respond("r", "q", "yes")
+        await all_are(storage, "completed")
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
 async def test_an_answer_to_another_request_does_not_keep_a_worker_busy_while_a_handler_asks(
     storage: BuiltInStorage,
 ) -> None:

@@ -195,6 +195,13 @@ def check_limit(limit: int | None) -> None:
         raise ValueError(f"limit must be a whole number, 0 or more, not {limit!r}")
 
 
+def check_after(after: object) -> int:
+    """Return the number of a commit, or -1 for all events. Raises TypeError for anything else."""
+    if not isinstance(after, int) or isinstance(after, bool):
+        raise TypeError(f"after must be the number of a commit, or -1 for all events, not {after!r}")
+    return after
+
+
 _LOWER_CASE = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 

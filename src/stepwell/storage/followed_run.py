@@ -14,7 +14,7 @@ from stepwell.kernel.commit import events
 from stepwell.model.commit import Commit
 from stepwell.model.event import WorkflowEvent
 from stepwell.storage.append_news import expect_appends
-from stepwell.storage.filters import RunFilter
+from stepwell.storage.filters import RunFilter, check_after
 from stepwell.storage.port import Store
 from stepwell.storage.run_list import run_info
 from stepwell.storage.stored_values import RunEntry
@@ -31,7 +31,8 @@ AT_REST = STOPPED | {"waiting"}
 
 async def follow_run(store: Store, run_id: str, after: int, *, until_rest: bool) -> AsyncGenerator[WorkflowEvent, None]:
     """Yield the durable events of a run past a commit, and new ones as they are committed: see `follow`."""
-    async with aclosing(follow_commits(store, run_id, after, ends=AT_REST if until_rest else STOPPED)) as commits:
+    last = check_after(after)
+    async with aclosing(follow_commits(store, run_id, last, ends=AT_REST if until_rest else STOPPED)) as commits:
         async for commit in commits:
             for event in events(run_id, commit, stored=True, replayed=True):
                 yield event

@@ -14,7 +14,15 @@ from typing import Any
 import stepwell
 from stepwell.admin.retention.policy import Keep
 from stepwell.engine.opening.open_run import ResumeRun, Stopped
-from stepwell.errors import CommitConflict, DefinitionError, DurabilityError, RunBusy, RunError, StoreUnavailable
+from stepwell.errors import (
+    CommitConflict,
+    DefinitionError,
+    DurabilityError,
+    ResponseRejected,
+    RunBusy,
+    RunError,
+    StoreUnavailable,
+)
 from stepwell.model.status_words import SIGNALLED
 from stepwell.storage import clock
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -345,6 +353,9 @@ class Worker:
                 _LOG.info("run %r of %r was acquired by another process: %s", run.run_id, run.workflow, error)
             case StoreUnavailable():
                 self._note_outage(error)
+            case ResponseRejected():  # its request is free again
+                _LOG.warning("run %r of %r waits for another response: %s", run.run_id, run.workflow, error)
+                return
             case RunError():
                 self._counters.failed_runs += 1
                 _LOG.error("run %r of %r failed: %s", run.run_id, run.workflow, error)

@@ -24,7 +24,7 @@ from stepwell.engine.opening.open_run import (
     Stopped,
     check_same_start,
 )
-from stepwell.errors import CommitConflict, RunBusy, RunError
+from stepwell.errors import CommitConflict, ResponseRejected, RunBusy, RunError
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.event import WorkflowRunState
 from stepwell.storage import clock
@@ -177,8 +177,12 @@ class BackgroundDrive:
                 return
             self.error = error
             # Nobody may ever await the result.
-            end = "failed" if self._failure is not None and self._failure[1] is error else "has stopped"
-            _LOG.error("run %r of %r %s: %s", self._run_id, self._workflow.name, end, error)
+            if isinstance(error, ResponseRejected):  # its request is free again
+                level, end = logging.WARNING, "waits for another response"
+            else:
+                has_failed = self._failure is not None and self._failure[1] is error
+                level, end = logging.ERROR, "failed" if has_failed else "has stopped"
+            _LOG.log(level, "run %r of %r %s: %s", self._run_id, self._workflow.name, end, error)
         finally:
             self.drives_ended += 1
 

@@ -21,6 +21,7 @@ from stepwell.model.valid_text import check_words
 from stepwell.storage import clock
 from stepwell.storage.archive import Archive
 from stepwell.storage.checkpoint_storage import CheckpointStorage
+from stepwell.storage.filters import check_after
 from stepwell.workflows.background_drive import AT_REST, BackgroundDrive, Runnable, StartFuture
 from stepwell.workflows.result import OutputT, WorkflowRunResult
 from stepwell.workflows.run_signals import read_head, send_answers, send_input
@@ -103,7 +104,7 @@ class RunHandle(Generic[OutputT]):
         an event, or a checkpoint of the run. Drives the run if nobody else does, unless the handle only watches. Of a
         run that another process drives, only committed events are seen.
         """
-        last = self._check_own(after).number if isinstance(after, CheckpointInfo) else after
+        last = self._check_own(after).number if isinstance(after, CheckpointInfo) else check_after(after)
         requested: set[str] = set()
         early = EarlyRequests()
         async for event in self._follow(last, from_before=True):
