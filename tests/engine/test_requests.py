@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 from typing import Any, Literal
 
@@ -367,6 +367,12 @@ async def test_an_id_may_be_asked_with_again_once_it_was_answered(storage: Any) 
 async def test_a_default_that_is_no_answer_is_refused_when_it_is_asked(default: Any) -> None:
     with pytest.raises(HandlerFailed, match="the default does not have the requested type"):
         await build(None, deadline=timedelta(days=1), default=default).run("a")
+
+
+@pytest.mark.parametrize("deadline", [60, "2030-01-01", date(2030, 1, 1)])
+async def test_a_deadline_that_is_no_time_is_refused_when_it_is_asked(deadline: Any) -> None:
+    with pytest.raises(HandlerFailed, match="TypeError: the deadline must be a timedelta, or a datetime with a time"):
+        await build(None, deadline=deadline).run("a")
 
 
 async def test_a_default_may_be_plain_json(storage: Any) -> None:

@@ -124,6 +124,8 @@ def _deadline_text(asked_at: datetime, deadline: datetime | timedelta | None) ->
     """Return a deadline as it is stored: UTC, ISO 8601."""
     if deadline is None:
         return None
+    if not isinstance(deadline, datetime | timedelta):
+        raise TypeError(f"the deadline must be a timedelta, or a datetime with a time zone, not {deadline!r}")
     at = asked_at + deadline if isinstance(deadline, timedelta) else deadline
     if at.tzinfo is None:
         raise ValueError(f"the deadline {at} has no time zone; use datetime.now(UTC) + ..., or a timedelta")
