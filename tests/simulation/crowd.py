@@ -81,6 +81,9 @@ class CrowdedWorld(World):
         is_late = request.deadline is not None and clock.stamp() >= request.deadline
         values = self._new_values()
         errors = [await self._respond(id, value) for value in values]
+        run = await self.bare.run(RUN)
+        if run is not None and not shows_requests(run.status, has_owner=run.lease is not None):
+            return  # a program that was left has let go of it meanwhile
         if is_late and not was_posted:
             as_it_should = all(isinstance(error, RequestError) for error in errors)
         else:
@@ -114,6 +117,7 @@ class CrowdedWorld(World):
         fault = drive.fault
         assert fault is not None
         if fault.kind == "cancel":
+            drive.has_rival = True  # who cancels may hold the run for a moment
             await self._cancel(fault, task)
         elif fault.kind == "answer":
             await self._answer_beside(fault, task)
