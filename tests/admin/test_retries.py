@@ -104,6 +104,12 @@ async def test_runs_are_selected_by_status_workflow_and_time(storage: BuiltInSto
         await admin.retry(storage, status="completed")
 
 
+@pytest.mark.parametrize("run", ["r", ""])
+async def test_a_run_alone_is_refused_instead_of_the_list_of_its_letters(storage: BuiltInStorage, run: str) -> None:
+    with pytest.raises(TypeError, match=r"runs must be a list of run ids, not .*; for one run, write"):
+        await admin.retry(storage, run)
+
+
 async def test_what_cannot_be_retried_is_skipped_with_the_reason(storage: BuiltInStorage) -> None:
     workflow = failing(storage, Weather())
     await fail(workflow, "driven")

@@ -59,6 +59,8 @@ async def retry(
     """
     check_words("by", by)
     check_words("key", key)
+    if isinstance(runs, str):  # a sequence of strings, too: each of its letters would be a run, and of '' all runs
+        raise TypeError(f"runs must be a list of run ids, not {runs!r}; for one run, write [{runs!r}]")
     if status not in ("failed", "cancelled"):
         raise ValueError(f"runs that are failed or cancelled can be retried, not those that are {status!r}")
     done, skipped = list[str](), dict[str, str]()
