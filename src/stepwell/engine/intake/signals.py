@@ -255,4 +255,6 @@ def cancel_commit(at: Checkpoint, asked: ReceivedCancel | None) -> Commit:
 
 
 def _next_stamp(at: Checkpoint) -> Stamp:
-    return new_stamp(at.run_id, at.header.epoch, at.number + 1)
+    """Return the stamp of the next commit, not before the newest one: the times of answers are compared with it."""
+    stamp = new_stamp(at.run_id, at.header.epoch, at.number + 1)
+    return replace(stamp, at=at.stamp.at) if kernel.is_later(at.stamp.at, stamp) else stamp
