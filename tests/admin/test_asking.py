@@ -16,6 +16,7 @@ from stepwell import (
     LatestOnly,
     RequestExpired,
     ResponseRejected,
+    RunContext,
     RunError,
     StoreUnavailable,
     Workflow,
@@ -25,6 +26,7 @@ from stepwell import (
     WorkflowRunState,
     executor,
     handler,
+    workflow,
 )
 from stepwell.admin import examine, fork, respond
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -143,6 +145,46 @@ async def test_an_answer_of_another_type_frees_the_question(everywhere: Any) -> 
     assert pending.answered is None
     await respond(storage, "r", "clerk tea", {"granted": True})
     assert (await alone(storage).run(run_id="r")).get_outputs() == ["clerk: True"]
+    await storage.close()
+
+
+@dataclass
+class Plan:
+    days: int
+
+
+@workflow(name="judge")
+async def judge(text: str, ctx: RunContext) -> str:
+    return str((await ctx.ask(f"{text}?", Decision)).granted)
+
+
+async def test_json_of_another_type_is_refused_when_it_is_sent(everywhere: Any) -> None:
+    storage = everywhere()
+
+    @executor(id="planner")
+    async def planner(text: str, ctx: WorkflowContext[str, str]) -> None:
+        plan = await ctx.ask(f"{text}?", Plan | None)
+        await ctx.yield_output(str(plan and plan.days))
+
+    planning = WorkflowBuilder(name="planning", start_executor=planner, checkpoint_storage=storage).build()
+    judging = judge.build(checkpoint_storage=storage)
+    for number, (asks, wrong, right) in enumerate(
+        [
+            (alone(storage), {"granted": "perhaps"}, {"granted": False}),
+            (judging, {"granted": True, "wy": "a typo"}, {"granted": False}),
+            (planning, {"days": "two"}, {"days": 2}),
+            (planning, {}, None),
+        ]
+    ):
+        run_id = f"r{number}"
+        await asks.run("tea", run_id=run_id)
+        (pending,) = await storage.pending_requests(run_id=run_id)
+        with pytest.raises(ResponseRejected, match="is not accepted: "):
+            await asks.respond(run_id, pending.request_id, wrong)
+        assert await storage._store.pending_signals(run_id) == []
+        await asks.respond(run_id, pending.request_id, right)
+        (output,) = (await asks.run(run_id=run_id)).get_outputs()
+        assert output == ("clerk: False", "False", "2", "None")[number]
     await storage.close()
 
 

@@ -63,6 +63,9 @@ class DurableFunctionExecutor(Executor):
         steps = ctx.steps
         self._finish(self._function(**self._arguments(message, ctx)), ctx, steps)
 
+    def _functions(self) -> list[Callable[..., Any]]:
+        return [self._function]
+
     def _arguments(self, message: Any, ctx: InternalContext) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
         if self._signature.message is not None:

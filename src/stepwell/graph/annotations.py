@@ -144,6 +144,12 @@ def qualified_name(func: Any) -> str:
     return getattr(code, "__qualname__", None) or repr(code)
 
 
+def find_in_scope(func: Callable[..., Any], name: str) -> object:
+    """Return what a name stands for in the code of a function; None if it stands for nothing there."""
+    code = inspect.unwrap(code_of(func))
+    return _closure(code).get(name, getattr(code, "__globals__", {}).get(name))
+
+
 def _closure(func: Any) -> dict[str, Any]:
     """Return the variables that a function closes over, by name."""
     cells = getattr(func, "__closure__", None) or ()

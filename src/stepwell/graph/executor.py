@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache, cached_property
@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
 from stepwell.errors import DefinitionError
+from stepwell.graph.annotations import find_in_scope
 from stepwell.graph.handler import HandlerSpec, is_marked, read_method
 from stepwell.graph.retry import NO_LIMITS, Limits, RetryPolicy, limits
 from stepwell.graph.type_matching import describe, is_instance_of, is_type_compatible, most_specific
@@ -208,6 +209,14 @@ class Executor:
     def _handler_table(self) -> HandlerTable:
         cls: Any = type(self)
         return table_of(cls)
+
+    def _find_named(self, name: str) -> object:
+        """Return what a name stands for in the code of its handlers; None if it stands for nothing there."""
+        found = (find_in_scope(function, name) for function in self._functions())
+        return next((value for value in found if value is not None), None)
+
+    def _functions(self) -> list[Callable[..., Any]]:
+        return [getattr(self, spec.name) for spec in self._handler_table.specs]
 
     @property
     def input_types(self) -> list[object]:

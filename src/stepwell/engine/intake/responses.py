@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import or_
+from types import NoneType
 from typing import Any, Never
 
 from stepwell.errors import (
@@ -270,7 +273,7 @@ def convert_response(graph: Graph, at: Checkpoint, request: Request, value: Any,
 
 def _convert(graph: Graph, at: Checkpoint, request: Request, value: Any) -> Any:
     if request.waiting is not None:
-        return _check_for_asker(at, request, value)
+        return _check_for_asker(graph, at, request, value)
     executor = graph.executors.get(request.executor)
     if executor is None:
         missing = f"executor {request.executor!r}, whose request {request.id!r} is open, is not in this workflow"
@@ -290,10 +293,11 @@ def _convert(graph: Graph, at: Checkpoint, request: Request, value: Any) -> Any:
 _PLAIN = {"bool": bool, "int": int, "float": float, "str": str, "None": None}
 
 
-def _check_for_asker(at: Checkpoint, request: Request, value: Any) -> Any:
+def _check_for_asker(graph: Graph, at: Checkpoint, request: Request, value: Any) -> Any:
     """Return a response to a handler that waits: it converts it itself, and alone has the type.
 
-    Raises ResponseRejected for what cannot be right: an object of another class, or the wrong plain type.
+    Raises ResponseRejected for what cannot be right: an object of another class, the wrong plain type, or JSON that
+    does not make the class that the code of the executor has under the name in the request.
     """
     names = request.response_type.split(" | ")
     is_plain = value is None or type(value) in (bool, int, float, str, list, dict)
@@ -302,9 +306,24 @@ def _check_for_asker(at: Checkpoint, request: Request, value: Any) -> Any:
             return answer_as(value, [_PLAIN[name] for name in names])
         if not is_plain and not {describe(type(value)), "Any", "object"} & set(names):
             raise NotOfType(f"a {type(value).__name__} is not {request.response_type}")
+        wanted = _find_types(graph, request, names) if is_plain else None
+        if wanted is not None:
+            answer_as(value, wanted)
     except NotOfType as error:
         raise rejection_error(at, request, error) from error
     return value
+
+
+def _find_types(graph: Graph, request: Request, names: Sequence[str]) -> list[type] | None:
+    """Return the types that the names of a request stand for in the code of its executor; None if that is not sure."""
+    executor = graph.executors.get(request.executor)
+    if executor is None:
+        return None
+    found = [NoneType if name == "None" else _PLAIN.get(name) or executor._find_named(name) for name in names]
+    types = [each for each in found if isinstance(each, type)]
+    # Another class may have the name. One with the same schema takes the same JSON.
+    is_sure = len(types) == len(found) and schema_of(reduce(or_, types)) == request.schema
+    return types if is_sure else None
 
 
 def rejection_error(at: Checkpoint, request: Request, error: NotOfType) -> ResponseRejected:
