@@ -193,7 +193,7 @@ async def test_a_cancelled_run_that_is_made_ready_again_sleeps_on(everywhere: An
         asleep = await alarm.run(3600.0, run_id="r")
         assert asleep.wakes_at is not None
         await alarm.cancel("r")
-        await retry(storage, "r", by="ann")
+        await retry(storage, ["r"], by="ann")
         assert (await stands(storage))[0] == "queued"
         await alarm.run(run_id="r")
         assert await stands(storage) == ("sleeping", asleep.wakes_at.isoformat())

@@ -7,7 +7,7 @@ import traceback
 
 import msgspec
 
-from stepwell.errors import DurabilityError, HandlerFailed, HandlerTimeout, StepwellError
+from stepwell.errors import HandlerFailed, HandlerTimeout, StepwellError
 from stepwell.model.event import WorkflowErrorDetails
 
 # They end the process, not a run.
@@ -73,12 +73,6 @@ def is_stop(error: BaseException) -> bool:
         return isinstance(error, (*STOPS, GeneratorExit))
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def ends_drive(error: BaseException) -> bool:
-    """Return whether an error is that of the store or of a simulated crash, which no handler outlives."""
-    is_of_handler = isinstance(error, (Exception, asyncio.CancelledError, BaseExceptionGroup, GeneratorExit, *STOPS))
-    return isinstance(error, DurabilityError) or not is_of_handler
 
 
 def _message_of(error: BaseException) -> str:

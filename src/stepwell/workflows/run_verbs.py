@@ -107,7 +107,8 @@ class RunVerbs(Generic[OutputT]):
         """Answer an open request of a run. Durable when it returns; the process that drives the run applies it.
 
         The answer is checked against the requested type; plain JSON for a class that the code of the executor does not
-        have under its name is checked by the handler that waits for it. The first one wins. `by` and `comment` are stored with it.
+        have under its name is checked by the handler that waits for it. The first one wins. `by` and `comment` are
+        stored with it.
 
         Raises UnknownRequest, ResponseRejected or RequestExpired, RunError if the run failed or was cancelled, and
         GraphChanged if the executor that asks is not in this workflow.

@@ -69,6 +69,8 @@ class SuperstepLog(msgspec.Struct, eq=False):
     _at: Checkpoint
     entries: dict[str, LogEntry]
     _timers: Mapping[str, list[str]] | None = None  # by delivery; computed when it is needed
+    # A simulated crash that a write came to: the process is dead, although its tasks still run in this one.
+    crash: BaseException | None = None
     # What waits for a write, if anything does; or the task that makes it.
     _writing: dict[str, asyncio.Future[None] | None] = {}
 
@@ -164,6 +166,8 @@ class SuperstepLog(msgspec.Struct, eq=False):
         if error is not None:
             # Another attempt must not build on what is not stored.
             del self.entries[key]
+            if not isinstance(error, Exception | asyncio.CancelledError):
+                self.crash = error
         if waiting is None or waiting.done():
             return
         if error is None:

@@ -64,7 +64,7 @@ class HandlerSteps:
         # What those who drive the run are handling: no concern of the handler.
         self._handled_outside = sys.exc_info()[1]
         # The first that could not be stored: its error may reach nobody if the handler is left meanwhile.
-        self.lost: BaseException | None = None
+        self.lost: DurabilityError | None = None
         is_durable = scope.graph.executors[delivery.executor]._is_durable_function
         self.replay = Replay(delivery.id, log.entries, handler) if is_durable else None
         # Whether a branch has come to a new step, if only recorded ones are made.
@@ -116,9 +116,10 @@ class HandlerSteps:
 
     def find_stop(self) -> BaseException | None:
         """Return why nothing new begins: the run is left where it is, or what was done could not be stored."""
-        if self.lost is None and self._scope.is_left():
+        lost = self.lost or self._log.crash
+        if lost is None and self._scope.is_left():
             return asyncio.CancelledError(f"run {self._scope.run_id!r} is left: no step begins now")
-        return self.lost
+        return lost
 
     async def do(self, step: Step) -> Any:
         """Return the result of a step, executed once, even if two branches call it with the same explicit key."""

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from stepwell.engine.durability.superstep_log import NOT_WORTH_LOGGING, Parked, SuperstepLog, earliest
-from stepwell.engine.failures import ends_drive, is_stop
+from stepwell.engine.failures import is_stop
 from stepwell.engine.handler.branches import Branch, handler_branch
 from stepwell.engine.handler.call_requests import HandlerRequests
 from stepwell.engine.handler.call_steps import HandlerSteps
@@ -24,7 +24,7 @@ from stepwell.engine.handler.questions import Questions
 from stepwell.engine.handler.staged_context import DONE, Ready, StagedContext
 from stepwell.engine.handler.steps import Step, check_transaction
 from stepwell.engine.handler.time_limits import TimeLimit
-from stepwell.errors import CommitConflict
+from stepwell.errors import CommitConflict, DurabilityError
 from stepwell.graph.step_options import StepOptions
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.child import Child
@@ -289,9 +289,8 @@ class HandlerContext(StagedContext):
             if (task := asyncio.current_task()) is not None:
                 task.add_done_callback(_retrieve)
             raise
-        except BaseException as error:
-            if ends_drive(error):
-                self.steps.lost = self.steps.lost or error
+        except DurabilityError as error:
+            self.steps.lost = self.steps.lost or error
             raise
         finally:
             self.busy -= 1
