@@ -203,9 +203,15 @@ async def _run(function: Workflow[Any]) -> None:
 
 
 async def run_out_of_time(function: Workflow[Any], storage: BuiltInStorage) -> None:
+    async def end_the_time() -> None:
+        await at_work()
+        limit.reschedule(asyncio.get_running_loop().time())
+
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.3):
+        async with asyncio.timeout(None) as limit:
+            ending = asyncio.create_task(end_the_time())
             await function.run(message_for(function), run_id="r")
+    await ending
 
 
 async def leave_the_stream(function: Workflow[Any], storage: BuiltInStorage) -> None:
