@@ -207,9 +207,10 @@ async def run_out_of_time(function: Workflow[Any], storage: BuiltInStorage) -> N
         await at_work()
         limit.reschedule(asyncio.get_running_loop().time())
 
+    limit = asyncio.timeout(None)
+    ending = asyncio.create_task(end_the_time())
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(None) as limit:
-            ending = asyncio.create_task(end_the_time())
+        async with limit:
             await function.run(message_for(function), run_id="r")
     await ending
 
