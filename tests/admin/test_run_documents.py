@@ -170,8 +170,11 @@ async def test_the_graph_of_a_fork_shows_what_ran_before_it_was_forked(storage: 
     assert await states("copy") == before
     await letters.run(run_id="copy-of-copy")
     assert await states("copy-of-copy@0") == before
-    after = {"write": ("ran", 3), "stamp": ("ran", 4), "send": ("ran", 1)}
+    # What ran in both counts as often as it ran here.
+    after = {"write": ("ran", 3), "stamp": ("ran", 1), "send": ("ran", 1)}
     assert await states("copy-of-copy") == after
+    nodes = (await admin.describe_run(storage, "copy-of-copy"))["graph"]["nodes"]
+    assert {node["id"]: node.get("ran_in") for node in nodes} == {"write": "letter", "stamp": None, "send": None}
     # What the parent does later is not part of its forks.
     await admin.respond(storage, "letter", request.request_id, "no")
     await letters.run(run_id="letter")
@@ -182,6 +185,80 @@ async def test_the_graph_of_a_fork_shows_what_ran_before_it_was_forked(storage: 
     # Another run has the id now, and it led nowhere.
     await letters.run("xyz", run_id="copy")
     assert await states("copy-of-copy") == since
+
+
+async def edges_of(storage: Any, name: str) -> dict[tuple[str, str], str | None]:
+    edges = (await admin.describe_run(storage, name))["graph"]["edges"]
+    return {(edge["source"].strip("\0"), edge["target"].strip("\0")): edge.get("state") for edge in edges}
+
+
+async def test_an_arrow_is_taken_only_if_a_message_went_along_it(storage: Any) -> None:
+    @executor(id="start")
+    async def start(text: str, ctx: WorkflowContext[str]) -> None:
+        await ctx.send_message(text)
+
+    @executor(id="left")
+    async def left(text: str, ctx: WorkflowContext[str]) -> None:
+        await ctx.send_message(text)
+
+    @executor(id="right")
+    async def right(text: str, ctx: WorkflowContext[str]) -> None:
+        if text != "late":
+            await ctx.send_message(text)
+
+    class Desk(Executor):
+        @handler
+        async def ask(self, texts: list[str], ctx: WorkflowContext[str]) -> None:
+            await ctx.request_info("Which one?", str)
+
+        @response_handler
+        async def go(self, original_request: str, response: str, ctx: WorkflowContext[str]) -> None:
+            await ctx.send_message("late", target_id=response)
+
+    @executor(id="end")
+    async def end(text: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(text)
+
+    desk = Desk("desk")
+    builder = WorkflowBuilder(name="arrows", start_executor=start, checkpoint_storage=storage)
+    builder = builder.add_fan_out_edges(start, [left, right]).add_fan_in_edges([left, right], desk)
+    workflow = builder.add_edge(desk, right).add_edge(desk, end).add_edge(right, end, condition=bool).build()
+    await workflow.run("x", run_id="arrows-1")
+    (request,) = await admin.open_requests(storage, "arrows-1")
+    taken = {("start", "left"), ("start", "right"), ("left", "fan-in 0"), ("right", "fan-in 0"), ("fan-in 0", "desk")}
+    untaken = {("desk", "right"), ("desk", "end")}
+
+    async def states(name: str) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+        edges = await edges_of(storage, name)
+        return {ends for ends in edges if edges[ends] == "taken"}, {ends for ends in edges if edges[ends] == "current"}
+
+    assert await states("arrows-1@0") == (set(), set())
+    assert await states("arrows-1@1") == (set(), {("start", "left"), ("start", "right")})
+    along = {("left", "fan-in 0"), ("right", "fan-in 0"), ("fan-in 0", "desk"), ("right", "end")}
+    assert (await states("arrows-1@2"))[1] == along
+    taken |= {("right", "end")}
+    assert await states("arrows-1") == (taken, set())  # nothing has left the desk
+    await admin.fork(storage, "arrows-1", run_id="arrows-2", responses={request.request_id: "right"})
+    await admin.respond(storage, "arrows-1", request.request_id, "end")
+    await workflow.run(run_id="arrows-1")
+    assert (await states("arrows-1"))[0] & untaken == {("desk", "end")}
+    await workflow.run(run_id="arrows-2")
+    assert (await states("arrows-2"))[0] == taken | {("desk", "right")}
+
+
+async def test_the_arrows_of_named_agents_are_those_that_their_nodes_took(storage: Any) -> None:
+    workflow = reviewing(storage)
+    await workflow.run("kelp", run_id="review-1")
+    assert await edges_of(storage, "review-1") == {
+        ("start", "draft"): "taken",
+        ("draft", "review"): "current",
+        ("review", "publish"): None,
+        ("publish", "end"): None,
+    }
+    (request,) = await admin.open_requests(storage, "review-1")
+    await admin.respond(storage, "review-1", request.request_id, {"decision": "approve"})
+    await workflow.run("kelp", run_id="review-1")
+    assert set((await edges_of(storage, "review-1")).values()) == {"taken"}
 
 
 async def test_a_graph_that_nobody_could_read_is_not_laid_out(storage: Any) -> None:

@@ -16,6 +16,7 @@ from stepwell.viz.diagram import Arrow, Diagram, DiagramNode
 from stepwell.viz.layout import Box, Connector, Point, Rectangle, lay_out
 from stepwell.viz.markup import shorten
 from stepwell.viz.progress import Progress, State
+from stepwell.viz.traffic import ArrowState, Traffic
 
 LINE, SMALL_LINE = 16.0, 14.0  # height of a line of text, normal and small
 ICON = 26.0
@@ -40,6 +41,7 @@ class PlacedNode:
     count: int = 0  # how often it has run
     inner: PlacedDiagram | None = None
     run: str | None = None  # the id of the run that it called as a sub-workflow
+    ran_in: str | None = None  # the id of the run in which it ran, before the one that is shown was forked
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class PlacedArrow:
     route: tuple[Point, ...]
     label: Rectangle | None
     lines: tuple[str, ...]
+    state: ArrowState | None = None  # None: not taken, as far as is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +83,16 @@ class PlacedDiagram:
 
 
 def place(
-    diagram: Diagram, progress: Progress | None = None, called: Mapping[str, CalledRun] | None = None
+    diagram: Diagram,
+    progress: Progress | None = None,
+    called: Mapping[str, CalledRun] | None = None,
+    traffic: Traffic | None = None,
 ) -> PlacedDiagram:
-    """Lay a diagram out, with the progress of a run if there is one, and the runs that its nodes called."""
+    """Lay a diagram out, with the progress and traffic of a run if there is one, and the runs that its nodes called."""
     runs = called or {}
     shown = {node.id: _compose(node, diagram, progress, runs.get(node.id)) for node in diagram.nodes}
     arrows = _merge_loops(diagram.arrows)
+    states = {} if traffic is None else traffic.states(replace(diagram, arrows=tuple(arrows)))
     labels = [wrap(arrow.label) if arrow.label else () for arrow in arrows]
     layout = lay_out(
         [Box(id, node.box.width, node.box.height) for id, node in shown.items()],
@@ -96,7 +103,7 @@ def place(
         layout.height,
         tuple(replace(node, box=layout.boxes[id]) for id, node in shown.items()),
         tuple(
-            PlacedArrow(arrow, route, label, lines)
+            PlacedArrow(arrow, route, label, lines, states.get(arrow))
             for arrow, route, label, lines in zip(arrows, layout.routes, layout.labels, labels, strict=True)
         ),
     )
@@ -121,7 +128,10 @@ def _compose(node: DiagramNode, diagram: Diagram, progress: Progress | None, cal
     count = progress.ran.get(node.id, 0) if progress else 0
     box = Rectangle(0, 0, width, height)
     run = None if called is None else called.run_id
-    return PlacedNode(node, box, lines, captions=captions, state=state, count=count, inner=inner, run=run)
+    ran_in = progress.inherited.get(node.id) if progress and state == "ran" else None
+    return PlacedNode(
+        node, box, lines, captions=captions, state=state, count=count, inner=inner, run=run, ran_in=ran_in
+    )
 
 
 def _merge_loops(arrows: Iterable[Arrow]) -> list[Arrow]:
@@ -173,6 +183,7 @@ def _node_data(placed: PlacedNode) -> dict[str, Any]:
         **({} if placed.state is None else {"state": placed.state, "count": placed.count}),
         **({} if placed.inner is None else {"inner": placed.inner.to_data()}),
         **({} if placed.run is None else {"run": placed.run}),
+        **({} if placed.ran_in is None else {"ran_in": placed.ran_in}),
     }
 
 
@@ -184,6 +195,7 @@ def _edge_data(placed: PlacedArrow) -> dict[str, Any]:
         "dotted": placed.arrow.dotted,
         "points": [[_round(x), _round(y)] for x, y in placed.route],
         "path": curve(placed.route),  # as SVG writes it
+        **({} if placed.state is None else {"state": placed.state}),
         **({} if placed.label is None else {"label_box": _box_data(placed.label)}),
     }
 

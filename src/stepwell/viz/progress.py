@@ -33,6 +33,7 @@ class Progress:
     skipped: frozenset[str] = frozenset()
     seconds: Mapping[str, float] = field(default_factory=dict)  # how long they worked, in all
     working: frozenset[str] = frozenset()  # a process is calling them now
+    inherited: Mapping[str, str] = field(default_factory=dict)  # what ran only before a fork: the run it ran in
 
     def state(self, executor: str) -> State:
         """Return the first that applies."""
@@ -84,6 +85,19 @@ class Progress:
             failed=self.failed | by_state.get("failed", set()),
             working=frozenset(working),
             following=self.following - (by_state.get("finished", set()) - unfinished),
+        )
+
+    def with_ancestor(self, before: Progress, run_id: str) -> Progress:
+        """Return the progress of a fork, with what only ran in a run that it descends from."""
+        new = [executor for executor in before.ran if executor not in self.ran]
+        return replace(
+            self,
+            ran={**self.ran, **{executor: before.ran[executor] for executor in new}},
+            seconds={
+                **self.seconds,
+                **{executor: before.seconds[executor] for executor in new if executor in before.seconds},
+            },
+            inherited={**self.inherited, **dict.fromkeys(new, run_id)},
         )
 
 

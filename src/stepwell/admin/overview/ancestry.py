@@ -11,15 +11,17 @@ from stepwell.storage.port import Store
 from stepwell.storage.wire.format import read_commit
 
 
-async def read_ancestors(store: Store, parent: CheckpointInfo | None, *, limit: int) -> list[Commit]:
-    """Return the last commits that led to the checkpoint a run was forked from, oldest first: at most `limit`.
+async def read_ancestors(store: Store, parent: CheckpointInfo | None, *, limit: int) -> list[tuple[str, list[Commit]]]:
+    """Return the last commits that led to the checkpoint a run was forked from: at most `limit`.
+
+    They come by the run they are of, its parent first, and of each run oldest first.
 
     A fork holds the state of that checkpoint and none of the commits before it. Those that were
     deleted, and those before a damaged one, are left out.
     """
-    ancestors: list[Commit] = []
-    while parent is not None and len(ancestors) < limit:
-        after = max(parent.number - (limit - len(ancestors)), -1)
+    ancestors: list[tuple[str, list[Commit]]] = []
+    while parent is not None and limit > 0:
+        after = max(parent.number - limit, -1)
         try:
             records = await store.history(parent.run_id, after=after, upto=parent.number)
             # A run that was deleted may have left its id to another.
@@ -28,7 +30,8 @@ async def read_ancestors(store: Store, parent: CheckpointInfo | None, *, limit: 
             commits = drop_undone([read_commit(record, DEFAULT_CODEC)[0] for record in records])
         except CheckpointCorrupt:
             break  # the fork itself is whole; what is damaged is reported on the page of its parent
-        ancestors = [*commits, *ancestors]
+        ancestors.append((parent.run_id, commits))
+        limit -= len(commits)
         entry = await store.run(parent.run_id)
         parent = entry.metadata.parent if entry is not None and after < 0 else None
     return ancestors

@@ -10,6 +10,7 @@ from stepwell.admin.overview.branches import BranchProgress
 from stepwell.admin.overview.run_overview import RECENT, RunOverview, load_overview
 from stepwell.declarative.stored_diagram import diagram_of_run
 from stepwell.declarative.stored_run import find_node, find_skipped_nodes, is_of_named_agents, without_conductor
+from stepwell.declarative.stored_traffic import find_traffic
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit
 from stepwell.storage.built_in_storage import BuiltInStorage
@@ -17,6 +18,7 @@ from stepwell.storage.ids import child_run_id
 from stepwell.viz.diagram import Diagram
 from stepwell.viz.placed_diagram import CalledRun, PlacedDiagram, place
 from stepwell.viz.progress import Progress, progress_of
+from stepwell.viz.traffic import Traffic, traffic_of
 from stepwell.viz.workflow_diagram import diagram_of
 
 DRAWN = 300  # nodes: nobody can read a larger graph
@@ -28,9 +30,9 @@ async def place_run(
 ) -> PlacedDiagram | None:
     """Return the graph of a run with positions and states; its `to_data` is JSON data for a page.
 
-    None if it has more than 300 nodes. In the graph of a fork, what ran before the fork has run. A
-    node that called a sub-workflow knows the latest run of it, and contains its graph if that run is
-    among those `opened`.
+    None if it has more than 300 nodes. In the graph of a fork, what only ran before the fork has run,
+    and names the run it ran in. A node that called a sub-workflow knows the latest run of it, and
+    contains its graph if that run is among those `opened`.
     """
     diagram = run_diagram(overview.at)
     if len(diagram.nodes) > DRAWN:
@@ -40,7 +42,11 @@ async def place_run(
         for executor, run_id in (await _find_called_runs(storage, overview)).items()
     }
     before = await read_ancestors(storage._store, overview.run.parent, limit=RECENT - len(overview.commits))
-    return place(diagram, run_progress(overview.at, [*before, *overview.commits], overview.branches), called)
+    progress = run_progress(overview.at, overview.commits, overview.branches)
+    for run_id, commits in before:
+        progress = progress.with_ancestor(run_progress(overview.at, commits), run_id)
+    older = [commit for _, commits in reversed(before) for commit in commits]
+    return place(diagram, progress, called, _run_traffic(overview.at, [*older, *overview.commits], diagram))
 
 
 async def _place_inner(storage: BuiltInStorage, run_id: str, opened: Collection[str]) -> PlacedDiagram | None:
@@ -68,6 +74,10 @@ async def _find_called_runs(storage: BuiltInStorage, overview: RunOverview) -> d
 def run_diagram(at: Checkpoint) -> Diagram:
     """Return the graph that a run has; of named agents, their nodes and conditions."""
     return diagram_of_run(at) or diagram_of(at.header.signature)
+
+
+def _run_traffic(at: Checkpoint, commits: Iterable[Commit], diagram: Diagram) -> Traffic:
+    return find_traffic(at, diagram) if is_of_named_agents(at) else traffic_of(at, commits)
 
 
 def run_progress(at: Checkpoint, commits: Iterable[Commit], branches: Sequence[BranchProgress] = ()) -> Progress:

@@ -2,16 +2,17 @@
 import { link } from "./address.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 
-/** @typedef {{id: string, kind: string, label: string, note?: string, lines: string[], captions: string[], x: number, y: number, width: number, height: number, state?: string, count?: number, inner?: Drawing, run?: string}} Box */
-/** @typedef {{source: string, target: string, label: string, dotted: boolean, path: string, label_box?: {x: number, y: number}}} Edge */
+/** @typedef {{id: string, kind: string, label: string, note?: string, lines: string[], captions: string[], x: number, y: number, width: number, height: number, state?: string, count?: number, inner?: Drawing, run?: string, ran_in?: string}} Box */
+/** @typedef {{source: string, target: string, label: string, dotted: boolean, path: string, state?: string, label_box?: {x: number, y: number}}} Edge */
 /** @typedef {{width: number, height: number, nodes: Box[], edges: Edge[]}} Drawing */
 /** @typedef {{k: number, x: number, y: number}} Transform */
-/** What is chosen, what a commit touched, and what happens on a click. @typedef {{chosen?: string, lit?: string[], isOver: boolean, onChoose?: (id: string) => void, onOpen: (run: string) => void}} Marks */
+/** What is chosen, what a commit touched, and what happens on a click. @typedef {{chosen?: string, lit?: string[], onChoose?: (id: string) => void, onOpen: (run: string) => void}} Marks */
 
 const LINE = 16,
   SMALL = 14;
 
-const isPast = (state) => state === "ran" || state === "waiting" || state === "failed";
+/** How an arrow is drawn that messages went along, or are on now. @type {Record<string, string>} */
+const HEAT = { taken: "past", current: "hot" };
 
 /** Answer a click, and the keys that mean one. @param {() => void} act */
 const button = (act) => ({
@@ -22,21 +23,8 @@ const button = (act) => ({
 });
 
 function Shapes({ drawing, marks }) {
-  const states = Object.fromEntries(drawing.nodes.map((box) => [box.id, box.state]));
-  for (const { id, kind } of drawing.nodes)
-    if (kind === "fan-in")
-      states[id] = drawing.edges.every((edge) => edge.target !== id || isPast(states[edge.source])) ? "ran" : "idle";
-    else if (kind === "start") states[id] = "ran";
-    else if (kind === "end") states[id] = marks.isOver ? "ran" : "idle";
   const edges = drawing.edges.map((edge) => {
-    const source = states[edge.source],
-      target = states[edge.target];
-    const heat =
-      isPast(source) && (target === "next" || target === "working")
-        ? "hot"
-        : isPast(source) && isPast(target)
-          ? "past"
-          : "";
+    const heat = HEAT[edge.state ?? ""] ?? "";
     return html`<path class="edge ${heat} ${edge.dotted ? "dotted" : ""}"
       d=${edge.path} marker-end="url(#tip${heat})" />
       ${edge.label && edge.label_box && html`<text class="label" x=${edge.label_box.x} y=${edge.label_box.y + 3}>
@@ -45,7 +33,7 @@ function Shapes({ drawing, marks }) {
   return html`${edges}${drawing.nodes.map((box) => html`<${Shape} key=${box.id} box=${box} marks=${marks} />`)}`;
 }
 
-function Shape({ box, marks: { chosen, lit, isOver, onChoose, onOpen } }) {
+function Shape({ box, marks: { chosen, lit, onChoose, onOpen } }) {
   const left = box.x - box.width / 2,
     top = box.y - box.height / 2,
     text = [
@@ -64,12 +52,14 @@ function Shape({ box, marks: { chosen, lit, isOver, onChoose, onOpen } }) {
   );
   const choose =
     onChoose && box.kind !== "fan-in" ? { ...button(() => onChoose(box.id)), "aria-pressed": isChosen } : {};
-  return html`<g class="box ${box.state ?? ""} ${isChosen ? "chosen" : ""} ${lit?.includes(box.id) ? "lit" : ""}"
+  const before = box.ran_in ? `ran in ${box.ran_in}, before the fork` : "";
+  return html`<g class="box ${box.state ?? ""} ${before && "before"} ${isChosen ? "chosen" : ""} ${lit?.includes(box.id) ? "lit" : ""}"
     data-node=${box.id} data-state=${box.state}>
-    <g aria-label="${box.label}, ${box.captions.join(", ") || box.kind}" ...${choose}><rect class="frame" x=${left}
+    <g aria-label="${box.label}, ${before || box.captions.join(", ") || box.kind}" ...${choose}>
+      ${before && html`<title>${box.label} ${before}</title>`}<rect class="frame" x=${left}
       y=${top} width=${box.width} height=${box.height} rx="10" />${lines}</g>
     ${inner && html`<g transform="translate(${box.x - inner.width / 2},${top + height + 8})"><${Shapes} drawing=${inner}
-      marks=${{ isOver, onOpen }} /></g>`}
+      marks=${{ onOpen }} /></g>`}
     ${run && html`<g class="opener" aria-label="${inner ? "Close" : "Open"} the sub-workflow of ${box.label}"
       aria-expanded=${!!inner} ...${button(() => onOpen(run))}><rect x=${left - 8}
       y=${top - 8} width="18" height="18" rx="5" /><text x=${left + 1} y=${top + 5}>${inner ? "−" : "+"}</text></g>`}

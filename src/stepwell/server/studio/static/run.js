@@ -70,7 +70,6 @@ export function RunPage({ id, feed, address, onRefused }) {
   const commit = head.commits.find((each) => each.number === run.number);
   const marks = {
     chosen: node,
-    isOver: run.status === "completed",
     lit: chosen === undefined ? [] : (commit?.executors ?? []),
     onChoose: (name) =>
       choose({ node: name === node ? undefined : name, tab: name === node || BY_NODE.includes(tab) ? tab : "events" }),
