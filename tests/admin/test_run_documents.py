@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -173,7 +174,9 @@ async def test_the_graph_of_a_fork_shows_what_ran_before_it_was_forked(storage: 
     # What ran in both counts as often as it ran here.
     after = {"write": ("ran", 3), "stamp": ("ran", 1), "send": ("ran", 1)}
     assert await states("copy-of-copy") == after
-    nodes = (await admin.describe_run(storage, "copy-of-copy"))["graph"]["nodes"]
+    run = await admin.describe_run(storage, "copy-of-copy")
+    assert (run["input"], run["input_run"]) == ("x", "letter")
+    nodes = run["graph"]["nodes"]
     assert {node["id"]: node.get("ran_in") for node in nodes} == {"write": "letter", "stamp": None, "send": None}
     # What the parent does later is not part of its forks.
     await admin.respond(storage, "letter", request.request_id, "no")
@@ -259,6 +262,28 @@ async def test_the_arrows_of_named_agents_are_those_that_their_nodes_took(storag
     await admin.respond(storage, "review-1", request.request_id, {"decision": "approve"})
     await workflow.run("kelp", run_id="review-1")
     assert set((await edges_of(storage, "review-1")).values()) == {"taken"}
+
+
+async def test_who_asks_for_a_run_that_moves_follows_its_newest_commit(storage: Any) -> None:
+    class Counter(Executor):
+        @handler
+        async def count(self, number: int, ctx: WorkflowContext[int, int]) -> None:
+            await asyncio.sleep(0)
+            await (ctx.send_message(number - 1) if number else ctx.yield_output(number))
+
+    first, second = Counter("first"), Counter("second")
+    builder = WorkflowBuilder(name="counting", start_executor=first, checkpoint_storage=storage)
+    workflow = builder.add_edge(first, second).add_edge(second, first).build()
+    running = asyncio.create_task(workflow.run(60, run_id="count-1"))
+    numbers = set[int]()
+    while not running.done():
+        if await storage._store.run("count-1") is not None:
+            run = await admin.describe_run(storage, "count-1")
+            numbers.add(run["number"])
+            assert run["number"] == run["newest"], run["sentence"]
+        await asyncio.sleep(0)
+    await running
+    assert len(numbers) > 2, "it was not read while it moved"
 
 
 async def test_a_graph_that_nobody_could_read_is_not_laid_out(storage: Any) -> None:

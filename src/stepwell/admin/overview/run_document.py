@@ -12,7 +12,7 @@ from stepwell.admin.overview.commit_items import commit_items
 from stepwell.admin.overview.next_command import command_of
 from stepwell.admin.overview.request_documents import answer_to_dict, request_to_dict
 from stepwell.admin.overview.run_graph import place_run
-from stepwell.admin.overview.run_overview import RunOverview, load_overview
+from stepwell.admin.overview.run_overview import RunOverview, load_overview, read_inherited_input
 from stepwell.admin.overview.sentence import sentence_of
 from stepwell.admin.overview.timeline import timeline_of
 from stepwell.admin.overview.turns import turns_of
@@ -40,18 +40,25 @@ async def describe_run(
     `name` is that of a run, or of one of its checkpoints, as `find_checkpoint` takes it. Reads the
     latest 500 commits up to it, unless `every_commit`: `commits` lists them, and `newest` is the number
     of the newest one. `timeline` is None if nothing has run, `graph` if it has more than 300 nodes.
-    The graph of a sub-workflow is part of it if the id of its run is among those `opened`. Raises
-    NotFound or Ambiguous.
+    The graph of a sub-workflow is part of it if the id of its run is among those `opened`. The `input`
+    of a fork is that of the run `input_run`, which it descends from. Raises NotFound or Ambiguous.
     """
     overview = await load_overview(storage, name, every_commit=every_commit)
     timeline, placed = timeline_of(overview.at, overview.commits), await place_run(storage, overview, opened)
     return {
         **overview_to_dict(overview, now=clock.now(), moment=moment),
+        **(await _inherited_input(storage, overview)),
         "timeline": None if timeline is None else timeline.to_dict(),
         "graph": None if placed is None else placed.to_data(),
         "commits": [item.to_dict() for item in commit_items(overview)],
         "newest": overview.run.number,
     }
+
+
+async def _inherited_input(storage: BuiltInStorage, overview: RunOverview) -> dict[str, Any]:
+    """Return the input of the run that a fork descends from, in place of its own; nothing if it has one."""
+    inherited = None if overview.has_input else await read_inherited_input(storage, overview.run)
+    return {} if inherited is None else {"input": to_data(inherited[1]), "input_run": inherited[0]}
 
 
 def overview_to_dict(overview: RunOverview, *, now: datetime, moment: FormatMoment = format_utc) -> dict[str, Any]:

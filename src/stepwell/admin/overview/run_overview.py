@@ -20,7 +20,7 @@ from stepwell.kernel.lifecycle import drop_undone
 from stepwell.kernel.requests import open_requests
 from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit, CommitKind, Done
-from stepwell.model.event import WorkflowErrorDetails
+from stepwell.model.event import CheckpointInfo, WorkflowErrorDetails
 from stepwell.model.request import AnswerRecord, Request
 from stepwell.model.status_words import status_word
 from stepwell.storage import clock
@@ -110,18 +110,46 @@ async def load_overview(storage: BuiltInStorage, name: str, *, every_commit: boo
 
     Reads the latest 500 commits up to it, unless `every_commit`. Raises NotFound or Ambiguous.
     """
-    at, commit = await load_checkpoint(storage._store, await find_checkpoint(storage, name))
-    return await overview_at(storage, at, commit, every_commit=every_commit)
+    found, entry = await _find_with_entry(storage, name)
+    at, commit = await load_checkpoint(storage._store, found)
+    return await overview_at(storage, at, commit, every_commit=every_commit, entry=entry)
+
+
+async def _find_with_entry(storage: BuiltInStorage, name: str) -> tuple[CheckpointInfo, RunEntry]:
+    """Return the checkpoint that `name` means, and the entry of its run from the same time.
+
+    Who asks for the newest checkpoint of a run that moves meanwhile has not asked for an older one.
+    """
+    found = await find_checkpoint(storage, name)
+    while True:
+        entry = await _read_entry(storage, found.run_id)
+        meant = found if entry.number == found.number else await find_checkpoint(storage, name)
+        if meant == found:
+            return found, entry
+        found = meant
+
+
+async def _read_entry(storage: BuiltInStorage, run_id: str) -> RunEntry:
+    entry = await storage._store.run(run_id)
+    if entry is None:
+        raise CheckpointMissing(f"run {run_id!r} was deleted meanwhile")
+    return entry
 
 
 async def overview_at(
-    storage: BuiltInStorage, at: Checkpoint, commit: Commit, *, every_commit: bool = False
+    storage: BuiltInStorage,
+    at: Checkpoint,
+    commit: Commit,
+    *,
+    every_commit: bool = False,
+    entry: RunEntry | None = None,
 ) -> RunOverview:
-    """Return what there is to say about a run at a checkpoint, which `commit` led to."""
+    """Return what there is to say about a run at a checkpoint, which `commit` led to.
+
+    `entry` is that of the run, if it has been read.
+    """
     store, archive = storage._store, StoreArchive(storage._store, DEFAULT_CODEC)
-    entry = await store.run(at.run_id)
-    if entry is None:
-        raise CheckpointMissing(f"run {at.run_id!r} was deleted meanwhile")
+    entry = entry or await _read_entry(storage, at.run_id)
     run = run_info(entry)
     # An older checkpoint has no superstep log, and its requests may be answered by now.
     stored = await archive.look(at.run_id) if run.number == at.number else StoredRun()
@@ -130,7 +158,6 @@ async def overview_at(
     records = await store.history(at.run_id, after=after, upto=at.number)
     commits = [read_commit(record, DEFAULT_CODEC)[0] for record in records]
     first = commits[0] if commits and commits[0].number == 0 else await _read_first(storage, at.run_id)
-    has_input = first is not None and first.kind is CommitKind.INPUT and bool(first.messages)
     failed = frozenset(failure.executor_id for failure in commit.failures)
     branches = branches_of(at, stored.log, is_driven=run.standing == "running", failed=failed, now=clock.now())
     driven = await _find_driven(archive, entry, at)
@@ -142,8 +169,8 @@ async def overview_at(
         commits=tuple(drop_undone(commits)),
         # Pruned commits leave gaps in the numbers.
         is_whole=[each.number for each in commits] == list(range(at.number + 1)),
-        has_input=has_input,
-        input=input_of(plain_value(first.messages[0].payload)) if has_input and first and first.messages else None,
+        has_input=_has_input(first),
+        input=_input_in(first),
         branches=branches if is_now else (),
         requests=open_requests(at, stored.log) if is_now else at.requests,
         pending=_find_pending(stored, at.header.epoch) if is_now else {},
@@ -171,6 +198,29 @@ async def _find_driven(archive: StoreArchive, entry: RunEntry, at: Checkpoint) -
     while (caller := outermost.metadata.caller) and (above := await archive.store.run(caller)) is not None:
         outermost = above
     return at if outermost is entry else await archive.head(outermost.run_id) or at
+
+
+async def read_inherited_input(storage: BuiltInStorage, run: RunInfo) -> tuple[str, Any] | None:
+    """Return the run whose input a fork descends from, and that input in its stored form; None if it is not stored."""
+    seen = {run.run_id}
+    while (parent := run.parent) is not None and parent.run_id not in seen:
+        first, entry = await _read_first(storage, parent.run_id), await storage._store.run(parent.run_id)
+        if entry is None:
+            return None
+        if _has_input(first):
+            return parent.run_id, _input_in(first)
+        seen.add(parent.run_id)
+        run = run_info(entry)
+    return None
+
+
+def _has_input(first: Commit | None) -> bool:
+    return first is not None and first.kind is CommitKind.INPUT and bool(first.messages)
+
+
+def _input_in(first: Commit | None) -> Any:
+    messages = first.messages if first is not None and _has_input(first) else None
+    return input_of(plain_value(messages[0].payload)) if messages else None
 
 
 async def _read_first(storage: BuiltInStorage, run_id: str) -> Commit | None:

@@ -76,6 +76,7 @@ class RunDocument(msgspec.Struct, frozen=True):
     commits: list[Mapping[str, Any]] = []
     timeline: Mapping[str, Any] | None = None
     graph: Mapping[str, Any] | None = None
+    input_run: str | None = None  # of a fork: the run that it descends from, which got the input
 
 
 class CheckpointItem(msgspec.Struct, frozen=True):

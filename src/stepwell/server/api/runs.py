@@ -221,8 +221,9 @@ async def get_run(call: ApiCall[RunDocumentQuery, None]) -> RunDocument:
     """Return a run: what it is, why it waits or stopped, what it holds, its turns, its timeline and its graph."""
     storage = call.services.storage
     run = await find_run(storage, call.query.run_id)
-    number = run.number if call.query.at is None else call.query.at
-    return msgspec.convert(await describe_run(storage, f"{run.run_id}@{number}", opened=call.query.open), RunDocument)
+    # Without a number, the newest commit at the time it is read: the run may be moving.
+    name = run.run_id if call.query.at is None else f"{run.run_id}@{call.query.at}"
+    return msgspec.convert(await describe_run(storage, name, opened=call.query.open), RunDocument)
 
 
 @operation("GET", "/runs/{run_id}/lineage", Role.SEE)
