@@ -33,6 +33,8 @@ async def test_runs_are_listed_with_how_they_stand_and_filtered_by_a_link(page: 
     rows = page.locator("tbody tr")
     await expect(rows).to_have_count(10)
     await expect(page.get_by_role("row", name=re.compile("export-88"))).to_contain_text("stalled")
+    colour = "status => getComputedStyle(document.querySelector(`.pill.${status}`)).color"
+    assert await page.evaluate(colour, "sleeping") != await page.evaluate(colour, "waiting")
     await page.get_by_role("button", name="failed").click()
     await expect(rows).to_have_count(1)
     await expect(rows).to_contain_text("refund-1045")
@@ -170,6 +172,10 @@ async def test_a_large_state_is_searched(page: Page, studio: Studio) -> None:
     await page.get_by_role("searchbox", name="Search in the state").fill("usage")
     await expect(page.locator(".tree").first).to_contain_text("agents/chair/usage")
     await expect(page.locator(".tree").first).not_to_contain_text("agents/chair/conversation")
+    # A cost is a float, which has more digits than anybody reads.
+    await page.goto(f"{studio.home}#/runs/refund-1042?tab=state")
+    await page.get_by_role("searchbox", name="Search in the state").fill("cost")
+    await expect(page.locator('.atom.number[title^="0.0015210000"]')).to_have_text("0.001521")
 
 
 async def test_turns_of_agents_are_a_conversation(page: Page, studio: Studio) -> None:
@@ -342,25 +348,41 @@ async def test_who_sees_the_page_first_answers_a_waiting_run_forks_it_and_compar
     await page.get_by_role("button", name="waiting").click()
     await page.get_by_role("link", name="refund-1041").click()
     await expect(page.get_by_text("is waiting for a response. approval asks: Refund 129.00")).to_be_visible()
+    taken = page.locator(".edge.past")
+    await expect(taken).to_have_count(9)  # of 13: nothing has left the approval
     await page.get_by_role("button", name="Answer", exact=True).click()
     await expect(page.get_by_role("radio", name="approve")).to_be_focused()
     await page.keyboard.press("Space")
     await page.get_by_role("button", name="Send response").click()
+    await expect(page.get_by_text("Answered: approve.")).to_be_visible()
     await expect(page.get_by_text("Run refund-1041 of refunds is completed")).to_be_visible(timeout=15_000)
-    await expect(page.get_by_text("129.00 for A-20931 is on its way")).to_be_visible()
+    await expect(page.locator(".headline")).to_have_text("129.00 for A-20931 is on its way")
+    await expect(taken).to_have_count(11)  # and the two to pay, and from there
     await page.get_by_role("tab", name="Time").click()
     await expect(page.get_by_text(re.compile("waited for an answer"))).to_be_visible()
     await page.get_by_role("button", name="Fork with another answer…").first.click()
     dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("Commit 5 is the point where refund-1041 waited for an answer.")
+    await expect(dialog).to_contain_text("Answered there: approve")
     await dialog.get_by_text("reject", exact=True).click()
     await dialog.get_by_label("Note").fill("too late")
     await expect(dialog.get_by_label("Id of the new run")).to_have_value("refund-1041-fork")
     await dialog.get_by_role("button", name="Fork", exact=True).click()
     await expect(page.get_by_text("Run refund-1041-fork of refunds is completed")).to_be_visible(timeout=15_000)
-    await expect(page.get_by_text("No refund for A-20931: too late")).to_be_visible()
+    await expect(page.locator(".headline")).to_have_text("No refund for A-20931: too late")
+    await expect(taken).to_have_count(10)
+    await expect(page.locator("section", has=page.get_by_text("of refund-1041, before the fork"))).to_contain_text(
+        "It arrived damaged."
+    )
+    await expect(page.get_by_role("button", name="desk, ran in refund-1041, before the fork")).to_be_visible()
     await page.get_by_role("link", name="Compare with refund-1041").click()
+    await expect(page.get_by_role("heading", name="Compare refund-1041 with refund-1041-fork")).to_be_visible()
+    await expect(page.locator(".sentence")).to_have_text(
+        "Result: “129.00 for A-20931 is on its way” in refund-1041, “No refund for A-20931: too late” in "
+        "refund-1041-fork. pay ran only in refund-1041."
+    )
     for text in ("129.00 for A-20931 is on its way", "No refund for A-20931: too late"):
-        await expect(page.get_by_text(text)).to_be_visible()
+        await expect(page.locator(".diff").get_by_text(text)).to_be_visible()
 
 
 async def press_until(page: Page, name: str, *, key: str = "Tab") -> None:

@@ -143,7 +143,8 @@ class ApprovalDesk(Executor):
         elif response.decision == "approve":
             await ctx.send_message(Refund(ticket.order, response.amount, response.voucher), target_id="pay")
         else:
-            await ctx.send_message(f"No refund for {ticket.order}: {response.note}", target_id="notify")
+            reason = f": {response.note}" if response.note else ""
+            await ctx.send_message(f"No refund for {ticket.order}{reason}", target_id="notify")
 
 
 @executor(id="pay")

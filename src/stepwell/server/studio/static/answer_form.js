@@ -124,6 +124,16 @@ export function responseOf(request, value) {
   return (kind ?? ANY).response(value);
 }
 
+const FEW = 80; // characters
+
+/** An answer in a few words. @param {any} value the response @returns {string} */
+export function inWords(value) {
+  const told = value?.decision ?? value,
+    words = typeof told === "boolean" ? (told ? "yes" : "no") : typeof told === "object" ? JSON.stringify(told) : String(told);
+  return words.length > FEW ? `${words.slice(0, FEW - 1)}…` : words;
+}
+
+/** @param {{requests: any[], onDone: (words: string) => void}} props `onDone` is called when the answer was accepted */
 export function AnswerForm({ requests, onDone }) {
   const [request] = requests,
     isOne = requests.length === 1,
@@ -147,7 +157,7 @@ export function AnswerForm({ requests, onDone }) {
           `runs/${encodeURIComponent(each.run_id)}/requests/${encodeURIComponent(each.request_id)}/response`,
           { value: responseOf(each, value), ...(comment ? { comment } : {}) },
         );
-      onDone();
+      onDone(inWords(responseOf(request, value)));
     });
   };
   return html`<form ref=${form} onSubmit=${send}><${AnswerFields} request=${request} value=${value} onChange=${setValue}

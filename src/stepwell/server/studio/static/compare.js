@@ -1,5 +1,6 @@
 // Two checkpoints side by side, of one run or of two.
 import { adjust, link } from "./address.js";
+import { inWords } from "./answer_form.js";
 import { useRead } from "./api.js";
 import { shortId } from "./format.js";
 import { html, useState } from "./html.js";
@@ -29,6 +30,33 @@ export function ChangeList({ changes }) {
     value=${each.after} kind=${each.kind === "removed" ? "" : "new"} /></div>`)}</div>`;
 }
 
+/** In a line: what differs in the result, and which nodes ran in only one of the two. */
+function Summary({ data, names: [one, other], version }) {
+  const path = (id) => `runs/${encodeURIComponent(id)}`,
+    { data: before } = useRead(path(data.before_run), { at: data.before_number }, version),
+    { data: after } = useRead(path(data.after_run), { at: data.after_number }, version);
+  if (!before || !after) return null;
+  const ran = (run) => (run.graph?.nodes ?? []).filter((node) => node.count > 0).map((node) => node.id),
+    only = (run, than) => ran(run).filter((id) => !ran(than).includes(id)),
+    hasOther = data.changes.some((each) => each.path.startsWith("/outputs"));
+  const results = [
+      [one, before],
+      [other, after],
+    ].flatMap(([name, run]) => (hasOther && run.outputs.length ? [`“${inWords(run.outputs.at(-1))}” in ${name}`] : [])),
+    nodes = [
+      [one, only(before, after)],
+      [other, only(after, before)],
+    ].flatMap(([name, ids]) => (ids.length ? [`${ids.join(", ")} ran only in ${name}.`] : []));
+  const words = [...(results.length ? [`Result: ${results.join(", ")}.`] : []), ...nodes];
+  return words.length > 0 && html`<p class="sentence">${words.join(" ")}</p>`;
+}
+
+/** What people call the two sides. @param {any} data */
+const namesOf = (data) =>
+  data.before_run === data.after_run
+    ? [`commit ${data.before_number}`, `commit ${data.after_number}`]
+    : [shortId(data.before_run), shortId(data.after_run)];
+
 export function Compare({ address, version }) {
   const before = address.query.get("before") ?? "",
     after = address.query.get("after") ?? "";
@@ -36,7 +64,9 @@ export function Compare({ address, version }) {
     { data: known } = useRead("runs", { limit: 100 });
   const change = (sides) => adjust(sides),
     forks = (known?.runs ?? []).filter((run) => run.parent_run).slice(0, 5);
-  return html`<div class="page"><h1>Compare two checkpoints</h1>
+  const names = data ? namesOf(data) : [],
+    title = data ? `Compare ${names.join(" with ")}${data.before_run === data.after_run ? ` of ${data.after_run}` : ""}` : "Compare two checkpoints";
+  return html`<div class="page"><h1>${title}</h1>
     <datalist id="runs">${(known?.runs ?? []).map((run) => html`<option value=${run.run_id}>
       ${run.workflow}, ${run.status}</option>`)}</datalist>
     <div class="sides"><${Pick} label="One" value=${before} version=${version}
@@ -53,7 +83,7 @@ export function Compare({ address, version }) {
       ${data.before_run}@${data.before_number}<//> → <${RunLink} id=${data.after_run}
       query=${{ at: data.after_number }}>${data.after_run}@${data.after_number}<//><span class="mut">
       ${data.changes.length} ${data.changes.length === 1 ? "change" : "changes"}</span><span class="sp" /><${Copy}
-      text=${JSON.stringify(data.patch, null, 2)} label="copy JSON Patch" /></div><${ChangeList}
+      text=${JSON.stringify(data.patch, null, 2)} label="copy JSON Patch" /></div><${Summary} data=${data} names=${names} version=${version} /><${ChangeList}
       changes=${data.changes} />`}</div>`;
 }
 

@@ -1,5 +1,5 @@
 // A new run from a checkpoint of another, with other answers or another state.
-import { AnswerFields, firstAnswer, responseOf } from "./answer_form.js";
+import { AnswerFields, firstAnswer, inWords, responseOf } from "./answer_form.js";
 import { go, link } from "./address.js";
 import { change, read, useRead } from "./api.js";
 import { shortId } from "./format.js";
@@ -46,7 +46,15 @@ async function answerAnew(id, asked, value) {
   }
 }
 
-export function ForkDialog({ id, at, request: first, onClose }) {
+/** What a checkpoint is in the history of its run. @param {any} run at the checkpoint */
+function pointOf(run) {
+  const { executors = [] } = run.commits.at(-1) ?? {};
+  if (Object.keys(run.requests).length) return `where ${run.run_id} waited for an answer`;
+  return executors.length ? `after ${executors.join(", ")} ran` : `after the ${run.kind} of ${run.run_id}`;
+}
+
+/** @param {{id: string, at: number, request?: string, answers?: any[], onClose: () => void}} props `answers`: what the run was answered, up to now */
+export function ForkDialog({ id, at, request: first, answers: before = [], onClose }) {
   const path = `runs/${encodeURIComponent(id)}`,
     { data: run, problem } = useRead(path, { at }),
     { data: lineage } = useRead(`${path}/lineage`),
@@ -87,7 +95,8 @@ export function ForkDialog({ id, at, request: first, onClose }) {
   const count = Object.keys(edits).length,
     hasState = run && Object.keys(run.state).length > 0;
   return html`<${Dialog} title="Fork ${id} at commit ${at}" onClose=${onClose}>
-    <p>A new run starts from this checkpoint. This one stays as it is, and the two can be compared.</p><${Trouble}
+    <p>${run ? `Commit ${at} is the point ${pointOf(run)}. ` : ""}A new run starts from there. This one stays as it is,
+      and the two can be compared.</p><${Trouble}
     problem=${problem} />
     ${requests.map(
       (
@@ -96,6 +105,8 @@ export function ForkDialog({ id, at, request: first, onClose }) {
         checked=${request.request_id in answers} onChange=${() => toggle(request)} />
         <label for="fork-${request.request_id}">Answer ${request.executor} in the fork</label></div><p class="mut">
         ${request.question}${request.is_awaited ? " (The fork asks this anew, and then gets your answer.)" : ""}</p>
+      ${before.filter((answer) => answer.request_id === request.request_id).map((answer) => html`<p class="mut">
+        Answered there: <b>${inWords(answer.value)}</b></p>`)}
       ${request.request_id in answers && html`<${AnswerFields} request=${request} value=${answers[request.request_id]}
         onChange=${(value) => setAnswers({ ...answers, [request.request_id]: value })} />`}</div>`,
     )}

@@ -21,7 +21,8 @@ export function Inbox({ address, version }) {
         !text ||
         JSON.stringify([request.question, request.data, request.run_id, request.executor]).toLowerCase().includes(text),
     );
-  const [marked, setMarked] = useState(/** @type {string[]} */ ([])),
+  const [answered, setAnswered] = useState(""),
+    [marked, setMarked] = useState(/** @type {string[]} */ ([])),
     chosen = requests.filter((request) => marked.includes(request.request_id) && !request.answered);
   const open =
     requests.find((request) => request.request_id === query.request) ??
@@ -44,17 +45,17 @@ export function Inbox({ address, version }) {
     ${data && !requests.length && !data.damaged?.length && (all.length || query.workflow || query.after ? html`<${Empty} title="No request is like that">
       <a href=${link(["inbox"])}>Show all requests</a><//>` : html`<${Empty} title="Nobody is asked anything" command="stepwell requests">A handler asks with <code>ctx.ask(question, Answer)</code>, and its run waits here until somebody answers.<//>`)}
     ${requests.length > 0 && html`<p class="note" aria-live="polite">
-      ${`${plural(requests.filter((request) => !request.answered).length, "open request")}${data.next ? " on this page" : ""}, the oldest first`}</p>`}
+      ${`${answered && `Answered: ${answered}. `}${plural(requests.filter((request) => !request.answered).length, "open request")}${data.next ? " on this page" : ""}, the oldest first`}</p>`}
     ${chosen.length > 1 && html`<div class="card bulk"><header>
       <h2>Answer ${plural(chosen.length, "request")} with one form</h2></header><p class="mut">
       ${chosen.map((request) => request.run_id).join(", ")}</p><${AnswerForm} key=${chosen.length} requests=${chosen}
-      onDone=${() => (setMarked([]), reload())} /></div>`}
+      onDone=${(words) => (setAnswered(words), setMarked([]), reload())} /></div>`}
     ${requests.map(
       (
         request,
       ) => html`<${RequestCard} key=${`${request.run_id}/${request.request_id}`} request=${request} showsRun=${true}
         isOpen=${request === open && chosen.length < 2} onOpen=${() => choose(request)}
-        onDone=${() => (adjust({ request: undefined }), reload())} isMarked=${marked.includes(request.request_id)}
+        onDone=${(words) => (setAnswered(words), adjust({ request: undefined }), reload())} isMarked=${marked.includes(request.request_id)}
       onMark=${chosen.length && isAlike(chosen[0]) !== isAlike(request) ? null : () => mark(request.request_id)} />`,
     )}
     ${data?.next && html`<button class="button"

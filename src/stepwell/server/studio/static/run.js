@@ -37,7 +37,8 @@ export function RunPage({ id, feed, address, onRefused }) {
   const path = `runs/${encodeURIComponent(id)}`,
     { data: head, problem, reload } = useRead(path, { open }, version),
     past = useRead(chosen === undefined ? null : path, { at: chosen, open }, version);
-  const [dialog, setDialog] = useState(/** @type {{verb: string, at?: number, request?: string} | null} */ (null));
+  const [dialog, setDialog] = useState(/** @type {{verb: string, at?: number, request?: string} | null} */ (null)),
+    [accepted, setAccepted] = useState(/** @type {{run: string, request: string, words: string} | null} */ (null));
   const run = chosen === undefined ? head : past.data;
   const choose = (changes) => adjust(changes);
   // What a commit did is read in Changes, unless a tab is open that shows the same for each commit.
@@ -54,7 +55,8 @@ export function RunPage({ id, feed, address, onRefused }) {
       problem=${problem ?? past.problem} />${past.problem && head && html`<p><${RunLink} id=${id}>
       Show its newest commit<//></p>`}</div>`;
   const requests = requestsOf(run),
-    tab = address.query.get("tab") ?? (requests.length && chosen === undefined ? "requests" : "overview");
+    isAsked = requests.some((request) => !request.answered) && chosen === undefined,
+    tab = address.query.get("tab") ?? (isAsked ? "requests" : "overview");
   const panel = {
     run,
     head,
@@ -77,7 +79,8 @@ export function RunPage({ id, feed, address, onRefused }) {
       choose({ open: (open.includes(child) ? open.filter((each) => each !== child) : [...open, child]).join(",") }),
   };
   return html`<div class="run">
-    <${Head} run=${run} head=${head} id=${id} chosen=${chosen} choose=${choose} openDialog=${setDialog} />
+    <${Head} run=${run} head=${head} id=${id} chosen=${chosen} choose=${choose} openDialog=${setDialog}
+      accepted=${accepted?.run === id ? accepted : null} />
     <section class="canvas" aria-label="Graph">${run.graph ? html`<${Graph} drawing=${run.graph}
       marks=${marks} />` : html`<p class="mut pad">This graph is too large to be drawn.</p>`}</section>
     <${Strip} run=${head} node=${node} number=${run.number} onChoose=${goTo} />
@@ -98,7 +101,7 @@ export function RunPage({ id, feed, address, onRefused }) {
           onClick=${() => choose({ node: undefined })}>show all</button></p>`}
         ${tab === "requests" && (requests.length ? requests.map((request) => html`<${RequestCard}
           key=${request.request_id} request=${request}
-          onDone=${() => (choose({ tab: undefined }), reload())} />`) : html`<p class="mut">Nobody is asked anything${chosen === undefined ? " now" : " at this commit"}.</p>`)}
+          onDone=${(words) => (setAccepted({ run: id, request: request.request_id, words }), choose({ tab: undefined, at: undefined }), reload())} />`) : html`<p class="mut">Nobody is asked anything${chosen === undefined ? " now" : " at this commit"}.</p>`)}
         ${tab === "requests" && html`<${Decisions} ...${panel} />`}
         ${tab === "overview" && html`<${Overview} ...${panel} />`}
         ${tab === "turns" && html`<${Turns} ...${panel} live=${run.status === "running" ? feed.texts : []} />`}
@@ -107,7 +110,7 @@ export function RunPage({ id, feed, address, onRefused }) {
         ${tab === "time" && html`<${Timeline} ...${panel} />`}
         ${tab === "events" && html`<${Events} ...${panel} />`}</div></aside>
     ${dialog?.verb === "fork" && html`<${ForkDialog} id=${id} at=${dialog.at ?? run.number} request=${dialog.request}
-      onClose=${() => setDialog(null)} />`}
+      answers=${head.answers} onClose=${() => setDialog(null)} />`}
     ${dialog && dialog.verb !== "fork" && html`<${RunVerb} verb=${dialog.verb} run=${head}
       number=${dialog.at ?? run.number} onClose=${() => setDialog(null)}
       onDone=${() => (setDialog(null), choose({ at: undefined }), reload())} />`}</div>`;
@@ -140,7 +143,13 @@ const VERBS = {
   sleeping: [["cancel", "Cancel"]],
 };
 
-function Head({ run, head, id, chosen, choose, openDialog }) {
+/** That an answer was accepted, and what becomes of it until the run has gone as far as it can. */
+function Accepted({ head, accepted: { request, words } }) {
+  const isUnderWay = ["running", "queued"].includes(head.status) || head.requests?.[request];
+  return html`<p class="accepted">Answered: ${words}.${isUnderWay ? ` The run continues${head.workers.length ? "" : " when a worker takes it"}.` : ""}</p>`;
+}
+
+function Head({ run, head, id, chosen, choose, openDialog, accepted }) {
   const command = run.command
       ?.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`))
       .join(" "),
@@ -174,7 +183,8 @@ function Head({ run, head, id, chosen, choose, openDialog }) {
         href=${link(["compare"], { before: run.parent_run, after: id })}>Compare with ${shortId(run.parent_run)}</a>`}
       <button class="button" onClick=${fork}>${lastAnswer ? "Fork with another answer…" : "Fork from here…"}</button>
         <a class="button" href="api/v1/runs/${encodeURIComponent(id)}/export" download>Export</a></div>
-    <p class="sentence">${run.sentence}</p>${command && html`<${Command} text=${command} />`}</section>`;
+    <p class="sentence">${run.sentence}</p>
+    <div aria-live="polite">${accepted && html`<${Accepted} head=${head} accepted=${accepted} />`}</div>${command && html`<${Command} text=${command} />`}</section>`;
 }
 
 function Strip({ run, number, node, onChoose }) {

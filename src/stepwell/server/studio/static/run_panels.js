@@ -6,7 +6,7 @@ import { duration, moment, plural } from "./format.js";
 import { html, useState } from "./html.js";
 import { Lineage } from "./lineage.js";
 import { Age, RunLink, Trouble } from "./parts.js";
-import { ValueTree } from "./value_tree.js";
+import { Leaf, ValueTree } from "./value_tree.js";
 
 /** @typedef {{run: any, head: any, id: string, version: number, chosen?: string, node?: string, base?: string, choose: (changes: object) => void, goTo: (number: number) => void, openDialog: (dialog: {verb: string, at?: number, request?: string}) => void}} PanelProps */
 
@@ -28,11 +28,13 @@ export function Overview(props) {
   return html`${run.error && html`<section><h2>Error</h2><${Failure} error=${run.error} /></section>`}
     ${branches.length > 0 && html`<section><h2>Superstep in progress</h2>${branches.map((branch) => html`<${Branch}
       branch=${branch} />`)}</section>`}
-    ${outputs.length > 0 && html`<section><h2>
-      ${outputs.length > 1 ? "Outputs, newest first" : "Output"}</h2>${[...outputs].reverse().map((output) => html`<${ValueTree}
+    ${outputs.length > 0 && html`<section><h2>${run.status === "completed" ? "Result" : "Output"}</h2><${Headline}
+      value=${outputs.at(-1)} /></section>`}
+    ${outputs.length > 1 && html`<section><h2>Earlier outputs, newest first</h2>${outputs.slice(0, -1).reverse().map((output) => html`<${ValueTree}
       value=${output} label="the output" />`)}</section>`}
-    ${!(run.parent_run && run.input === null) && html`<section><h2>Input</h2><${ValueTree} value=${run.input}
-      label="the input" /></section>`}
+    ${!(run.parent_run && run.input === null) && html`<section><h2>Input</h2>
+      ${run.input_run && html`<p class="mut">of <${RunLink} id=${run.input_run} />, before the fork</p>`}<${ValueTree}
+      value=${run.input} label="the input" /></section>`}
     <${Decisions} ...${props} />
     <${Lineage} id=${id} version=${version} />
     <section><h2>Facts</h2><dl class="facts"><dt>workflow</dt><dd>${run.workflow}</dd><dt>commit</dt><dd>
@@ -45,6 +47,11 @@ export function Overview(props) {
         </dd>`)}${Object.values(run.children ?? {}).map((child) => html`<dt>${child.executor}</dt><dd><${RunLink}
         id=${child.run_id} /></dd>`)}<dt>checkpoint</dt><dd class="mono">${run.checkpoint_id}</dd></dl></section>`;
 }
+
+/** What a run is for: a text or a number large, anything else as a tree. */
+const Headline = ({ value }) =>
+  value !== null && typeof value === "object" ? html`<${ValueTree} value=${value} label="the output" />` : html`<p class="headline"><${Leaf}
+    value=${value} /></p>`;
 
 /** One handler call that is not committed yet. */
 const Branch = ({ branch }) =>

@@ -3,7 +3,8 @@ import { html, useMemo, useState } from "./html.js";
 
 const OPEN_DEPTH = 2,
   PAGE = 100,
-  LONG = 300;
+  LONG = 300,
+  DIGITS = 6; // of a number that is no integer; all of them are in its title
 
 const isTree = (value) => value !== null && typeof value === "object";
 
@@ -56,7 +57,11 @@ function Branch({ name, value, depth, text }) {
 
 export function Leaf({ value }) {
   const [isWhole, setWhole] = useState(false);
-  if (typeof value !== "string") return html`<span class="atom ${typeof value}">${String(value)}</span>`;
+  if (typeof value !== "string") {
+    const text = String(value),
+      shown = typeof value === "number" && !Number.isInteger(value) ? String(Number(value.toPrecision(DIGITS))) : text;
+    return html`<span class="atom ${typeof value}" title=${shown === text ? undefined : text}>${shown}</span>`;
+  }
   if (value.length <= LONG) return html`<span class="atom string">${value}</span>`;
   return html`<span class="atom string">${isWhole ? value : `${value.slice(0, LONG)}…`}
     </span> <button type="button" class="button quiet small" onClick=${() => setWhole(!isWhole)}>
