@@ -113,6 +113,7 @@ async def test_the_graph_has_positions_and_the_state_of_each_executor(storage: A
     }
     (arrow,) = run["graph"]["edges"]
     assert (arrow["source"], arrow["target"]) == ("first", "last")
+    assert arrow["state"] == "taken"  # nothing is on its way any more
     assert [(bar["executor"], bar["kind"], bar["commit"]) for bar in run["timeline"]["bars"]] == [
         ("first", "ran", 1),
         ("last", "failed", 2),
@@ -254,7 +255,7 @@ async def test_the_arrows_of_named_agents_are_those_that_their_nodes_took(storag
     await workflow.run("kelp", run_id="review-1")
     assert await edges_of(storage, "review-1") == {
         ("start", "draft"): "taken",
-        ("draft", "review"): "current",
+        ("draft", "review"): "taken",
         ("review", "publish"): None,
         ("publish", "end"): None,
     }

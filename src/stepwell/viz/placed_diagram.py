@@ -92,7 +92,7 @@ def place(
     runs = called or {}
     shown = {node.id: _compose(node, diagram, progress, runs.get(node.id)) for node in diagram.nodes}
     arrows = _merge_loops(diagram.arrows)
-    states = {} if traffic is None else traffic.states(replace(diagram, arrows=tuple(arrows)))
+    states = {} if traffic is None else traffic.states(replace(diagram, arrows=tuple(arrows)), progress)
     labels = [wrap(arrow.label) if arrow.label else () for arrow in arrows]
     layout = lay_out(
         [Box(id, node.box.width, node.box.height) for id, node in shown.items()],

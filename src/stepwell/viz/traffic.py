@@ -12,6 +12,7 @@ from stepwell.model.checkpoint import Checkpoint
 from stepwell.model.commit import Commit
 from stepwell.model.message import RoutedMessage
 from stepwell.viz.diagram import Arrow, Diagram
+from stepwell.viz.progress import Progress
 
 ArrowState = Literal["taken", "current"]
 Ends = tuple[str, str]  # source and target; a fan-in has its key, as messages name it
@@ -24,9 +25,10 @@ class Traffic:
     taken: frozenset[Ends] = frozenset()
     current: frozenset[Ends] = frozenset()
 
-    def states(self, diagram: Diagram) -> dict[Arrow, ArrowState]:
+    def states(self, diagram: Diagram, progress: Progress | None = None) -> dict[Arrow, ArrowState]:
         """Return the arrows that are known to have been taken.
 
+        A message is on its way until its receiver has handled it or failed, which `progress` knows first.
         Of several arrows between the same two nodes none is: a message does not say which one it took.
         """
         keys = _fan_in_keys(diagram)
@@ -39,7 +41,10 @@ class Traffic:
         states: dict[Arrow, ArrowState] = {}
         for arrow, pair in ends.items():
             if alike[pair] <= 1 and pair in self.taken | self.current:
-                states[arrow] = "current" if pair in self.current else "taken"
+                fan_in = fan_in_of(pair[1])
+                state = None if progress is None else progress.state(arrow.target if fan_in is None else fan_in.target)
+                has_come = state in ("failed", "waiting", "ran")
+                states[arrow] = "current" if pair in self.current and not has_come else "taken"
         return states
 
 
