@@ -200,7 +200,7 @@ TIME = (
     Bug(
         "a function that is stopped makes its clean-up steps on the way out",
         "engine/handler/call_steps.py",
-        "        if self.lost is None and self._scope.is_left():\n",
+        "        if lost is None and self._scope.is_left():\n",
         "        if False:\n",
         ("functional/test_stopped_functions.py",),
     ),

@@ -21,7 +21,7 @@ from stepwell.model.message import Held, Output, Reply, RoutedMessage
 from stepwell.model.payload import Payload
 from stepwell.model.request import AnswerRecord, Request
 from stepwell.model.state_writes import Appended, Assigned, Deleted, Edited, Write
-from stepwell.storage.checked_reads import damage_error, decode_stored
+from stepwell.storage.checked_reads import damage_error, decode_stored, read_moment
 from stepwell.storage.deltas import WORTH_IT, Splice, StoredEdit, splice_of
 from stepwell.storage.json_text import json_of
 from stepwell.storage.stored_values import Entry, Record
@@ -130,6 +130,7 @@ def read_shape(record: Record) -> WireCommit:
 def read_changes(shape: WireCommit, entry: Entry, codec: Codec) -> Commit:
     """Return what a commit changed, without what was done to change it: enough to apply it."""
     held = shape.held
+    read_moment(entry.at, entry)  # times of answers are compared with it
     return Commit(
         number=entry.number,
         kind=shape.kind,
