@@ -204,3 +204,71 @@ async def test_what_a_sleeping_run_inside_has_asked_before_is_listed_once_until_
     assert {"ann", "bo"} >= set(result.get_outputs())
     assert ((await storage.get_run("r")).standing, await listed(storage)) == ("completed", [])
     await storage.close()
+
+
+class Couple(Executor):
+    """Asks two people; the answer of the first lets it sleep, and that of the second leads to something."""
+
+    @handler
+    async def ask(self, text: str, ctx: WorkflowContext[str]) -> None:
+        for name in ("ann", "bo"):
+            ctx.request_info(name, bool, request_id=name)
+
+    @response_handler
+    async def decide(self, name: str, granted: bool, ctx: WorkflowContext[str]) -> None:
+        if name == "ann":
+            await ctx.sleep(timedelta(hours=1))
+        else:
+            ctx.send_message(name)
+
+
+class Dozer(Executor):
+    """Sleeps for some hours; before, it asks whether it may, if it is to."""
+
+    def __init__(self, id: str, hours: int) -> None:
+        super().__init__(id)
+        self.hours = hours
+
+    @handler
+    async def sleep(self, text: str, ctx: WorkflowContext[None, str]) -> None:
+        if text == "go":
+            ctx.request_info("ready?", bool, request_id="ready")
+        else:
+            await ctx.sleep(timedelta(hours=self.hours))
+
+    @response_handler
+    async def decide(self, question: str, ready: bool, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.sleep(timedelta(hours=self.hours))
+
+
+@pytest.mark.parametrize("answered_after", [61, 122])
+async def test_what_two_answers_to_a_run_inside_find_is_listed_once(
+    everywhere: Any, later: Later, answered_after: int
+) -> None:
+    storage = everywhere()
+    builder = WorkflowBuilder(name="nested", start_executor=Couple("couple"))
+    nested = builder.add_fan_out_edges("couple", [late.Desk("desk"), Dozer("inside", 1)]).build()
+    around = WorkflowExecutor(nested, "around", allow_direct_output=True)
+    builder = WorkflowBuilder(name="outer", start_executor=Start("start"), checkpoint_storage=storage)
+    workflow = builder.add_fan_out_edges("start", [around, Dozer("beside", 3)]).build()
+    await workflow.run("go", run_id="r")
+    assert sorted(await listed(storage)) == ["ann", "bo", "ready"]
+    await workflow.run(run_id="r", responses={"ann": True, "bo": True, "ready": True})
+    assert await listed(storage) == []
+    # First while the run inside sleeps on, driven by two responses; then as part of what the second one led to,
+    # while the run around sleeps on.
+    for minutes in (61, 122):
+        later(minutes=61)
+        await workflow.run(run_id="r")
+        if minutes <= answered_after:
+            assert await listed(storage) == ["desk"]
+        if minutes == answered_after:
+            await workflow.respond("r", "desk", True)
+            with pytest.raises(RequestError):
+                await workflow.respond("r", "desk", False)
+    later(minutes=61)
+    result = await workflow.run(run_id="r")
+    assert [event.data for event in result if event.type == "warning"] == []
+    assert result.get_outputs() == ["desk True"]
+    assert ((await storage.get_run("r")).standing, await listed(storage)) == ("completed", [])
+    await storage.close()

@@ -87,6 +87,7 @@ from stepwell.kernel.suggestions import suggest_steps
 from stepwell.kernel.superstep import (
     CommitDecision,
     drop_repeated,
+    find_same,
     merge,
     name_request,
     name_requests,
@@ -114,6 +115,7 @@ __all__ = [
     "find_incompatibilities",
     "find_left",
     "find_rejected_signals",
+    "find_same",
     "find_used",
     "fork",
     "inner_id",

@@ -345,22 +345,39 @@ def drop_repeated(outcome: Outcome, others: Iterable[Outcome]) -> Outcome:
     """
     if all(request.child is None for request in outcome.requests):
         return outcome
-    asked = {(r.child, r.at, inner_id(r.id, r.child)) for other in others for r in other.requests}
-    new = (r for r in outcome.requests if (r.child, r.at, inner_id(r.id, r.child)) not in asked)
-    return replace(outcome, requests=tuple(new))
+    asked = {_identity(r) for other in others for r in other.requests}
+    return replace(outcome, requests=tuple(r for r in outcome.requests if _identity(r) not in asked))
 
 
-def name_requests(outcome: Outcome, taken: Collection[str]) -> Outcome:
+def name_requests(outcome: Outcome, taken: Collection[str], listed: Mapping[str, Request]) -> Outcome:
     """Return an outcome under whose names its requests can be answered before the superstep commits.
 
-    `taken` are the ids that are in use. Only the requests of a sub-workflow get another id.
+    `taken` are the ids that are in use by others. Only the requests of a sub-workflow get another id;
+    one that is `listed` keeps the name that it has there, whichever delivery listed it.
     """
-    return replace(outcome, requests=tuple(name_request(request, taken) for request in outcome.requests))
+    named = []
+    for request in outcome.requests:
+        same = None if request.child is None else find_same(request, listed)
+        named.append(name_request(request, taken) if same is None else replace(request, id=listed[same].id))
+    return replace(outcome, requests=tuple(named))
 
 
 def name_request(request: Request, taken: Collection[str]) -> Request:
     """Return a request under an id that is not in use."""
     return request if request.child is None or request.id not in taken else _rename(request)
+
+
+def find_same(request: Request, listed: Mapping[str, Request]) -> str | None:
+    """Return the key of a request of a sub-workflow run, which may be listed under another id; None if it is not.
+
+    Several deliveries of a superstep may drive one such run, and each finds all that the run asks.
+    """
+    same = _identity(request)
+    return next((key for key, other in listed.items() if _identity(other) == same), None)
+
+
+def _identity(request: Request) -> tuple[str | None, str, str]:
+    return request.child, request.at, inner_id(request.id, request.child)
 
 
 def _rename(request: Request) -> Request:

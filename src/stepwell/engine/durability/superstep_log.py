@@ -77,6 +77,11 @@ class SuperstepLog(msgspec.Struct, eq=False):
     def __getitem__(self, key: str) -> LogEntry | None:
         return self.entries.get(key)
 
+    @property
+    def requests(self) -> dict[str, Request]:
+        """The questions of handlers, and what sub-workflow runs at work ask, by key."""
+        return {key: entry.request for key, entry in self.entries.items() if entry.request is not None}
+
     def keys_under(self, prefix: str) -> list[str]:
         """Return what follows a prefix in the keys that start with it, in the order in which they were added."""
         return [key.removeprefix(prefix) for key in self.entries if key.startswith(prefix)]

@@ -94,7 +94,7 @@ class Questions(msgspec.Struct, eq=False):
     _looking: asyncio.Task[None] | None = None
     _rejected: list[str] = []  # keys of signals
     _shown: set[str] = set()  # ids of requests that were announced before their commit
-    listed: set[str] = set()  # ids of requests of handlers that have returned
+    listed: dict[str, Request] = {}  # what handlers that have returned ask, by id
     warnings: list[str] = []
 
     def __post_init__(self) -> None:
@@ -159,17 +159,17 @@ class Questions(msgspec.Struct, eq=False):
 
         The latter is for one that was listed, and that the run has withdrawn.
         """
-        key = child_request_key(delivery, request.id)
+        # By what it is: another delivery that drives the same run may have listed it, or have returned with it.
+        key, logged = child_request_key(delivery, request.id), self._log.requests
         if not is_open:
-            if (listed := self._log[key]) is not None and listed.request is not None:
-                entry = LogEntry(clock.stamp())
-                await self._log.add(closed_request_key(key), entry, closed=(listed.request.id,))
+            if (listed_as := kernel.find_same(request, logged)) is not None:
+                listed = logged[listed_as]
+                await self._log.add(closed_request_key(listed_as), LogEntry(clock.stamp()), closed=(listed.id,))
                 if self._list is not None:
-                    await self._list(listed.request, False)
-        elif self._log[key] is None:
+                    await self._list(listed, False)
+        elif key not in logged and kernel.find_same(request, {**logged, **self.listed}) is None:
             self.was_asked = True
-            logged = [entry.request.id for entry in self._log.entries.values() if entry.request is not None]
-            named = kernel.name_request(request, {*self._at.requests, *logged, *self.listed})
+            named = kernel.name_request(request, {*self._at.requests, *(r.id for r in logged.values()), *self.listed})
             await self._log.add(key, LogEntry("", request=named))
             if self._list is not None:
                 await self._list(named, True)

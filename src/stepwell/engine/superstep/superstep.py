@@ -227,9 +227,10 @@ class Superstep(msgspec.Struct, eq=False):
         if outcome.requests and not is_last:
             # They can be answered from now on, under names that do not change any more.
             own = f"{outcome.delivery}/"  # listed while its sub-workflow run was at work
-            logged = [e.request.id for key, e in self._log.entries.items() if e.request and not key.startswith(own)]
-            outcome = kernel.name_requests(outcome, {*self._at.requests, *self.asks.listed, *logged})
-            self.asks.listed.update(request.id for request in outcome.requests)
+            logged = self._log.requests
+            others = [request.id for key, request in logged.items() if not key.startswith(own)]
+            outcome = kernel.name_requests(outcome, {*self._at.requests, *self.asks.listed, *others}, logged)
+            self.asks.listed |= {request.id: request for request in outcome.requests}
         self.outcomes[outcome.delivery] = outcome
         if outcome.saved is not None:
             self._saved[outcome.executor] = outcome.saved
@@ -245,7 +246,7 @@ class Superstep(msgspec.Struct, eq=False):
             self._saved[outcome.executor] = outcome.saved
             await self._scope.executors.restore(outcome.executor, outcome.saved)
         self.outcomes[outcome.delivery] = outcome
-        self.asks.listed.update(request.id for request in outcome.requests)
+        self.asks.listed |= {request.id: request for request in outcome.requests}
         self._emit("executor_bypassed", outcome.executor, delivery=outcome.delivery)
 
     def _stop_waiting(self) -> None:
