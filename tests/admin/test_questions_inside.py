@@ -272,3 +272,25 @@ async def test_what_two_answers_to_a_run_inside_find_is_listed_once(
     assert result.get_outputs() == ["desk True"]
     assert ((await storage.get_run("r")).standing, await listed(storage)) == ("completed", [])
     await storage.close()
+
+
+async def test_runs_inside_that_ask_under_one_id_are_both_listed_beside_one_who_sleeps(
+    everywhere: Any, later: Later
+) -> None:
+    storage = everywhere()
+    insides = [WorkflowBuilder(name=f"nested {id}", start_executor=late.Desk("desk")).build() for id in "ab"]
+    around = [WorkflowExecutor(inside, inside.name, allow_direct_output=True) for inside in insides]
+    builder = WorkflowBuilder(name="outer", start_executor=Start("start"), checkpoint_storage=storage)
+    workflow = builder.add_fan_out_edges("start", [*around, Dozer("beside", 1)]).build()
+    await workflow.run("tea", run_id="r")
+    requests = await storage.pending_requests()
+    assert sorted(request.executor_id for request in requests) == ["nested a", "nested b"]
+    for request in requests:
+        await workflow.respond("r", request.request_id, request.executor_id == "nested a")
+    await workflow.run(run_id="r")
+    assert await listed(storage) == []
+    later(minutes=61)
+    result = await workflow.run(run_id="r")
+    assert [event.data for event in result if event.type == "warning"] == []
+    assert sorted(result.get_outputs()) == ["desk False", "desk True"]
+    await storage.close()

@@ -224,8 +224,8 @@ class Superstep(msgspec.Struct, eq=False):
     def _keep(self, outcome: Outcome) -> None:
         is_last = self._is_last(outcome)
         outcome = kernel.drop_repeated(outcome, self.outcomes.values())
-        if outcome.requests and not is_last:
-            # They can be answered from now on, under names that do not change any more.
+        if outcome.requests:
+            # They can be answered from now on: also those of the last outcome, if another handler sleeps or has failed.
             own = f"{outcome.delivery}/"  # listed while its sub-workflow run was at work
             logged = self._log.requests
             others = [request.id for key, request in logged.items() if not key.startswith(own)]
