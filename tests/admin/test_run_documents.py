@@ -269,7 +269,7 @@ async def test_who_asks_for_a_run_that_moves_follows_its_newest_commit(storage: 
     class Counter(Executor):
         @handler
         async def count(self, number: int, ctx: WorkflowContext[int, int]) -> None:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.005)  # it is read in between
             await (ctx.send_message(number - 1) if number else ctx.yield_output(number))
 
     first, second = Counter("first"), Counter("second")

@@ -155,11 +155,14 @@ async def test_the_answer_to_a_request_that_is_withdrawn_leaves_a_warning(
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-async def test_an_answer_that_the_handler_inside_rejects_frees_its_request(everywhere: Any, depth: int) -> None:
+@pytest.mark.parametrize("wrong", [{"wrong": 1}, "fine", 7])
+async def test_an_answer_that_the_handler_inside_rejects_frees_its_request(
+    everywhere: Any, depth: int, wrong: Any
+) -> None:
     storage = everywhere()
     workflow = build(Judge("judge"), storage, depth)
     await workflow.run("go", run_id="r")
-    await respond(storage, "r", "good", {"wrong": 1}, by="ann")
+    await respond(storage, "r", "good", wrong, by="ann")
     await workflow.run(run_id="r")
     (pending,) = await storage.pending_requests()
     assert (pending.request_id, pending.answered, (await storage.get_run("r")).standing) == ("good", None, "waiting")

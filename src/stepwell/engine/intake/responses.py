@@ -299,6 +299,8 @@ def _check_for_asker(graph: Graph, at: Checkpoint, request: Request, value: Any)
     Raises ResponseRejected for what cannot be right: an object of another class, the wrong plain type, or JSON that
     does not make the class that the code of the executor has under the name in the request.
     """
+    if at.header.caller is not None:
+        return value  # it was accepted for the run of the caller: the handler rejects it and frees the request
     names = request.response_type.split(" | ")
     is_plain = value is None or type(value) in (bool, int, float, str, list, dict)
     try:
