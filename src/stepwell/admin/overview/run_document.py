@@ -12,7 +12,7 @@ from stepwell.admin.overview.commit_items import commit_items
 from stepwell.admin.overview.next_command import command_of
 from stepwell.admin.overview.request_documents import answer_to_dict, request_to_dict
 from stepwell.admin.overview.run_graph import place_run
-from stepwell.admin.overview.run_overview import RunOverview, load_overview, read_inherited_input
+from stepwell.admin.overview.run_overview import RunOverview, load_overview
 from stepwell.admin.overview.sentence import sentence_of
 from stepwell.admin.overview.timeline import timeline_of
 from stepwell.admin.overview.turns import turns_of
@@ -47,18 +47,11 @@ async def describe_run(
     timeline, placed = timeline_of(overview.at, overview.commits), await place_run(storage, overview, opened)
     return {
         **overview_to_dict(overview, now=clock.now(), moment=moment),
-        **(await _inherited_input(storage, overview)),
         "timeline": None if timeline is None else timeline.to_dict(),
         "graph": None if placed is None else placed.to_data(),
         "commits": [item.to_dict() for item in commit_items(overview)],
         "newest": overview.run.number,
     }
-
-
-async def _inherited_input(storage: BuiltInStorage, overview: RunOverview) -> dict[str, Any]:
-    """Return the input of the run that a fork descends from, in place of its own; nothing if it has one."""
-    inherited = None if overview.has_input else await read_inherited_input(storage, overview.run)
-    return {} if inherited is None else {"input": to_data(inherited[1]), "input_run": inherited[0]}
 
 
 def overview_to_dict(overview: RunOverview, *, now: datetime, moment: FormatMoment = format_utc) -> dict[str, Any]:
@@ -93,6 +86,7 @@ def overview_to_dict(overview: RunOverview, *, now: datetime, moment: FormatMome
         "parent_number": header.parent_number,
         "caller": header.caller,
         "input": to_data(overview.input),
+        "input_run": overview.input_run,
         "outputs": [to_data(_data_of_output(overview, output)) for output in overview.outputs],
         "failures": [f"{failure.error_type}: {failure.message}" for failure in overview.failures],
         "error": _error_to_dict(overview.failures[0]) if overview.failures else None,

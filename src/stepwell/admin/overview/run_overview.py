@@ -15,7 +15,7 @@ from stepwell.admin.lookup import find_checkpoint, load_checkpoint
 from stepwell.admin.overview.branches import BranchProgress, branches_of, following_of
 from stepwell.codec.codec import DEFAULT_CODEC
 from stepwell.declarative.stored_run import find_node, input_of, is_of_named_agents, without_conductor
-from stepwell.errors import CheckpointMissing
+from stepwell.errors import CheckpointCorrupt, CheckpointMissing
 from stepwell.kernel.lifecycle import drop_undone
 from stepwell.kernel.requests import open_requests
 from stepwell.model.checkpoint import Checkpoint
@@ -47,8 +47,9 @@ class RunOverview:
     commits: tuple[Commit, ...]  # the recent ones that the checkpoint builds on, oldest first
     of_named_agents: bool  # then calls, branches, failures and requests have the names of nodes
     is_whole: bool  # whether those are all commits of the run, from its first
-    has_input: bool
+    has_input: bool  # of its own
     input: Any  # None if it is not stored any more: see `has_input`
+    input_run: str | None  # of a fork: the run that it descends from, which got the input
     branches: tuple[BranchProgress, ...]  # of the superstep in progress; none of an older checkpoint
     requests: Mapping[str, Request]  # open ones, also those of the superstep in progress
     pending: Mapping[str, Response]  # responses that have arrived and are not applied yet, by request
@@ -158,6 +159,7 @@ async def overview_at(
     records = await store.history(at.run_id, after=after, upto=at.number)
     commits = [read_commit(record, DEFAULT_CODEC)[0] for record in records]
     first = commits[0] if commits and commits[0].number == 0 else await _read_first(storage, at.run_id)
+    inherited = None if _has_input(first) else await _read_inherited_input(storage, run)
     failed = frozenset(failure.executor_id for failure in commit.failures)
     branches = branches_of(at, stored.log, is_driven=run.standing == "running", failed=failed, now=clock.now())
     driven = await _find_driven(archive, entry, at)
@@ -170,7 +172,8 @@ async def overview_at(
         # Pruned commits leave gaps in the numbers.
         is_whole=[each.number for each in commits] == list(range(at.number + 1)),
         has_input=_has_input(first),
-        input=_input_in(first),
+        input=_input_in(first) if inherited is None else inherited[1],
+        input_run=None if inherited is None else inherited[0],
         branches=branches if is_now else (),
         requests=open_requests(at, stored.log) if is_now else at.requests,
         pending=_find_pending(stored, at.header.epoch) if is_now else {},
@@ -200,11 +203,14 @@ async def _find_driven(archive: StoreArchive, entry: RunEntry, at: Checkpoint) -
     return at if outermost is entry else await archive.head(outermost.run_id) or at
 
 
-async def read_inherited_input(storage: BuiltInStorage, run: RunInfo) -> tuple[str, Any] | None:
+async def _read_inherited_input(storage: BuiltInStorage, run: RunInfo) -> tuple[str, Any] | None:
     """Return the run whose input a fork descends from, and that input in its stored form; None if it is not stored."""
     seen = {run.run_id}
     while (parent := run.parent) is not None and parent.run_id not in seen:
-        first, entry = await _read_first(storage, parent.run_id), await storage._store.run(parent.run_id)
+        try:
+            first, entry = await _read_first(storage, parent.run_id), await storage._store.run(parent.run_id)
+        except CheckpointCorrupt:
+            return None  # the fork itself is whole
         if entry is None:
             return None
         if _has_input(first):

@@ -54,6 +54,7 @@ class RunDocument(msgspec.Struct, frozen=True):
     parent_number: int | None
     caller: str | None
     input: Any
+    input_run: str | None  # of a fork: the run that it descends from, which got the input
     outputs: list[Any]
     failures: list[str]
     error: Mapping[str, Any] | None
@@ -76,7 +77,6 @@ class RunDocument(msgspec.Struct, frozen=True):
     commits: list[Mapping[str, Any]] = []
     timeline: Mapping[str, Any] | None = None
     graph: Mapping[str, Any] | None = None
-    input_run: str | None = None  # of a fork: the run that it descends from, which got the input
 
 
 class CheckpointItem(msgspec.Struct, frozen=True):

@@ -98,7 +98,7 @@ export function useRead(path, query, version) {
       isStale = isAtOnce = false;
       read(path, query, aborted.signal)
         .then(
-          (data) => setState({ data, problem: null, at: key }),
+          (data) => aborted.signal.aborted || setState({ data, problem: null, at: key }),
           (problem) =>
             problem.name === "AbortError" ||
             setState((before) => ({ data: before.at === key ? before.data : null, problem, at: key })),

@@ -26,6 +26,7 @@ export function Runs({ address, version }) {
   const { runs, fresh, waiting, show, expire } = useSteadyList(
     data,
     JSON.stringify(query),
+    isOld,
     isOver || marked.size > 0 || at >= 0,
   );
   list.current = runs;
@@ -114,10 +115,11 @@ function toLocal(time) {
 
 /**
  * The runs to show. While somebody points at the list or has marked something, rows stay where they are and only change in place; what is new waits.
- * @param {any} data @param {string} view what is filtered: another view starts afresh @param {boolean} isInUse
+ * @param {any} data @param {string} view what is filtered: another view starts afresh @param {boolean} isOld the data is that of an earlier view
+ * @param {boolean} isInUse
  * @returns {{runs: any[], fresh: Set<string>, waiting: number, show: () => void, expire: () => void}} `expire`: what is read next is shown in any case
  */
-function useSteadyList(data, view, isInUse) {
+function useSteadyList(data, view, isOld, isInUse) {
   const kept = useRef(
       /** @type {{view: string, data: any, runs: any[], fresh: Set<string>, isStale?: boolean}} */ ({
         view: "",
@@ -133,7 +135,7 @@ function useSteadyList(data, view, isInUse) {
     isOther = kept.current.view !== view || !kept.current.data;
   const showAll = () =>
     (kept.current = { view, data, runs: list, fresh: new Set(isOther ? [] : waiting.map((run) => run.run_id)) });
-  if (data && (data !== kept.current.data || (!isInUse && kept.current.runs !== list))) {
+  if (data && !isOld && (data !== kept.current.data || (!isInUse && kept.current.runs !== list))) {
     if (!isInUse || isOther || kept.current.isStale) showAll();
     else {
       const now = new Map(list.map((run) => [run.run_id, run]));
@@ -148,7 +150,7 @@ function useSteadyList(data, view, isInUse) {
   return {
     ...kept.current,
     waiting: isInUse ? waiting.length : 0,
-    show: () => (showAll(), redraw((n) => n + 1)),
+    show: () => void (isOld || (showAll(), redraw((n) => n + 1))),
     expire: () => void (kept.current.isStale = true),
   };
 }
