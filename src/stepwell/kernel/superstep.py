@@ -166,9 +166,7 @@ def merge(
     # `outcomes` is in the order in which handlers finished; from here on only plan order counts
     ordered = [outcomes[delivery.id] for delivery in current.deliveries]
     early = [message for message in before.messages if message.reply is not None and message.is_held]
-    warnings: list[str] = []
-    if early:
-        ordered, early, warnings = release_answers(ordered, early)
+    ordered, early, warnings = release_answers(ordered, early) if early else (ordered, early, list[str]())
     warnings += _unused_responses(current, outcomes)
     asked: list[Request] = []
     saved: dict[str, Payload] = {}

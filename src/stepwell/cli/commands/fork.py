@@ -95,13 +95,8 @@ def command(
     A PATH leads into the state, such as order.price or lines.0, or /a.b/0 if a name contains dots.
     A VALUE is JSON, or else text. The options that change something are repeatable.
     """
-    wanted: dict[str, Any] = {
-        "set": set_,
-        "add": add,
-        "delete": list(delete),
-        "responses": responses,
-        "tags": tags or None,
-    }
+    edits: dict[str, Any] = {"set": set_, "add": add, "delete": list(delete)}
+    wanted = {**edits, "responses": responses, "tags": tags or None}
 
     async def work(storage: BuiltInStorage) -> Outcome:
         with refusals():
