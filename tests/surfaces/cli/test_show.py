@@ -91,7 +91,9 @@ def test_a_fork_that_has_no_input_of_its_own_says_which_run_has_it(storage: Any,
     ran(storage, asking(storage).run(Order(7, ["tea"]), run_id="refund-7"))
     say(*STORE, "fork", "refund-7", "--as", "fork-7")
     assert section(shown(say, "fork-7"), "input") == ["that of run refund-7, which this one was forked from"]
-    assert data(say, "fork-7")["input"] is None
+    document = data(say, "fork-7")
+    assert (document["input"], document["input_run"]) == ({"id": 7, "lines": ["tea"]}, "refund-7")
+    assert data(say, "refund-7")["input_run"] is None
 
 
 def test_a_waiting_run_shows_what_is_asked_and_how_to_respond(storage: Any, say: Say) -> None:
