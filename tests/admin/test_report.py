@@ -359,6 +359,20 @@ def test_a_call_that_was_cut_off_is_drawn_with_the_time_until_it_was_taken_over(
     ]
 
 
+def test_a_commit_that_took_its_time_is_no_sign_of_a_crash() -> None:
+    timeline = lay_out_time(
+        [
+            commit(0, 0, RUNNING, kind=CommitKind.INPUT),
+            commit(1, 2, RUNNING, done=(done("a", 0, 2),)),
+            commit(2, 5.5, WAITING, done=(done("b", 4, 1),)),  # half a second after the call
+            commit(3, 60, RUNNING, kind=CommitKind.INTAKE),
+            commit(4, 62, WorkflowRunState.IDLE, done=(done("b", 60, 2),)),
+        ]
+    )
+    assert timeline is not None
+    assert [wait.words for wait in timeline.waits][-1] == "waited for an answer: 55.0 s"
+
+
 def test_a_step_from_before_a_wait_is_no_sign_of_a_crash() -> None:
     asked = CallTime((BEGUN + timedelta(seconds=1)).isoformat(), 1_000_000)
     timeline = lay_out_time(

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from stepwell.admin.phrases import pluralise
 from stepwell.declarative.stored_run import is_of_named_agents, without_conductor
 from stepwell.model.checkpoint import Checkpoint
-from stepwell.model.commit import Commit, Done
+from stepwell.model.commit import Commit, CommitKind, Done
 from stepwell.model.status_words import status_word
 from stepwell.viz.durations import format_seconds
 
@@ -179,7 +179,10 @@ def _describe_call(done: Done, seconds: float | None) -> str:
 def _describe_wait(commits: Sequence[Commit], times: Sequence[float], begin: float, end: float) -> str:
     """Return why nothing ran, by the last commit before the wait, and who ended it."""
     earlier = [commit for commit, time in zip(commits, times, strict=True) if time <= begin + _MOMENT]
-    last = earlier[-1] if earlier else commits[0]
+    # A busy machine commits what was done some time after it was done; one that takes over does so at the end.
+    late = [commit for commit, time in zip(commits, times, strict=True) if _MOMENT < time - begin < end - time]
+    recorded = (commit for commit in late if commit.done or commit.kind is CommitKind.PARKED)
+    last = next(recorded, earlier[-1] if earlier else commits[0])
     word = status_word(last.status, wake=last.wake)
     following = next((commit for commit in commits if commit.number > last.number), last)
     by = f" by {following.by}" if following.by and word in ("failed", "cancelled") else ""
