@@ -4,7 +4,7 @@ import { html, useMemo, useState } from "./html.js";
 const OPEN_DEPTH = 2,
   PAGE = 100,
   LONG = 300,
-  DIGITS = 6; // of a number that is no integer; all of them are in its title
+  DIGITS = 6; // of a number that is not an integer; all of them are in its title
 
 const isTree = (value) => value !== null && typeof value === "object";
 
